@@ -1,0 +1,163 @@
+"""Devices and shares of them: the hardware half of every feature vector (requirement F3)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from presage.features.errors import InvalidJobError, UnknownDeviceError
+
+SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "cpu-quota")
+
+CATALOGUE_FILE = Path(__file__).with_name("devices.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a device's compute that a job is given, and how it is held to it."""
+
+    fraction: float = 1.0
+    mode: str = "exclusive"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InvalidJobError(
+                f"share of {self.fraction} of a device; give a fraction above 0 and at most 1"
+            )
+        if self.mode not in SHARING_MODES:
+            raise InvalidJobError(
+                f"sharing mode {self.mode!r} is not known; use one of {', '.join(SHARING_MODES)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A kind of device, by its data sheet or as calibrated on a machine.
+
+    Attributes
+    ----------
+    compute_capability : float
+        NVIDIA's number (7.0 for a V100); 0 for a CPU.
+    cores : int
+        CUDA cores, or CPU cores.
+    peak_flops : Mapping[str, float]
+        FLOP/s per precision; "fp32" is always there.
+    memory_bandwidth : float
+        Bytes per second.
+    op_overhead_s : float
+        Least time from one operator to the next: dispatch on a CPU, launch on a GPU.
+    context_bytes : int
+        Memory that a job takes before its first tensor: framework, CUDA context.
+    """
+
+    kind: str
+    compute_capability: float
+    memory_bytes: int
+    cores: int
+    peak_flops: Mapping[str, float] = field(hash=False)
+    memory_bandwidth: float
+    op_overhead_s: float
+    context_bytes: int
+
+    def __post_init__(self) -> None:
+        positive = {
+            "memory_bytes": self.memory_bytes,
+            "cores": self.cores,
+            "memory_bandwidth": self.memory_bandwidth,
+            "peak_flops['fp32']": self.peak_flops.get("fp32", 0.0),
+        }
+        for name, value in positive.items():
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidJobError(
+                    f"device {self.kind!r}: {name}={value}, must be a finite number > 0; "
+                    "take it from the data sheet"
+                )
+
+    def flops_per_s(self, precision: str) -> float:
+        """Peak FLOP/s at ``precision``; fp32's where the device has no figure for it."""
+        return self.peak_flops.get(precision, self.peak_flops["fp32"])
+
+
+@cache
+def catalogue() -> Mapping[str, Device]:
+    """Devices known by name, from ``features/devices.yaml``."""
+    import yaml
+
+    rows: dict[str, dict[str, Any]] = yaml.safe_load(CATALOGUE_FILE.read_text())
+    return {kind: Device(kind=kind, **row) for kind, row in rows.items()}
+
+
+def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
+    """Device of that kind: from ``known`` first, else from the catalogue.
+
+    Raises
+    ------
+    UnknownDeviceError
+        Names the nearest kind that is known.
+    """
+    devices = {**catalogue(), **(known or {})}
+    if kind in devices:
+        return devices[kind]
+    near = get_close_matches(kind.lower(), devices, n=1, cutoff=0.5)
+    hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(sorted(devices))}"
+    raise UnknownDeviceError(
+        f"device kind {kind!r} is not known; {hint}. "
+        "Measure it with `presage profile`, or add it to features/devices.yaml"
+    )
+
+
+def cpu_kind() -> str:
+    """Name of this machine's processor as a device: "cpu-" and the cores this process may use."""
+    return f"cpu-{len(os.sched_getaffinity(0))}"
+
+
+def detect() -> Device:
+    """The device of this machine that jobs would be measured on.
+
+    An NVIDIA GPU where its driver answers, else the processor with the catalogue's nominal
+    speed; `presage profile` calibrates either.
+    """
+    gpu = _detect_gpu()
+    if gpu is not None:
+        return gpu
+    cores = len(os.sched_getaffinity(0))
+    per_core = catalogue()["cpu-1"]
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Device(
+        kind=cpu_kind(),
+        compute_capability=0.0,
+        memory_bytes=memory_bytes,
+        cores=cores,
+        peak_flops={name: value * cores for name, value in per_core.peak_flops.items()},
+        memory_bandwidth=per_core.memory_bandwidth * cores,
+        op_overhead_s=per_core.op_overhead_s,
+        context_bytes=per_core.context_bytes,
+    )
+
+
+def _detect_gpu() -> Device | None:
+    """First NVIDIA GPU, matched by name to the catalogue; None without GPU or driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        name = str(pynvml.nvmlDeviceGetName(handle)).lower()
+    except pynvml.NVMLError:
+        return None
+    words = name.replace("-", " ").split()
+    joined = "".join(words)
+    for kind, device in sorted(catalogue().items(), key=lambda item: -len(item[0])):
+        if kind.replace("-", "") in joined or kind in words:
+            return device
+    raise UnknownDeviceError(
+        f"GPU {name!r} is not in the catalogue; add its data sheet to features/devices.yaml"
+    )

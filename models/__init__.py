@@ -1,0 +1,1 @@
+"""Networks, training, calibration, the release format and the registry."""

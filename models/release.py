@@ -1,0 +1,236 @@
+"""The release: what is registered, promoted, served and rolled back as one.
+
+A plain folder: four ONNX files with their preprocessing and calibration inside, and
+``release.json``, which says what went in and vouches for each file by sha256. This module needs
+neither torch nor onnxruntime: the serving process imports it.
+
+ONNX contract
+-------------
+``compute_utilization``, ``memory``, ``step_time``
+    ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
+    -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
+``interference``
+    ``members`` float32 (co-locations, members, columns + solo columns) and ``mask`` float32
+    (co-locations, members), 1 where there is a member
+    -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from presage.features.device import Device
+from presage.features.errors import InvalidJobError, ReleaseError
+from presage.features.op_kinds import OP_KINDS
+from presage.features.schema import columns, schema_hash
+
+FORMAT = 1
+MANIFEST = "release.json"
+PREDICTORS = {
+    "compute_utilization": "fraction",
+    "memory": "bytes",
+    "step_time": "seconds",
+    "interference": "slowdown",
+}
+# What the solo predictors say of each member (medians), appended to its features.
+SOLO_COLUMNS = ("compute_utilization", "memory_bytes", "step_time_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release folder whose every file has been checked.
+
+    Attributes
+    ----------
+    release_id : str
+        Digest of all the content: equal bytes, equal id.
+    levels : tuple of float
+        Quantile levels of every predictor's output, rising, 0.5 among them.
+    devices : mapping of str to Device
+        Devices that were measured, as calibrated; they come before the catalogue's.
+    trained_devices : frozenset of str
+        Kinds that training rows were measured on.
+    domain : mapping of str to (float, float)
+        Lowest and highest value of each column in training.
+    setup_s : mapping of str to tuple of float
+        Start-up seconds per device kind, at each level; "" holds those over all kinds.
+    """
+
+    folder: Path
+    release_id: str
+    columns: tuple[str, ...]
+    levels: tuple[float, ...]
+    devices: Mapping[str, Device]
+    trained_devices: frozenset[str]
+    domain: Mapping[str, tuple[float, float]]
+    setup_s: Mapping[str, tuple[float, ...]]
+    manifest: Mapping[str, Any]
+
+    def model_path(self, predictor: str) -> Path:
+        """ONNX file of a predictor."""
+        return self.folder / f"{predictor}.onnx"
+
+    def interval_levels(self, coverage: float) -> tuple[int, int]:
+        """Positions, in ``levels``, of the ends of the interval with that coverage.
+
+        Raises
+        ------
+        InvalidJobError
+            The release holds no such interval.
+        """
+        for low, level in enumerate(self.levels):
+            for high, upper in enumerate(self.levels):
+                if (
+                    low < high
+                    and abs(upper - level - coverage) < 1e-6
+                    and abs(level + upper - 1) < 1e-6
+                ):  # noqa: E501
+                    return low, high
+        known = sorted({round(1 - 2 * level, 6) for level in self.levels if level < 0.5})
+        raise InvalidJobError(
+            f"no {coverage:g} interval in release {self.release_id}; ask for one of "
+            f"{', '.join(f'{c:g}' for c in known)}"
+        )
+
+
+def write_release(  # every part of the manifest is named once, here
+    folder: Path,
+    *,
+    models: Mapping[str, bytes],
+    levels: Sequence[float],
+    devices: Sequence[Device],
+    trained_devices: Sequence[str],
+    domain: Mapping[str, tuple[float, float]],
+    setup_s: Mapping[str, Sequence[float]],
+    metrics: Mapping[str, Any],
+    data_digest: str,
+    versions: Mapping[str, str],
+) -> Release:
+    """Write a release folder, replacing what was there; a reader never sees half of one."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "feature_set": "full",
+        "schema_hash": schema_hash("full"),
+        "columns": columns("full"),
+        "solo_columns": list(SOLO_COLUMNS),
+        "op_kinds": list(OP_KINDS),
+        "levels": list(levels),
+        "predictors": {
+            name: {"unit": unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
+            for name, unit in PREDICTORS.items()
+        },
+        "devices": [asdict(device) | {"peak_flops": dict(device.peak_flops)} for device in devices],
+        "trained_devices": sorted(trained_devices),
+        "domain": {name: list(bounds) for name, bounds in domain.items()},
+        "setup_s": {kind: list(values) for kind, values in setup_s.items()},
+        "metrics": metrics,
+        "data_digest": data_digest,
+        "versions": dict(versions),
+    }
+    content["release_id"] = _content_id(content)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for name, model in models.items():
+        (partial / f"{name}.onnx").write_bytes(model)
+    (partial / MANIFEST).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    return load_release(folder)
+
+
+def load_release(folder: Path) -> Release:
+    """Release at ``folder``, checked file by file.
+
+    Raises
+    ------
+    ReleaseError
+        A file is missing or was changed, the manifest is not one, or the release was made for
+        another feature schema. Nothing of it may be served then.
+    """
+    content = _read_manifest(folder)
+    try:
+        recorded_id = content["release_id"]
+        if content["format"] != FORMAT:
+            raise ReleaseError(
+                f"{folder}: release format {content['format']}, this version reads {FORMAT}; "
+                "train it again, or serve it with the version that wrote it"
+            )
+        if content["schema_hash"] != schema_hash("full"):
+            raise ReleaseError(
+                f"{folder}: made for feature schema {content['schema_hash']}, this version has "
+                f"{schema_hash('full')}; train it again with `dvc repro`"
+            )
+        _check_files(folder, content)
+        if _content_id(content) != recorded_id:
+            raise ReleaseError(
+                f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
+                "restore the folder from the registry"
+            )
+        return Release(
+            folder=folder,
+            release_id=recorded_id,
+            columns=tuple(content["columns"]),
+            levels=tuple(float(level) for level in content["levels"]),
+            devices={row["kind"]: Device(**row) for row in content["devices"]},
+            trained_devices=frozenset(content["trained_devices"]),
+            domain={name: (low, high) for name, (low, high) in content["domain"].items()},
+            setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
+            manifest=content,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ReleaseError(
+            f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: {error}); "
+            "restore the folder from the registry"
+        ) from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise ReleaseError(
+            f"{path}: cannot be read ({error.strerror}); give a folder written by `dvc repro` or "
+            "`presage models show --download`"
+        ) from error
+    except ValueError as error:
+        raise ReleaseError(
+            f"{path}: not JSON ({error}); restore the folder from the registry"
+        ) from error
+    if not isinstance(content, dict):
+        raise ReleaseError(f"{path}: not a release manifest; restore the folder from the registry")
+    return content
+
+
+def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
+    for name in PREDICTORS:
+        path = folder / f"{name}.onnx"
+        expected = content["predictors"][name]["sha256"]
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ReleaseError(
+                f"{path}: cannot be read ({error.strerror}); restore the folder from the registry"
+            ) from error
+        if found != expected:
+            raise ReleaseError(
+                f"{path}: sha256 is {found[:12]}..., the manifest says {expected[:12]}...; "
+                "the file was changed: restore the folder from the registry"
+            )
+
+
+def _content_id(content: Mapping[str, Any]) -> str:
+    """Digest of a manifest without its own id; the files enter by their sha256."""
+    rest = {key: value for key, value in content.items() if key != "release_id"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""One file per DVC stage, the profiler and the importers."""

@@ -1,0 +1,1 @@
+"""Runs training jobs and measures them: the job zoo, the runner, the samplers."""

@@ -1,0 +1,86 @@
+"""The job zoo: training jobs of many families and sizes that the profiler measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.zoo import (
+    dcgan,
+    gpt,
+    lstm_lm,
+    mlp,
+    mobilenet,
+    neumf,
+    pointnet,
+    recommender_autoencoder,
+    resnet,
+    seq2seq_transformer,
+    transformer_encoder,
+    unet,
+    vgg,
+)
+from presage.pipelines.profiling.zoo.family import Family
+from presage.pipelines.profiling.zoo.job_config import JobConfig, parse
+from presage.pipelines.profiling.zoo.precision import apply_precision
+
+__all__ = ["FAMILIES", "Family", "JobConfig", "all_configs", "build", "parse"]
+
+FAMILIES: dict[str, Family] = {
+    "dcgan": dcgan.FAMILY,
+    "gpt": gpt.FAMILY,
+    "lstm_lm": lstm_lm.FAMILY,
+    "mlp": mlp.FAMILY,
+    "mobilenet": mobilenet.FAMILY,
+    "neumf": neumf.FAMILY,
+    "pointnet": pointnet.FAMILY,
+    "recommender_autoencoder": recommender_autoencoder.FAMILY,
+    "resnet": resnet.FAMILY,
+    "seq2seq_transformer": seq2seq_transformer.FAMILY,
+    "transformer_encoder": transformer_encoder.FAMILY,
+    "unet": unet.FAMILY,
+    "vgg": vgg.FAMILY,
+}
+
+
+def build(config: JobConfig) -> TrainingStep:
+    """Make the model, its data and its optimizer on the default device; seeding is the caller's.
+
+    Raises
+    ------
+    ValueError
+        If the family, variant, optimizer or precision is unknown, or the batch size is below 1.
+    """
+    if config.family not in FAMILIES:
+        raise ValueError(_unknown("family", config.family, FAMILIES, where="the job zoo"))
+    family = FAMILIES[config.family]
+    if config.variant not in family.variants:
+        where = f"family {config.family!r}"
+        raise ValueError(_unknown("variant", config.variant, family.variants, where=where))
+    if config.batch_size < 1:
+        raise ValueError(
+            f"job {config.name!r}: batch_size={config.batch_size}, must be >= 1; "
+            f"the grid has {', '.join(map(str, family.batch_sizes))}"
+        )
+    sizes = family.variants[config.variant]
+    step = family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
+    for module in step.modules:
+        apply_precision(module, config.precision)
+    return step
+
+
+def all_configs() -> tuple[JobConfig, ...]:
+    """The whole grid, each family with its customary optimizer, in an order that never varies."""
+    return tuple(
+        JobConfig(family.name, variant, batch_size, family.optimizer)
+        for _, family in sorted(FAMILIES.items())
+        for variant in sorted(family.variants)
+        for batch_size in sorted(family.batch_sizes)
+    )
+
+
+def _unknown(what: str, name: str, known: Iterable[str], *, where: str) -> str:
+    near = get_close_matches(name, known, n=1)
+    hint = f"; nearest is {near[0]!r}" if near else ""
+    return f"{where}: no {what} {name!r}{hint}. Known: {', '.join(sorted(known))}"

@@ -1,0 +1,31 @@
+"""A family of training jobs: one architecture in several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from presage.pipelines.profiling.training_step import TrainingStep
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture, the sizes it is built in, and how it is customarily trained.
+
+    Attributes
+    ----------
+    variants : dict of str to dict of str to int
+        Constructor sizes of each variant, by its short name ("w64-d3": width 64, depth 3).
+    batch_sizes : tuple of int
+        Every variant is profiled at each of them.
+    optimizer : str
+        The customary one.
+    build : callable
+        ``build(batch_size=, optimizer=, **sizes)`` makes the model, its data and its step.
+    """
+
+    name: str
+    variants: dict[str, dict[str, int]]
+    batch_sizes: tuple[int, ...]
+    optimizer: str
+    build: Callable[..., TrainingStep]

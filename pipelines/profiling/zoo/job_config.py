@@ -1,0 +1,51 @@
+"""The name of a job in the zoo: which model, at which batch size, trained how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NAME = re.compile(
+    r"(?P<family>[a-z0-9_]+)/(?P<variant>[a-z0-9-]+)/b(?P<batch_size>\d+)"
+    r"/(?P<optimizer>[a-z]+)(?:/(?P<precision>[a-z0-9]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """All that is needed to build a training job of the zoo again."""
+
+    family: str
+    variant: str
+    batch_size: int
+    optimizer: str = "sgd"
+    precision: str = "fp32"
+
+    @property
+    def name(self) -> str:
+        """Readable and unique: "resnet/w16-d20/b32/sgd"; the precision follows unless fp32."""
+        name = f"{self.family}/{self.variant}/b{self.batch_size}/{self.optimizer}"
+        return name if self.precision == "fp32" else f"{name}/{self.precision}"
+
+
+def parse(name: str) -> JobConfig:
+    """The configuration whose ``name`` this is.
+
+    Raises
+    ------
+    ValueError
+        If the text is not of that form. Whether the family exists is for ``build`` to say.
+    """
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            f"job name {name!r} cannot be read; write family/variant/b<batch size>/optimizer, "
+            "and /precision unless it is fp32: 'resnet/w16-d20/b32/sgd'"
+        )
+    return JobConfig(
+        family=match["family"],
+        variant=match["variant"],
+        batch_size=int(match["batch_size"]),
+        optimizer=match["optimizer"],
+        precision=match["precision"] or "fp32",
+    )

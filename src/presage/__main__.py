@@ -1,0 +1,5 @@
+"""``python -m presage`` is ``presage``."""
+
+from presage.cli import main
+
+main()
