@@ -90,7 +90,7 @@ class Release:
                     low < high
                     and abs(upper - level - coverage) < 1e-6
                     and abs(level + upper - 1) < 1e-6
-                ):  # noqa: E501
+                ):
                     return low, high
         known = sorted({round(1 - 2 * level, 6) for level in self.levels if level < 0.5})
         raise InvalidJobError(

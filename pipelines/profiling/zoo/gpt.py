@@ -34,7 +34,8 @@ class Block(nn.Module):
         query, key, value = heads.unbind(0)  # each (B, heads, T, HEAD_WIDTH)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp(x)
+        out: Tensor = x + self.mlp(x)
+        return out
 
 
 class Gpt(nn.Module):
@@ -75,7 +76,7 @@ FAMILY = Family(
         "w64-d2-t64": {"width": 64, "depth": 2, "vocabulary": 256, "tokens": 64},
         "w128-d4-t128": {"width": 128, "depth": 4, "vocabulary": 256, "tokens": 128},
         "w256-d4-t64": {"width": 256, "depth": 4, "vocabulary": 4_000, "tokens": 64},
-        "w128-d2-t32": {"width": 128, "depth": 2, "vocabulary": 50_000, "tokens": 32},
+        "w128-d2-v32k": {"width": 128, "depth": 2, "vocabulary": 32_000, "tokens": 32},
     },
     batch_sizes=(1, 4, 8, 16),
     optimizer="adamw",

@@ -13,10 +13,14 @@ CLASSES = 100
 EXPANSION = 6
 
 
-def convolution(channels_in: int, channels_out: int, kernel: int, **kwargs: int) -> nn.Sequential:
+def convolution(
+    channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     """Convolution that keeps the side (unless strided), then batch norm."""
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, kernel, padding=kernel // 2, bias=False, **kwargs),
+        nn.Conv2d(
+            channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False
+        ),
         nn.BatchNorm2d(channels_out),
     )
 
@@ -77,7 +81,7 @@ FAMILY = Family(
         "w8-d4-s32": {"width": 8, "blocks": 1, "side": 32},
         "w16-d4-s32": {"width": 16, "blocks": 1, "side": 32},
         "w16-d12-s32": {"width": 16, "blocks": 3, "side": 32},
-        "w8-d8-s64": {"width": 8, "blocks": 2, "side": 64},
+        "w8-d8-s56": {"width": 8, "blocks": 2, "side": 56},
     },
     batch_sizes=(2, 8, 16, 32),
     optimizer="sgd",

@@ -57,7 +57,7 @@ FAMILY = Family(
         "u6k-w32": {"users": 6_000, "items": 4_000, "width": 32},
         "u140k-w16": {"users": 140_000, "items": 27_000, "width": 16},
         "u140k-w64": {"users": 140_000, "items": 27_000, "width": 64},
-        "u500k-w32": {"users": 500_000, "items": 50_000, "width": 32},
+        "u480k-w32": {"users": 480_000, "items": 18_000, "width": 32},
     },
     batch_sizes=(256, 2048, 8192, 32768),
     optimizer="adam",

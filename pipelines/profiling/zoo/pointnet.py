@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -16,7 +18,7 @@ AXES = 3
 def shared_mlp(*channels: int) -> nn.Sequential:
     """The same MLP for every point, as 1 x 1 convolutions: (B, C0, P) -> (B, Cn, P)."""
     layers: list[nn.Module] = []
-    for before, after in zip(channels, channels[1:], strict=False):
+    for before, after in pairwise(channels):
         layers += [nn.Conv1d(before, after, 1), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
@@ -30,12 +32,14 @@ class TNet(nn.Module):
         self.head = nn.Sequential(
             nn.Linear(4 * width, width), nn.ReLU(), nn.Linear(width, AXES * AXES)
         )
-        self.identity = nn.Parameter(torch.eye(AXES), requires_grad=False)
+        self.identity: Tensor
+        self.register_buffer("identity", torch.eye(AXES))
 
     def forward(self, cloud: Tensor) -> Tensor:
         """(B, AXES, P) -> (B, AXES, AXES)."""
         pooled = self.points(cloud).amax(dim=2)  # (B, 4 * width)
-        return self.head(pooled).view(-1, AXES, AXES) + self.identity
+        rotation: Tensor = self.head(pooled).view(-1, AXES, AXES)
+        return rotation + self.identity  # so that it starts near no rotation
 
 
 class PointNet(nn.Module):

@@ -39,4 +39,4 @@ def apply_precision(module: nn.Module, precision: str) -> None:
         with autocast:
             return forward(*inputs).float()
 
-    module.forward = forward_under_autocast  # type: ignore[method-assign]
+    module.forward = forward_under_autocast

@@ -37,9 +37,9 @@ FAMILY = Family(
         "i4k-w64": {"items": 4_000, "width": 64},
         "i20k-w200": {"items": 20_000, "width": 200},
         "i40k-w100": {"items": 40_000, "width": 100},
-        "i50k-w256": {"items": 50_000, "width": 256},
+        "i40k-w256": {"items": 40_000, "width": 256},
     },
-    batch_sizes=(8, 64, 256, 512),
+    batch_sizes=(4, 16, 64, 128),
     optimizer="adam",
     build=training_step,
 )

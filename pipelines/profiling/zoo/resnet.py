@@ -75,7 +75,7 @@ FAMILY = Family(
         "w16-d8": {"width": 16, "blocks": 1},
         "w16-d20": {"width": 16, "blocks": 3},
         "w32-d14": {"width": 32, "blocks": 2},
-        "w64-d8": {"width": 64, "blocks": 1},
+        "w48-d8": {"width": 48, "blocks": 1},
     },
     batch_sizes=(2, 8, 32),
     optimizer="sgd",

@@ -1,0 +1,36 @@
+"""The network behind utilization, memory and step time: features in, quantiles out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from presage.models.stacked import StackedLinear, rising
+
+
+class QuantileMLP(nn.Module):
+    """``members`` multi-layer perceptrons with a linear path beside them.
+
+    The linear path carries what a straight line can say, so that the hidden layers, which see
+    few rows, need only bend it.
+    """
+
+    def __init__(self, members: int, n_in: int, *, hidden: int, levels: tuple[float, ...]) -> None:
+        super().__init__()
+        self.middle = levels.index(0.5)
+        self.body = nn.Sequential(
+            StackedLinear(members, n_in, hidden),
+            nn.SiLU(),
+            StackedLinear(members, hidden, hidden),
+            nn.SiLU(),
+        )
+        self.head = StackedLinear(members, hidden, len(levels))
+        self.linear = StackedLinear(members, n_in, 1)
+        with torch.no_grad():
+            self.linear.weight.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(members, rows, columns) -> (members, rows, levels)."""
+        quantiles = rising(self.head(self.body(x)), self.middle)  # (M, B, Q)
+        out: Tensor = quantiles + self.linear(x)  # (M, B, 1)
+        return out

@@ -1,0 +1,30 @@
+"""Which rows a model may see: folds by job, and by family, equal on every machine for ever.
+
+A fold is a digest of the job's name, not of its position: a campaign that grows moves no job to
+another fold, so a new release is judged on jobs that no earlier release has trained on either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+FOLDS = 5
+HELD_OUT_FOLD = 0  # never trained on by a release: the gate's jury
+
+Folds = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def job_folds(job_ids: Sequence[str]) -> Folds:
+    """Fold of each job, in [0, FOLDS), by digest of its id."""
+    digests = [hashlib.sha256(job_id.encode()).digest() for job_id in job_ids]
+    return np.array([int.from_bytes(d[:8], "big") % FOLDS for d in digests], dtype=np.int64)
+
+
+def family_folds(families: Sequence[str]) -> Folds:
+    """Fold of each row so that families are spread evenly: the sorted families in turn."""
+    order = {family: i % FOLDS for i, family in enumerate(sorted(set(families)))}
+    return np.array([order[family] for family in families], dtype=np.int64)

@@ -1,0 +1,65 @@
+"""Several networks trained side by side: one matrix product for all of them.
+
+A fold, a seed or an ensemble member is one slice of every weight tensor. On one core thirty small
+networks cost little more than one, so honest cross-validation is as cheap as a single fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+
+class StackedLinear(nn.Module):
+    """``members`` linear layers; maps (members, rows, n_in) to (members, rows, n_out)."""
+
+    def __init__(self, members: int, n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_in)
+        self.weight = nn.Parameter(torch.empty(members, n_in, n_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(members, 1, n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(members, rows, n_in) -> (members, rows, n_out)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+def rising(raw: Tensor, middle: int) -> Tensor:
+    """Quantiles that cannot cross, (..., Q): the median, and positive steps away from it."""
+    median = raw[..., middle : middle + 1]
+    steps = F.softplus(raw)
+    down = torch.flip(torch.cumsum(torch.flip(steps[..., :middle], [-1]), -1), [-1])
+    up = torch.cumsum(steps[..., middle + 1 :], -1)
+    return torch.cat([median - down, median, median + up], dim=-1)
+
+
+def pinball_loss(quantiles: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+    """Pinball loss per row, shape (...), of quantiles (..., Q) against y (...)."""
+    error = y[..., None] - quantiles
+    return torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+
+
+class Standardizer(nn.Module):
+    """Shift and scale by each member's own training rows, (members, 1, columns)."""
+
+    mean: Tensor
+    scale: Tensor
+
+    # Past this many standard deviations a network has never been; its linear growth there is
+    # arbitrary, so inputs are held at the edge. `in_domain` says when that happens.
+    LIMIT = 4.0
+
+    def __init__(self, x: Tensor, row_weights: Tensor) -> None:
+        super().__init__()
+        weights = (row_weights / row_weights.sum(-1, keepdim=True))[..., None]  # (M, N, 1)
+        mean = (weights * x).sum(1, keepdim=True)
+        scale = (weights * (x - mean) ** 2).sum(1, keepdim=True).sqrt()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", torch.where(scale < 1e-6, torch.ones_like(scale), scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(members, rows, columns), standardized and held within LIMIT."""
+        return ((x - self.mean) / self.scale).clamp(-self.LIMIT, self.LIMIT)

@@ -1,0 +1,106 @@
+"""Measured campaigns, read back as domain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from presage.features import tables
+from presage.features.device import Device
+from presage.features.errors import TableError
+from presage.features.graph import OpNode
+from presage.features.job import Job, JobFeatures
+from presage.features.op_stats import summarize
+
+DeviceKey = tuple[str, str]  # kind, machine
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One folder of tables: what ran, on which devices, and what was measured."""
+
+    folder: Path
+    jobs: Mapping[str, JobFeatures]
+    devices: Mapping[DeviceKey, Device]
+    executions: pd.DataFrame
+    colocations: pd.DataFrame
+
+
+def read_campaign(folder: Path) -> Campaign:
+    """Campaign at ``folder``.
+
+    Raises
+    ------
+    TableError
+        A table is missing or breaks its schema, or a row refers to a job, graph or device
+        that no other row describes.
+    """
+    data = {
+        name: tables.read(table, folder / f"{name}.parquet")
+        for name, table in tables.TABLES.items()
+    }
+    jobs = _jobs(data["jobs"], data["nodes"], folder)
+    devices = {
+        (row["device_kind"], row["machine"]): _device(row) for row in data["devices"].to_pylist()
+    }
+    executions = data["executions"].to_pandas()
+    colocations = data["colocations"].to_pandas()
+    for name, frame in (("executions", executions), ("colocations", colocations)):
+        _check_known(frame["job_id"], jobs, "job", folder / f"{name}.parquet")
+        keys = list(zip(frame["device_kind"], frame["machine"], strict=True))
+        _check_known(keys, devices, "device", folder / f"{name}.parquet")
+    return Campaign(folder, jobs, devices, executions, colocations)
+
+
+def job_features(row: Mapping[str, Any], nodes: Sequence[OpNode]) -> JobFeatures:
+    """A row of `jobs` and the operators of its graph, as what predictors see."""
+    job = Job(
+        job_id=row["job_id"],
+        name=row["name"],
+        family=row["family"],
+        framework=row["framework"],
+        precision=row["precision"],
+        batch_size=row["batch_size"],
+        iterations=row["iterations"],
+        input_elements=row["input_elements"],
+        graph_digest=row["graph_digest"],
+    )
+    return JobFeatures(job, summarize(nodes), row["parameters"], row["peak_live_bytes"])
+
+
+def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeatures]:
+    graphs: dict[str, list[OpNode]] = {}
+    for row in nodes.to_pylist():
+        graphs.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
+    rows = jobs.to_pylist()
+    _check_known([row["graph_digest"] for row in rows], graphs, "graph", folder / "jobs.parquet")
+    return {row["job_id"]: job_features(row, graphs[row["graph_digest"]]) for row in rows}
+
+
+def _device(row: Mapping[str, Any]) -> Device:
+    return Device(
+        kind=row["device_kind"],
+        compute_capability=row["compute_capability"],
+        memory_bytes=row["memory_bytes"],
+        cores=row["cores"],
+        peak_flops=dict(zip(row["precisions"], row["peak_flops"], strict=True)),
+        memory_bandwidth=row["memory_bandwidth"],
+        op_overhead_s=row["op_overhead_s"],
+        context_bytes=row["context_bytes"],
+    )
+
+
+def _check_known(
+    keys: Sequence[Any] | pd.Series, known: Mapping[Any, Any], what: str, path: Path
+) -> None:
+    for position, key in enumerate(keys):
+        if key not in known:
+            raise TableError(
+                f"{path}: row {position} refers to {what} {key!r}, which no row describes; "
+                "restore the whole campaign folder from git, or measure it again"
+            )

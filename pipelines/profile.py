@@ -1,0 +1,149 @@
+"""DVC stage: this machine -> measured tables of jobs alone and co-located.
+
+``python -m presage.pipelines.profile OUT_DIR``; the same as the command ``presage profile``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from presage.features.errors import PresageError, ProfilingError
+
+if TYPE_CHECKING:
+    from presage.pipelines.profiling.campaign import Progress, Report
+
+INTERRUPTED = 130
+
+
+def run_profile(
+    folder: Path,
+    *,
+    campaign: str = "local",
+    budget_s: float = 120.0,
+    jobs: int | None = None,
+    colocations: int | None = None,
+    window_s: float = 1.2,
+    seed: int = 0,
+    solo_share: float = 0.5,
+    families: Sequence[str] = (),
+) -> Progress:
+    """Measure this machine into the tables of ``folder``, with progress on stderr.
+
+    The arguments are those of :class:`~presage.pipelines.profiling.campaign.CampaignSettings`.
+    Ctrl-C leaves every table whole and no process behind; a later call goes on from there.
+
+    Raises
+    ------
+    ProfilingError
+        What was asked for cannot be measured here.
+    """
+    from presage.pipelines.profiling.campaign import CampaignSettings, run_campaign
+
+    settings = CampaignSettings(
+        campaign=campaign,
+        budget_s=budget_s,
+        jobs=jobs,
+        colocations=colocations,
+        window_s=window_s,
+        seed=seed,
+        solo_share=solo_share,
+        families=tuple(families),
+    )
+    with _reporter() as report:
+        return run_campaign(folder, settings, report)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit status is 130 after Ctrl-C."""
+    try:
+        args = _parser().parse_args(argv)
+        given = {key: value for key, value in vars(args).items() if value is not None}
+        folder, params = given.pop("folder"), given.pop("params")
+        end = run_profile(folder, **(_read_params(params) | given))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command goes on from here\n")
+        return INTERRUPTED
+    except PresageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stderr.write(
+        f"measured {end.alone} jobs alone and {end.together} co-locations "
+        f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="OUT_DIR")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    over = parser.add_argument_group("instead of params.yaml's section `profile`")
+    over.add_argument("--campaign")
+    over.add_argument("--budget-s", type=float)
+    over.add_argument("--jobs", type=int)
+    over.add_argument("--colocations", type=int)
+    over.add_argument("--window-s", type=float)
+    over.add_argument("--seed", type=int)
+    over.add_argument("--solo-share", type=float)
+    over.add_argument("--families", type=lambda text: tuple(text.split(",")))
+    return parser
+
+
+def _read_params(path: Path) -> dict[str, Any]:
+    """Section ``profile``; empty without the file, since every key can be a flag."""
+    if not path.exists():
+        return {}
+    params: dict[str, Any] = (yaml.safe_load(path.read_text()) or {}).get("profile") or {}
+    if unknown := params.keys() - (run_profile.__kwdefaults__ or {}).keys():
+        raise ProfilingError(
+            f"{path}: profile.{min(unknown)} is not a setting; "
+            f"known are {', '.join(run_profile.__kwdefaults__ or {})}"
+        )
+    return {key: value for key, value in params.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _reporter() -> Iterator[Report]:
+    """A bar on a terminal, log lines elsewhere."""
+    if not sys.stderr.isatty():
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.fields[phase]:9}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}  {task.fields[left]}  {task.description}"),
+    )
+    # No refresh thread: it would be a load beside the jobs.
+    with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+        task = bar.add_task("", total=1.0, phase="", counts="", left="")
+
+        def show(progress: Progress) -> None:
+            whole_s = progress.elapsed_s + progress.left_s
+            bar.update(
+                task,
+                completed=progress.elapsed_s / whole_s if whole_s else 1.0,
+                description=progress.current,
+                phase=progress.phase,
+                counts=f"{progress.alone} alone, {progress.together} together",
+                left=f"{progress.left_s / 60:.0f} min left",
+                refresh=True,
+            )
+
+        yield show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""What this machine's device can do, measured: ``python -m presage.pipelines.profiling.calibrate``.
+
+Peaks are the best of several tries, so that a disturbed one does no harm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from presage.features.device import Device
+from presage.pipelines.profiling.child import Child, claim_stdout, die_with_parent
+from presage.pipelines.profiling.samplers import is_gpu
+from presage.pipelines.profiling.worker import peak_resident_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+MATMUL_SIDE = {"cpu": 1024, "cuda": 8192}
+COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16", "fp64")}
+TIMING_S = 0.7  # of each peak
+TINY_OPS = 200
+
+
+def calibrate(device: Device, *, threads: int, timeout_s: float = 60.0) -> Device:
+    """``device`` with speeds, overhead and context memory as measured, in a child process.
+
+    Raises
+    ------
+    ChildFailure
+        The child died or gave no answer.
+    """
+    spec = {"threads": threads, "device": "cuda" if is_gpu(device) else "cpu"}
+    with Child(__name__, spec, threads=threads) as child:
+        measured = child.read(until_s=time.monotonic() + timeout_s)
+    measured.pop("event")
+    return dataclasses.replace(device, **measured)
+
+
+def measure_device(*, threads: int, device: str) -> dict[str, Any]:
+    """Fields of :class:`Device`, measured in this process."""
+    import torch
+
+    torch.set_num_threads(threads)
+    with torch.device(device):
+        _tiny_training_step()
+        context_bytes = _context_bytes(device)
+        return {
+            "context_bytes": context_bytes,
+            "op_overhead_s": _op_overhead_s(device),
+            "memory_bandwidth": _memory_bandwidth(device),
+            "peak_flops": {name: _peak_flops(name, device) for name in PRECISIONS[device]},
+        }
+
+
+def _tiny_training_step() -> None:
+    import torch
+
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+
+
+def _context_bytes(device: str) -> int:
+    if device == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+    return peak_resident_bytes()
+
+
+def _op_overhead_s(device: str) -> float:
+    """Median time of an operator on one element."""
+    import torch
+
+    one = torch.ones(1)
+
+    def many() -> None:
+        for _ in range(TINY_OPS):
+            one.add_(1)
+
+    return statistics.median(_times_s(many, device, most=200)) / TINY_OPS
+
+
+def _memory_bandwidth(device: str) -> float:
+    """Bytes per second of a copy, read and written."""
+    import torch
+
+    source = torch.ones(COPY_BYTES[device] // 4)
+    target = torch.empty_like(source)
+    return 2 * COPY_BYTES[device] / min(_times_s(lambda: target.copy_(source), device))
+
+
+def _peak_flops(precision: str, device: str) -> float:
+    """FLOP/s of a square matmul."""
+    import torch
+
+    side = MATMUL_SIDE[device]
+    a = torch.rand(side, side).to(_dtype(precision))
+    b = torch.rand(side, side).to(a.dtype)
+    out = torch.empty_like(a)
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    return 2 * side**3 / min(_times_s(lambda: torch.matmul(a, b, out=out), device))
+
+
+def _dtype(precision: str) -> torch.dtype:
+    import torch
+
+    narrow = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+    return narrow.get(precision, torch.float32)
+
+
+def _times_s(work: Callable[[], object], device: str, *, most: int = 1000) -> list[float]:
+    """Times of ``work``, called again and again for TIMING_S; the first call is left out."""
+    import torch
+
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    times: list[float] = []
+    work()
+    synchronize()
+    while not times or (sum(times) < TIMING_S and len(times) < most):
+        start_s = time.perf_counter()
+        work()
+        synchronize()
+        times.append(time.perf_counter() - start_s)
+    return times
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of the child."""
+    spec: dict[str, Any] = json.loads((sys.argv[1:] if argv is None else argv)[0])
+    die_with_parent(spec["parent_pid"])
+    answers = claim_stdout()
+    measured = measure_device(threads=spec["threads"], device=spec["device"])
+    answers.write(json.dumps({"event": "calibrated", **measured}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

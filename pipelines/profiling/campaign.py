@@ -1,0 +1,318 @@
+"""A campaign: calibrate the device, measure jobs alone, then co-locations, within a time budget."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+import torch
+
+from presage.features.device import detect
+from presage.features.errors import GraphError, ProfilingError
+from presage.features.graph import OpGraph
+from presage.features.torch_graph import trace_step
+from presage.pipelines.profiling import rows
+from presage.pipelines.profiling.calibrate import calibrate
+from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.child import ChildFailure
+from presage.pipelines.profiling.machine import machine_digest, versions
+from presage.pipelines.profiling.measure import (
+    RunOptions,
+    RunResult,
+    measure_alone,
+    measure_together,
+    wait_until_quiet,
+)
+from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
+from presage.pipelines.profiling.samplers import make_sampler
+from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build, parse
+
+log = logging.getLogger(__name__)
+
+LEAST_BUDGET_S = 15.0  # calibration, and one job
+FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 8.0  # a run's time before any was made
+# Together a window is longer than alone: fewer steps per second, of several jobs.
+TOGETHER_FACTOR, TOGETHER_STEPS, TOGETHER_LIMIT_S = 5 / 3, 8, 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSettings:
+    """What a campaign is asked for; the keys of ``profile`` in params.yaml.
+
+    Attributes
+    ----------
+    budget_s : float
+        Wall time of this call; a later call on the same folder goes on with its own.
+    jobs, colocations : int or None
+        How many the campaign shall have, earlier calls counted; None for as many as the budget
+        allows.
+    window_s : float
+        Least time that a job alone is stepped; together it is 5/3 of that.
+    solo_share : float in [0, 1]
+        Part of the budget for jobs alone, unless both numbers are given.
+    families : tuple of str
+        Families of the job zoo; empty for all.
+    """
+
+    campaign: str
+    budget_s: float
+    jobs: int | None = None
+    colocations: int | None = None
+    window_s: float = 1.2
+    seed: int = 0
+    solo_share: float = 0.5
+    families: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.budget_s < LEAST_BUDGET_S:
+            raise ProfilingError(
+                f"budget of {self.budget_s:g} s is too small: calibration and one job take "
+                f"{LEAST_BUDGET_S:g} s; raise profile.budget_s"
+            )
+        if not 0 <= self.solo_share <= 1:
+            raise ProfilingError(
+                f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
+            )
+        if self.window_s <= 0:
+            raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
+        for family in self.families:
+            if family not in FAMILIES:
+                near = get_close_matches(family, FAMILIES, n=1)
+                hint = f"nearest is {near[0]!r}; " if near else ""
+                raise ProfilingError(
+                    f"the job zoo has no family {family!r}; {hint}known are {', '.join(FAMILIES)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a campaign stands, told before every run and at the end."""
+
+    phase: str  # "calibrate", "alone", "together", "done"
+    current: str
+    alone: int
+    together: int
+    failed: int
+    elapsed_s: float
+    left_s: float
+
+
+Report = Callable[[Progress], None]
+
+
+def run_campaign(folder: Path, settings: CampaignSettings, report: Report) -> Progress:
+    """Measure into the tables of ``folder``; what is there already is not measured again.
+
+    Raises
+    ------
+    ProfilingError
+        The settings cannot be met, the folder is in use, or calibration fails.
+    TableError
+        The folder holds a damaged table.
+    """
+    with locked(folder):
+        return _Campaign(folder, settings, report).run()
+
+
+@dataclass
+class _Pace:
+    """How long a kind of run takes, from those made so far."""
+
+    guess_s: float
+    taken_s: list[float] = field(default_factory=list)
+
+    @property
+    def next_s(self) -> float:
+        """The longest of the last runs: the budget is a promise."""
+        return max(self.taken_s[-5:], default=self.guess_s)
+
+    @property
+    def mean_s(self) -> float:
+        return sum(self.taken_s) / len(self.taken_s) if self.taken_s else self.guess_s
+
+
+class _Campaign:
+    def __init__(self, folder: Path, settings: CampaignSettings, report: Report) -> None:
+        self._began_s = time.monotonic()
+        self._settings = settings
+        self._report = report
+        self._tables = CampaignTables(folder)
+        self._device = detect()
+        self._options = RunOptions(threads=torch.get_num_threads(), seed=settings.seed)
+        self._provenance = rows.Provenance(
+            settings.campaign, machine_digest(self._device), versions(self._device)
+        )
+        self._alone, self._together = _Pace(FIRST_ALONE_S), _Pace(FIRST_TOGETHER_S)
+        self._failed = 0
+
+    def run(self) -> Progress:
+        self._calibrate()
+        self._measure_jobs()
+        self._measure_colocations()
+        self._tables.write_missing()
+        return self._tell("done", "")
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _mine(self, table: str) -> list[rows.Row]:
+        """This campaign's rows of this machine and device."""
+        return self._tables.rows(
+            table,
+            campaign=self._provenance.campaign,
+            machine=self._provenance.machine,
+            device_kind=self._device.kind,
+        )
+
+    def _calibrate(self) -> None:
+        if self._mine("devices"):
+            return
+        self._tell("calibrate", self._device.kind)
+        patience_s = min(self._options.quiet_wait_s, self._settings.budget_s / 10)
+        wait_until_quiet(make_sampler(self._device), self._options, patience_s=patience_s)
+        try:
+            device = calibrate(self._device, threads=self._options.threads)
+        except ChildFailure as failure:
+            raise ProfilingError(
+                f"device {self._device.kind!r} cannot be calibrated: {failure}; "
+                "see what torch says with `presage doctor`"
+            ) from failure
+        self._tables.add("devices", [rows.device_row(device, self._provenance, time.time())])
+        log.info("calibrated %s", device)
+
+    def _measure_jobs(self) -> None:
+        settings = self._settings
+        done = {row["job_id"] for row in self._mine("executions")}
+        wanted = None if settings.jobs is None else settings.jobs - len(done)
+        share = 1.0 if None not in (settings.jobs, settings.colocations) else settings.solo_share
+        # Of what calibration has left.
+        until_s = self._elapsed_s + share * (settings.budget_s - self._elapsed_s)
+        configs = [
+            config
+            for config in order_jobs(all_configs(), seed=settings.seed)
+            if config.name not in done
+            and (not settings.families or config.family in settings.families)
+        ]
+        for config in itertools.islice(configs, None if wanted is None else max(0, wanted)):
+            if self._elapsed_s + self._alone.next_s > until_s:
+                return
+            self._measure_job(config)
+
+    def _measure_job(self, config: JobConfig) -> None:
+        began_s = time.monotonic()
+        self._tell("alone", config.name)
+        if config.name not in self._tables.values("jobs", "job_id"):
+            try:
+                graph = trace(config)
+            except GraphError as error:
+                log.warning("%s is left out: %s", config.name, error)
+                return
+            self._add_job(config, graph)
+        result = measure_alone(
+            config, self._device, self._options, window_s=self._settings.window_s
+        )
+        row = rows.execution_row(result, self._device, self._provenance, time.time())
+        self._tables.add("executions", [row])
+        self._alone.taken_s.append(time.monotonic() - began_s)
+        self._note(result, self._alone.taken_s[-1])
+
+    def _add_job(self, config: JobConfig, graph: OpGraph) -> None:
+        # Nodes first: a job's graph is there before the job is.
+        if graph.digest not in self._tables.values("nodes", "graph_digest"):
+            self._tables.add("nodes", rows.node_rows(graph))
+        self._tables.add("jobs", [rows.job_row(config, graph)])
+
+    def _measure_colocations(self) -> None:
+        settings = self._settings
+        solo_s: dict[str, float] = {
+            row["job_id"]: row["step_time_median_s"]
+            for row in self._mine("executions")
+            if not row["failure"]
+        }
+        done = {row["colocation_id"] for row in self._mine("colocations")}
+        wanted = None if settings.colocations is None else settings.colocations - len(done)
+        drawn: Iterator[tuple[str, ...]] = draw_colocations(
+            solo_s, self._device.kind, seed=settings.seed, done=done
+        )
+        for jobs in itertools.islice(drawn, None if wanted is None else max(0, wanted)):
+            if self._elapsed_s + self._together.next_s > settings.budget_s:
+                return
+            self._measure_colocation(jobs, solo_s)
+
+    def _measure_colocation(self, jobs: tuple[str, ...], solo_s: dict[str, float]) -> None:
+        began_s = time.monotonic()
+        self._tell("together", colocation_id(jobs, self._device.kind))
+        result = measure_together(
+            [parse(job) for job in jobs],
+            self._device,
+            self._options,
+            window_s=together_window_s(
+                self._settings.window_s, solo_steps_s=sum(solo_s[job] for job in jobs)
+            ),
+        )
+        new = rows.colocation_rows(result, solo_s, self._device, self._provenance, time.time())
+        self._tables.add("colocations", new)
+        self._together.taken_s.append(time.monotonic() - began_s)
+        self._note(result, self._together.taken_s[-1])
+
+    def _note(self, result: RunResult, taken_s: float) -> None:
+        self._failed += result.failed
+        for member in result.members:
+            if member.failure:
+                log.warning("%s: %s (%s)", member.job, member.failure, member.message)
+        steps = ", ".join(
+            f"{member.job} {1e3 * member.step_time_median_s:.2f} ms"
+            for member in result.members
+            if member.step_time_median_s is not None
+        )
+        foreign = "unknown" if result.foreign_load is None else f"{result.foreign_load:.3f}"
+        log.info("%s; foreign load %s; took %.1f s", steps, foreign, taken_s)
+
+    def _tell(self, phase: str, current: str) -> Progress:
+        progress = Progress(
+            phase=phase,
+            current=current,
+            alone=len(self._alone.taken_s),
+            together=len(self._together.taken_s),
+            failed=self._failed,
+            elapsed_s=self._elapsed_s,
+            left_s=0.0 if phase == "done" else self._left_s(),
+        )
+        self._report(progress)
+        return progress
+
+    def _left_s(self) -> float:
+        """Time to the end: of the budget, or of what was asked for if that is sooner."""
+        left_s = max(0.0, self._settings.budget_s - self._elapsed_s)
+        settings = self._settings
+        if settings.jobs is None or settings.colocations is None:
+            return left_s
+        jobs = max(0, settings.jobs - len(self._mine("executions")))
+        together = len({row["colocation_id"] for row in self._mine("colocations")})
+        colocations = max(0, settings.colocations - together)
+        return min(left_s, jobs * self._alone.mean_s + colocations * self._together.mean_s)
+
+
+def trace(config: JobConfig) -> OpGraph:
+    """Operator graph of a job of the zoo, on the meta device: nothing is computed.
+
+    Raises
+    ------
+    GraphError
+        The job cannot be traced.
+    """
+    with torch.device("meta"):
+        step = build(config)
+        return trace_step(step.run, step.modules, step.input_elements)
+
+
+def together_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:
+    """Seconds to step a co-location: each member's step may take as long as all of them."""
+    least_s = TOGETHER_FACTOR * least_alone_s
+    return min(TOGETHER_LIMIT_S, max(least_s, TOGETHER_STEPS * solo_steps_s))

@@ -1,0 +1,150 @@
+"""A child process that answers in JSON lines, and that never outlives its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+PR_SET_PDEATHSIG = 1
+
+FAILURES = ("out-of-memory", "crash", "timeout")
+
+
+class ChildFailure(Exception):  # noqa: N818 - it is a result to record, not an error to mend
+    """The child gave no answer: ``failure`` is one of FAILURES, the message says how it ended."""
+
+    def __init__(self, failure: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class Child:
+    """``python -m module SPEC`` in a session of its own, so that the whole of it can be killed.
+
+    The spec travels on the command line, requests as lines on stdin, answers as JSON lines on
+    stdout. ``spawned_s`` (monotonic) and ``parent_pid`` are added to the spec.
+    """
+
+    def __init__(self, module: str, spec: Mapping[str, Any], *, threads: int) -> None:
+        self._stderr = tempfile.TemporaryFile()
+        self._unread = b""
+        full = {**spec, "spawned_s": time.monotonic(), "parent_pid": os.getpid()}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(full)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=os.environ | child_environment(threads),
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's too."""
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one line to its stdin; a child that is gone is noticed by the next ``read``."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def read(self, *, until_s: float) -> dict[str, Any]:
+        """Its next answer, at the latest at ``until_s`` of the monotonic clock.
+
+        Raises
+        ------
+        ChildFailure
+            It reported a failure, died, or kept silent.
+        """
+        while b"\n" not in self._unread:
+            self._fill(until_s)
+        line, _, self._unread = self._unread.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if answer["event"] == "failed":
+            raise ChildFailure(answer["failure"], answer["message"])
+        return answer
+
+    def _fill(self, until_s: float) -> None:
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        left_s = until_s - time.monotonic()
+        if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+            raise ChildFailure("timeout", "no answer in time")
+        got = os.read(pipe, 1 << 20)
+        if not got:
+            raise self._death()
+        self._unread += got
+
+    def _death(self) -> ChildFailure:
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            # Nobody but the kernel's out-of-memory killer kills a worker we did not kill.
+            return ChildFailure("out-of-memory", "killed by SIGKILL")
+        self._stderr.seek(0)
+        tail = self._stderr.read().decode(errors="replace").strip()[-500:]
+        return ChildFailure("crash", f"ended with status {code}: {tail}")
+
+    def kill(self) -> None:
+        """End it and all it started, at once; harmless when it is gone."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._stderr.close()
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """What must be in the environment before torch is imported.
+
+    Idle OpenMP threads sleep instead of spinning: a spinning one would count as utilization, and
+    would steal the core from the other members of a co-location.
+    """
+    count = str(threads)
+    return {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "KMP_BLOCKTIME": "0",
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+    }
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Inside the child: be killed when the parent dies, however it dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above
+        os._exit(1)
+
+
+def claim_stdout() -> TextIO:
+    """Inside the child: stdout for answers alone; what libraries print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers

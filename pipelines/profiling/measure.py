@@ -1,0 +1,268 @@
+"""Measures training jobs on the device at hand: one alone, or several at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from presage.features.device import Device
+from presage.pipelines.profiling.child import Child, ChildFailure
+from presage.pipelines.profiling.samplers import DeviceSample, Sampler, is_gpu, make_sampler
+from presage.pipelines.profiling.zoo import JobConfig
+
+WORKER = "presage.pipelines.profiling.worker"
+
+# A window alone: so many seconds or warm steps, whichever is longer, up to a limit.
+ALONE_STEPS, ALONE_LIMIT_S = 12, 6.0
+START_DELAY_S = 0.05  # for the window's request to reach every member
+
+Steps = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How runs are made, the same for a whole campaign.
+
+    Attributes
+    ----------
+    memory_limit_bytes : int or None
+        Limit on every member's own data; None leaves it to the machine.
+    max_foreign_load : float
+        Above this share of the device, a window is measured again.
+    quiet_wait_s : float
+        Longest wait for a quiet machine, in all, during one run.
+    attempts : int
+        Most windows of one run; the quietest is kept.
+    timeout_s : float
+        Longest time to set up and warm up, and longest time past a window's deadline.
+    """
+
+    threads: int
+    seed: int = 0
+    memory_limit_bytes: int | None = None
+    max_foreign_load: float = 0.05
+    quiet_wait_s: float = 30.0
+    quiet_sample_s: float = 0.25
+    attempts: int = 3
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResult:
+    """One job of a run; None where there is nothing to measure because the run failed.
+
+    ``failure`` is "", "out-of-memory", "crash" or "timeout", and this member's own: in a run
+    that another member brought down it is "".
+    """
+
+    job: str
+    steps: int = 0
+    step_time_median_s: float | None = None
+    step_time_p90_s: float | None = None
+    compute_utilization: float | None = None
+    memory_peak_bytes: int | None = None
+    setup_s: float | None = None
+    failure: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Jobs that ran at the same time, and how much others disturbed them."""
+
+    members: tuple[MemberResult, ...]
+    foreign_load: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any member failed, so that none was measured."""
+        return any(member.failure for member in self.members)
+
+
+def measure_alone(
+    config: JobConfig, device: Device, options: RunOptions, *, window_s: float
+) -> RunResult:
+    """One job with the device to itself, for at least ``window_s`` and some steps."""
+
+    def choose_window(ready: Sequence[dict[str, Any]]) -> float:
+        return alone_window_s(window_s, warm_step_s=ready[0]["warm_step_s"])
+
+    return _measure([config], device, options, choose_window)
+
+
+def measure_together(
+    configs: Sequence[JobConfig], device: Device, options: RunOptions, *, window_s: float
+) -> RunResult:
+    """Several jobs at the same time, unlimited, each in a process of its own."""
+    return _measure(configs, device, options, lambda _ready: window_s)
+
+
+def alone_window_s(least_s: float, *, warm_step_s: float) -> float:
+    """Long enough for a median of steps, short enough for hundreds of jobs."""
+    return min(ALONE_LIMIT_S, max(least_s, ALONE_STEPS * warm_step_s))
+
+
+def common_steps(members: Sequence[Steps]) -> list[Steps]:
+    """Each member's steps that lie wholly within the time in which all members were stepping."""
+    if not all(members):
+        return [[] for _ in members]
+    start_s = max(steps[0][0] for steps in members)
+    end_s = min(steps[-1][1] for steps in members)
+    return [[(a, b) for a, b in steps if start_s <= a and b <= end_s] for steps in members]
+
+
+def _measure(
+    configs: Sequence[JobConfig],
+    device: Device,
+    options: RunOptions,
+    choose_window: Callable[[Sequence[dict[str, Any]]], float],
+) -> RunResult:
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(
+                Child(WORKER, _spec(config, device, options), threads=options.threads)
+            )
+            for config in configs
+        ]
+        jobs = [config.name for config in configs]
+        ready = _read_all(children, until_s=time.monotonic() + options.timeout_s)
+        if failed := _failed(jobs, ready):
+            return failed
+        setup = [answer for answer in ready if isinstance(answer, dict)]
+        return _quietest_window(jobs, children, setup, device, options, choose_window(setup))
+
+
+def _quietest_window(
+    jobs: Sequence[str],
+    children: Sequence[Child],
+    setup: Sequence[dict[str, Any]],
+    device: Device,
+    options: RunOptions,
+    window_s: float,
+) -> RunResult:
+    """Measure a window; measure again, with the same processes, while others disturb it."""
+    sampler = make_sampler(device)
+    patience_s = options.quiet_wait_s
+    best: RunResult | None = None
+    for _ in range(options.attempts):
+        patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
+        answers, sample = _window(children, sampler, window_s, options)
+        if failed := _failed(jobs, answers):
+            return failed
+        result = _evaluate(jobs, children, setup, answers, sample, device)
+        if best is None or _load(result.foreign_load) < _load(best.foreign_load):
+            best = result
+        if _load(best.foreign_load) <= options.max_foreign_load:
+            break
+    assert best is not None, "attempts >= 1"
+    return best
+
+
+def wait_until_quiet(sampler: Sampler, options: RunOptions, *, patience_s: float) -> float:
+    """Wait until others leave the device alone, at most ``patience_s``; seconds waited."""
+    start_s = time.monotonic()
+    while True:
+        sampler.start(())
+        time.sleep(options.quiet_sample_s)
+        quiet = _load(sampler.stop().foreign_load) <= options.max_foreign_load
+        waited_s = time.monotonic() - start_s
+        if quiet or waited_s >= patience_s:
+            return waited_s
+
+
+def _spec(config: JobConfig, device: Device, options: RunOptions) -> dict[str, Any]:
+    return {
+        "job": config.name,
+        "threads": options.threads,
+        "seed": options.seed,
+        "memory_limit_bytes": options.memory_limit_bytes,
+        "device": "cuda" if is_gpu(device) else "cpu",
+    }
+
+
+Answer = dict[str, Any] | ChildFailure
+
+
+def _read_all(children: Sequence[Child], *, until_s: float) -> list[Answer]:
+    answers: list[Answer] = []
+    for child in children:
+        try:
+            answers.append(child.read(until_s=until_s))
+        except ChildFailure as failure:
+            answers.append(failure)
+    return answers
+
+
+def _failed(jobs: Sequence[str], answers: Sequence[Answer]) -> RunResult | None:
+    """The result of a run in which a member failed, else None."""
+    if not any(isinstance(answer, ChildFailure) for answer in answers):
+        return None
+    return RunResult(
+        tuple(
+            MemberResult(job, failure=answer.failure, message=str(answer))
+            if isinstance(answer, ChildFailure)
+            else MemberResult(job)
+            for job, answer in zip(jobs, answers, strict=True)
+        )
+    )
+
+
+def _window(
+    children: Sequence[Child], sampler: Sampler, window_s: float, options: RunOptions
+) -> tuple[list[Answer], DeviceSample]:
+    start_s = time.monotonic() + START_DELAY_S
+    deadline_s = start_s + window_s
+    for child in children:
+        child.send({"start_s": start_s, "deadline_s": deadline_s})
+    time.sleep(max(0.0, start_s - time.monotonic()))
+    sampler.start([child.pid for child in children])
+    time.sleep(max(0.0, deadline_s - time.monotonic()))
+    sample = sampler.stop()
+    return _read_all(children, until_s=deadline_s + options.timeout_s), sample
+
+
+def _evaluate(
+    jobs: Sequence[str],
+    children: Sequence[Child],
+    setup: Sequence[dict[str, Any]],
+    answers: Sequence[Answer],
+    sample: DeviceSample,
+    device: Device,
+) -> RunResult:
+    windows = [answer for answer in answers if isinstance(answer, dict)]
+    counted = common_steps([window["steps"] for window in windows])
+    members = []
+    for job, child, ready, window, steps in zip(
+        jobs, children, setup, windows, counted, strict=True
+    ):
+        if not steps:
+            message = "no whole step while all members ran; measure it in a longer window"
+            members.append(MemberResult(job, failure="timeout", message=message))
+            continue
+        times_s = np.array([end_s - start_s for start_s, end_s in steps])
+        wall_s = window["steps"][-1][1] - window["steps"][0][0]
+        utilization = sample.compute_utilization
+        if utilization is None:
+            utilization = window["cpu_s"] / (wall_s * device.cores)
+        members.append(
+            MemberResult(
+                job,
+                steps=len(steps),
+                step_time_median_s=float(np.median(times_s)),
+                step_time_p90_s=float(np.quantile(times_s, 0.9)),
+                compute_utilization=utilization,
+                memory_peak_bytes=sample.memory_bytes.get(child.pid) or window["memory_peak_bytes"],
+                setup_s=ready["setup_s"],
+            )
+        )
+    return RunResult(tuple(members), foreign_load=sample.foreign_load)
+
+
+def _load(foreign_load: float | None) -> float:
+    """A load nobody can tell counts as none: measuring again would not tell it either."""
+    return 0.0 if foreign_load is None else foreign_load

@@ -1,0 +1,24 @@
+"""Progress of what a person waits for: a bar on a terminal, nothing in a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback ``(done, total)`` that moves a bar with the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(label, total=None)
+
+        def move(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield move

@@ -1,0 +1,79 @@
+"""DVC stage: predictors and metrics -> the release folder."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from presage.features.device import Device
+from presage.features.schema import columns
+from presage.models.fit import LEVELS
+from presage.models.release import PREDICTORS, Release, write_release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.pipelines.stage import run_stage
+
+VERSIONS = ("torch", "onnx", "numpy", "presage")
+
+
+def training_rows(solo: pd.DataFrame) -> pd.DataFrame:
+    """Rows that the shipped networks have seen."""
+    rows: pd.DataFrame = solo[job_folds(list(solo["job_id"])) != HELD_OUT_FOLD]
+    return rows
+
+
+def feature_domain(solo: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value of each column of the full set."""
+    return {
+        name: (float(solo[f"full.{name}"].min()), float(solo[f"full.{name}"].max()))
+        for name in columns("full")
+    }
+
+
+def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
+    """Start-up seconds at each level, per device kind and over all of them ("")."""
+    groups = {"": solo, **dict(iter(solo.groupby("device_kind")))}
+    return {
+        str(kind): [float(q) for q in np.quantile(rows["setup_s"], LEVELS)]
+        for kind, rows in groups.items()
+    }
+
+
+def assemble_release(features: Path, models: Path, evaluation: Path, target: Path) -> Release:
+    """Write the release folder that these outputs make."""
+    solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
+    seen = training_rows(pd.read_parquet(solo_file))
+    digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
+    return write_release(
+        target,
+        models={name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS},
+        levels=LEVELS,
+        devices=[Device(**row) for row in json.loads((features / "devices.json").read_text())],
+        trained_devices=sorted(set(seen["device_kind"])),
+        domain=feature_domain(seen),
+        setup_s=setup_quantiles(seen),
+        metrics=json.loads((evaluation / "metrics.json").read_text()),
+        data_digest=digest,
+        versions={name: version(name) for name in VERSIONS},
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: predictors -> release folder")
+    parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
+    parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
+    parser.add_argument("--evaluation", type=Path, required=True, help="folder of evaluate")
+    parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    args = parser.parse_args(argv)
+    release = assemble_release(args.features, args.models, args.evaluation, args.target)
+    print(f"release {release.release_id} in {args.target}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    run_stage(main)

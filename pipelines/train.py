@@ -1,0 +1,126 @@
+"""DVC stage: features -> one solo predictor (compute utilization, memory or step time)."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from presage.features.schema import columns
+from presage.models.conformal import Array
+from presage.models.fit import LEVELS, FitConfig, ScalarStack, fit_scalar, transform_features
+from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.models.targets import TARGETS, Target
+from presage.pipelines import cross_validation as cv
+from presage.pipelines.progress import training_progress
+from presage.pipelines.stage import read_params, run_stage, write_atomically
+
+QUANTILES = [f"q{level:g}" for level in LEVELS]
+WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """A stack of networks and what each said of the rows it had not seen."""
+
+    stack: ScalarStack
+    members: cv.Members
+    learnt: Array  # (rows,)
+    outputs: Array  # (members, rows, levels)
+    folds: dict[str, Folds]
+
+    def out_of_fold(self, split: str) -> Array:
+        """Uncalibrated quantiles of shape (rows, levels)."""
+        return cv.out_of_fold(self.outputs, self.members, split, self.folds[split])
+
+
+def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Array:
+    """Raw features of one set, shape (rows, columns)."""
+    names = [f"{feature_set}.{name}" for name in columns(feature_set)]
+    return solo[names].to_numpy(dtype=np.float64)
+
+
+def cross_validate(
+    solo: pd.DataFrame, target: Target, feature_set: str, config: FitConfig
+) -> CrossValidation:
+    """Fit every fold of both splits, side by side."""
+    import torch
+
+    folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
+    members = cv.plan_members(config.ensemble)
+    learnt = target.to_learnt(
+        solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
+    )
+    x = transform_features(feature_matrix(solo, feature_set), feature_set)
+    weights = cv.training_weights(members, folds)
+    with training_progress(f"{target.predictor}, {feature_set} features") as progress:
+        stack = fit_scalar(x, learnt, weights, config, progress=progress)
+    with torch.no_grad():
+        outputs = stack(torch.from_numpy(x).float().expand(len(weights), -1, -1))
+    return CrossValidation(stack, members, learnt, outputs.numpy().astype(np.float64), folds)
+
+
+def forecasts(
+    solo: pd.DataFrame, target: Target, feature_set: str, fitted: CrossValidation
+) -> pd.DataFrame:
+    """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
+    parts = []
+    for split, folds in fitted.folds.items():
+        calibrated = cv.calibrate_out_of_fold(fitted.learnt, fitted.out_of_fold(split), folds)
+        measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
+        part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
+        part["measured"] = solo[target.column].to_numpy(np.float64)
+        part[QUANTILES] = measured
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> tuple[pd.DataFrame, bytes]:
+    """Out-of-fold forecasts of every row by both feature sets, and the ONNX file to ship.
+
+    The shipped network has not seen the held-out fold: what the gate measures is what is served.
+    """
+    import torch
+
+    from presage.models.export_onnx import ScalarPredictor, export, select_members
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    # The published set knows no roofline: it learns the scale itself.
+    unaided = replace(target, prior=None)
+    published = cross_validate(solo, unaided, "published", replace(config, ensemble=1))
+    full = cross_validate(solo, target, "full", config)
+    table = pd.concat(
+        [
+            forecasts(solo, unaided, "published", published),
+            forecasts(solo, target, "full", full),
+        ],
+        ignore_index=True,
+    )
+    margins = cv.release_margins(full.learnt, full.out_of_fold("job"), full.folds["job"])
+    select_members(full.stack, full.members.of("job", HELD_OUT_FOLD))
+    example = torch.from_numpy(feature_matrix(solo.head(2), "full")).float()
+    predictor = ScalarPredictor(full.stack, target, margins)
+    return table, export(predictor, {"features": (example, ("rows",))})
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: features -> one solo predictor")
+    parser.add_argument("predictor", choices=sorted(TARGETS))
+    parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
+    parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    args = parser.parse_args(argv)
+    params: dict[str, Any] = read_params("train")
+    solo = pd.read_parquet(args.features / "solo.parquet")
+    table, onnx = train(solo, TARGETS[args.predictor], FitConfig(**params["solo"]))
+    write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))
+    write_atomically(args.target / "forecasts.parquet", table.to_parquet)
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,180 @@
+"""DVC stage: features and solo forecasts -> the interference predictor."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from presage.features.errors import TrainingError
+from presage.models.conformal import Array
+from presage.models.fit import FitConfig, fit_interference, transform_features
+from presage.models.release import SOLO_COLUMNS
+from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.pipelines import cross_validation as cv
+from presage.pipelines.progress import training_progress
+from presage.pipelines.stage import read_params, run_stage, write_atomically
+from presage.pipelines.train import QUANTILES, WHO, feature_matrix
+
+# Which predictor's median fills which of SOLO_COLUMNS.
+SOLO_PREDICTORS = ("compute_utilization", "memory", "step_time")
+
+
+@dataclass(frozen=True)
+class Colocations:
+    """Co-locations as padded arrays: C of them, of at most K members, G columns each.
+
+    ``rows`` holds, at [colocation, member], the row of the victim table, -1 where there is none.
+    """
+
+    victims: pd.DataFrame
+    members: Array  # (C, K, G), raw units
+    mask: Array  # (C, K)
+    log_slowdown: Array  # (C, K)
+    rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
+
+
+def member_features(solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Features and out-of-fold solo medians of each measured job, by (job, machine, campaign).
+
+    Out of fold, because at serving time a member's solo profile is a forecast too.
+    """
+    values = pd.DataFrame(feature_matrix(solo, "full"))
+    for column, predictor in zip(SOLO_COLUMNS, SOLO_PREDICTORS, strict=True):
+        table = forecasts[predictor]
+        of_job = table[(table["split"] == "job") & (table["features"] == "full")]
+        values[column] = of_job["q0.5"].to_numpy()
+    values.index = pd.MultiIndex.from_frame(solo[["job_id", "machine", "campaign"]])
+    return values
+
+
+def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
+    """Pad co-locations to the largest.
+
+    Raises
+    ------
+    TrainingError
+        There is none; or a member was never measured alone.
+    """
+    if interference.empty:
+        raise TrainingError(
+            "no co-location ran to its end; measure some with `presage profile --budget ...`"
+        )
+    victims = interference.sort_values(["colocation", "member"]).reset_index(drop=True)
+    keys = pd.MultiIndex.from_frame(victims[["job_id", "machine", "campaign"]])
+    unknown = ~keys.isin(members.index)
+    if unknown.any():
+        raise TrainingError(
+            f"co-location member {tuple(keys[unknown][0])} was never measured alone; "
+            "run `presage profile` on that campaign again"
+        )
+    features = members.loc[keys].to_numpy(dtype=np.float64)
+    groups = victims.groupby("colocation", sort=True).indices
+    size = max(len(positions) for positions in groups.values())
+    rows = np.full((len(groups), size), -1, dtype=np.int64)
+    for c, positions in enumerate(groups.values()):
+        rows[c, : len(positions)] = positions
+    mask = (rows >= 0).astype(np.float64)
+    log_slowdown = np.log(victims["slowdown"].to_numpy(np.float64))
+    padded = features[np.maximum(rows, 0)] * mask[:, :, None]
+    return Colocations(victims, padded, mask, log_slowdown[np.maximum(rows, 0)] * mask, rows)
+
+
+def victim_folds(colocations: Colocations) -> dict[str, Folds]:
+    """Fold of each victim of shape (C, K), by its job and by its family; -1 for padding."""
+    victims = colocations.victims
+    by_row = {
+        "job": job_folds(list(victims["job_id"])),
+        "family": family_folds(list(victims["family"])),
+    }
+    real = colocations.mask > 0
+    return {
+        split: np.where(real, folds[np.maximum(colocations.rows, 0)], -1)
+        for split, folds in by_row.items()
+    }
+
+
+def colocation_weights(members: cv.Members, folds: dict[str, Folds], mask: Array) -> Array:
+    """Row weights (stack, C, K): a co-location is hidden when any member is of the fold."""
+    seen = [
+        (folds[split] != fold).all(axis=1, keepdims=True) * mask
+        for split, fold in zip(members.split, members.fold, strict=True)
+    ]
+    return np.array(seen)
+
+
+def train(
+    solo: pd.DataFrame,
+    interference: pd.DataFrame,
+    forecasts: Mapping[str, pd.DataFrame],
+    config: FitConfig,
+) -> tuple[pd.DataFrame, bytes]:
+    """Out-of-fold slowdowns of every victim by both splits, and the ONNX file to ship."""
+    import torch
+
+    from presage.models.export_onnx import InterferencePredictor, export, select_members
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    data = assemble(interference, member_features(solo, forecasts))
+    folds = victim_folds(data)
+    plan = cv.plan_members(config.ensemble)
+    weights = colocation_weights(plan, folds, data.mask)
+    x = transform_features(data.members, "full")
+    with training_progress("interference") as progress:
+        stack = fit_interference(
+            x, data.mask, data.log_slowdown, weights, config, progress=progress
+        )
+    with torch.no_grad():
+        inputs = torch.from_numpy(x).float().expand(len(weights), -1, -1, -1)
+        outputs = stack(inputs, torch.from_numpy(data.mask).float()).numpy().astype(np.float64)
+    real = data.mask > 0
+    per_victim = outputs[:, real]  # (stack, victims, levels)
+    y, order = data.log_slowdown[real], data.rows[real]
+    parts = []
+    for split in cv.SPLITS:
+        of_victim = folds[split][real]
+        raw = cv.out_of_fold(per_victim, plan, split, of_victim)
+        calibrated = np.maximum(cv.calibrate_out_of_fold(y, raw, of_victim), 0)
+        part = data.victims.loc[order, ["colocation", "member", "members", *WHO]]
+        part = part.assign(split=split, features="full", fold=of_victim, measured=np.exp(y))
+        part[QUANTILES] = np.exp(calibrated)
+        parts.append(part)
+        if split == "job":
+            margins = cv.release_margins(y, raw, of_victim)
+    select_members(stack, plan.of("job", HELD_OUT_FOLD))
+    example = torch.from_numpy(data.members[:2]).float()
+    mask = torch.from_numpy(data.mask[:2]).float()
+    leading = ("colocations", "members")
+    onnx = export(
+        InterferencePredictor(stack, data.members.shape[-1], margins),
+        {"members": (example, leading), "mask": (mask, leading)},
+    )
+    return pd.concat(parts, ignore_index=True), onnx
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: features -> interference predictor")
+    parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
+    parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
+    parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    args = parser.parse_args(argv)
+    config = FitConfig(**read_params("train")["interference"])
+    solo = pd.read_parquet(args.features / "solo.parquet")
+    interference = pd.read_parquet(args.features / "interference.parquet")
+    forecasts = {
+        name: pd.read_parquet(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
+    }
+    table, onnx = train(solo, interference, forecasts, config)
+    write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))
+    write_atomically(args.target / "forecasts.parquet", table.to_parquet)
+
+
+if __name__ == "__main__":
+    run_stage(main)

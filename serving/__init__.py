@@ -1,0 +1,1 @@
+"""Forecasts to whoever asks: in process, or over gRPC."""

@@ -1,0 +1,99 @@
+"""One ONNX predictor of a release, and the guard on what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from presage.features.errors import ReleaseError
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+OUTPUT = "quantiles"
+
+
+class OnnxModel:
+    """An ONNX Runtime session whose answers can be relied on.
+
+    Parameters
+    ----------
+    inputs : set of str
+        Names the contract in :mod:`presage.models.release` gives this predictor's inputs.
+    levels : int
+        Quantiles it must answer with.
+    least : float
+        No output may be below: 0 for a size, 1 for a slowdown.
+    """
+
+    def __init__(self, path: Path, *, inputs: set[str], levels: int, least: float) -> None:
+        self._path, self._levels, self._least = path, levels, least
+        options = ort.SessionOptions()
+        # The models take microseconds: handing parts of one to other threads costs more, and the
+        # server's own threads already run calls beside each other.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session: Any = ort.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's own exceptions have no common base
+            raise ReleaseError(
+                f"{path}: ONNX Runtime cannot load it ({_first_line(error)}); "
+                "restore the folder from the registry, or train it again"
+            ) from error
+        found = {i.name for i in self._session.get_inputs()}
+        outputs = [o.name for o in self._session.get_outputs()]
+        if found != inputs or OUTPUT not in outputs:
+            raise ReleaseError(
+                f"{path}: takes {sorted(found)} and gives {outputs}, must take {sorted(inputs)} "
+                f"and give {OUTPUT!r}; train it again with this version"
+            )
+
+    def quantiles(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Array:
+        """Checked quantiles of shape (rows, levels), not decreasing along a row.
+
+        ``present`` picks the rows out of an output with more dimensions; what a model says of
+        padding is nobody's business.
+
+        Raises
+        ------
+        ReleaseError
+            The model fails, or its answer breaks the contract. No NaN ever reaches a caller.
+        """
+        try:
+            raw = self._session.run([OUTPUT], inputs)[0]
+        except Exception as error:  # as above
+            raise ReleaseError(
+                f"{self._path}: ONNX Runtime failed ({_first_line(error)}); "
+                "roll back with `presage models rollback`"
+            ) from error
+        expected = (*(len(inputs["features"]),) if present is None else present.shape, self._levels)
+        if raw.shape != expected:
+            raise ReleaseError(
+                f"{self._path}: answered with shape {raw.shape}, must be {expected}; "
+                "train it again with this version"
+            )
+        rows: Array = (raw if present is None else raw[present]).astype(np.float64)
+        good = (
+            np.isfinite(rows).all(axis=1)
+            & (rows >= self._least).all(axis=1)
+            & (np.diff(rows, axis=1) >= 0).all(axis=1)
+        )
+        if not good.all():
+            row = int(np.argmin(good))
+            raise ReleaseError(
+                f"{self._path}: predicted quantiles {rows[row].tolist()} for row {row}, must be "
+                f"finite, at least {self._least:g} and not decreasing; "
+                "roll back with `presage models rollback`"
+            )
+        return rows
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,259 @@
+"""Predictions in this process: a release's ONNX models on ONNX Runtime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from presage.features.colocation import Colocation
+from presage.features.device import Device, Share, catalogue, find_device
+from presage.features.errors import InvalidJobError, ReleaseError
+from presage.features.forecast import Forecast
+from presage.features.job import Job, JobFeatures
+from presage.features.op_stats import OpStats
+from presage.features.schema import Placement, columns, matrix
+from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
+from presage.serving.domain import Domain
+from presage.serving.forecasts import (
+    DEFAULT_COVERAGE,
+    ColocationForecast,
+    JobForecast,
+    ReleaseInfo,
+)
+from presage.serving.memory_fit import fit_probability
+from presage.serving.onnx_model import OnnxModel
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Below these a prediction cannot be meant; utilization is clipped instead.
+_LEAST = {
+    "compute_utilization": -np.inf,
+    "memory": 0.0,
+    "step_time": 0.0,
+    "interference": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Solo:
+    """Placements alone, row by row: features (rows, columns), quantiles (rows, levels)."""
+
+    features: Array
+    in_domain: Mask
+    compute_utilization: Array
+    memory_bytes: Array
+    step_time_s: Array
+
+
+class Predictor:
+    """A release, loaded and ready to predict; safe to share between threads.
+
+    Raises
+    ------
+    ReleaseError
+        A model cannot be loaded, or the manifest lacks what predictions need.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        self._loaded_at_unix_s = time.time()
+        self._median = _median_position(release)
+        _check_setup(release)
+        self._domain = Domain(release)
+        self._models = {
+            name: OnnxModel(
+                release.model_path(name),
+                inputs={"members", "mask"} if name == "interference" else {"features"},
+                levels=len(release.levels),
+                least=_LEAST[name],
+            )
+            for name in PREDICTORS
+        }
+
+    @property
+    def release_id(self) -> str:
+        """Which release predicts."""
+        return self._release.release_id
+
+    def device(self, kind: str) -> Device:
+        """Device of that kind: as measured for the release, else from the catalogue."""
+        return find_device(kind, self._release.devices)
+
+    def release(self) -> ReleaseInfo:
+        """What predicts."""
+        manifest = self._release.manifest
+        return ReleaseInfo(
+            release_id=self.release_id,
+            schema_hash=manifest["schema_hash"],
+            columns=self._release.columns,
+            op_kinds=tuple(manifest["op_kinds"]),
+            levels=self._release.levels,
+            devices={**catalogue(), **self._release.devices},
+            trained_devices=self._release.trained_devices,
+            metrics=manifest["metrics"],
+            loaded_at_unix_s=self._loaded_at_unix_s,
+        )
+
+    def predict(
+        self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
+    ) -> list[JobForecast]:
+        """One forecast per placement, in order; each job as if alone on its share."""
+        low, high = self._release.interval_levels(coverage)
+        if not placements:
+            return []
+        solo = self._solo(placements)
+        setup_s = np.array([self._setup_s(p.device.kind) for p in placements])
+        iterations = np.array([[p.job.job.iterations] for p in placements], dtype=np.float64)
+        # Quantile by quantile: start-up and step time are late for the same reasons.
+        runtime_s = setup_s + iterations * solo.step_time_s
+
+        def forecasts(quantiles: Array, unit: str) -> list[Forecast]:
+            return [
+                Forecast(median, lowest, highest, unit, inside, self.release_id, coverage)
+                for (lowest, median, highest), inside in zip(
+                    quantiles[:, [low, self._median, high]].tolist(),
+                    solo.in_domain.tolist(),
+                    strict=True,
+                )
+            ]
+
+        rows = zip(
+            forecasts(solo.compute_utilization, "fraction"),
+            forecasts(solo.memory_bytes, "bytes"),
+            forecasts(solo.step_time_s, "seconds"),
+            forecasts(runtime_s, "seconds"),
+            strict=True,
+        )
+        return [JobForecast(*row) for row in rows]
+
+    def predict_interference(
+        self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
+    ) -> list[ColocationForecast]:
+        """One forecast per co-location, in order; slowdowns in the order of its members."""
+        low, high = self._release.interval_levels(coverage)
+        if not colocations:
+            return []
+        solo = self._solo(
+            [
+                Placement(job, colocation.device, share)
+                for colocation in colocations
+                for job, share in zip(colocation.members, colocation.shares, strict=True)
+            ]
+        )
+        sizes = np.array([len(colocation.members) for colocation in colocations])
+        slowdowns = self._slowdowns(solo, sizes)
+        answers = []
+        for colocation, end in zip(colocations, np.cumsum(sizes).tolist(), strict=True):
+            rows = slice(end - len(colocation.members), end)
+            memory_bytes = solo.memory_bytes[rows]
+            # One stranger makes the whole co-location strange: its neighbours feel it.
+            inside = bool(solo.in_domain[rows].all())
+            capacity = colocation.device.memory_bytes
+            answers.append(
+                ColocationForecast(
+                    slowdowns=tuple(
+                        Forecast(
+                            median, lowest, highest, "slowdown", inside, self.release_id, coverage
+                        )
+                        for lowest, median, highest in slowdowns[rows][
+                            :, [low, self._median, high]
+                        ].tolist()
+                    ),
+                    fits=bool(memory_bytes[:, self._median].sum() <= capacity),
+                    fit_probability=fit_probability(
+                        memory_bytes, self._release.levels, capacity_bytes=capacity
+                    ),
+                )
+            )
+        return answers
+
+    def warm_up(self) -> None:
+        """Run every model once: a release that cannot predict fails here, not at a caller."""
+        device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
+        op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
+        job = JobFeatures(Job("warm-up", "", "", "", "fp32", 1, 1, 64), (op,), 4096, 65536)
+        self.predict([Placement(job, device)])
+        self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
+
+    def _setup_s(self, kind: str) -> tuple[float, ...]:
+        """Start-up seconds at each level; over all devices where this one was not measured."""
+        setup_s = self._release.setup_s
+        return setup_s[kind] if kind in setup_s else setup_s[""]
+
+    def _solo(self, placements: Sequence[Placement]) -> _Solo:
+        features = _features(placements)
+        inputs = {"features": features.astype(np.float32)}
+        return _Solo(
+            features=features,
+            in_domain=self._domain.contains(placements, features),
+            compute_utilization=np.clip(
+                self._models["compute_utilization"].quantiles(inputs), 0.0, 1.0
+            ),
+            memory_bytes=self._models["memory"].quantiles(inputs),
+            step_time_s=self._models["step_time"].quantiles(inputs),
+        )
+
+    def _slowdowns(self, solo: _Solo, sizes: np.ndarray[Any, Any]) -> Array:
+        """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
+        slowdowns = np.ones_like(solo.step_time_s)
+        crowded = sizes > 1
+        if not crowded.any():
+            return slowdowns
+        together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
+        medians = {name: getattr(solo, name)[:, self._median] for name in SOLO_COLUMNS}
+        rows = np.column_stack([solo.features, *medians.values()])
+        # Row-major order of a mask is the order of the members, so it both pads and unpads.
+        present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
+        members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
+        members[present] = rows[together]
+        slowdowns[together] = self._models["interference"].quantiles(
+            {"members": members, "mask": present.astype(np.float32)}, present
+        )
+        return slowdowns
+
+
+def _features(placements: Sequence[Placement]) -> Array:
+    """Feature matrix, every number of which the models can take."""
+    try:
+        features = matrix(placements)
+    except (ArithmeticError, ValueError) as error:  # a peak of 0 FLOP/s, an integer beyond float
+        raise InvalidJobError(
+            f"features cannot be computed ({error}); check the jobs' sizes and the devices' "
+            "data sheets"
+        ) from error
+    # The models take float32; no column can be negative. Written so that NaN is bad as well.
+    good = (features >= 0) & (features <= np.finfo(np.float32).max)
+    if not good.all():
+        row, column = np.argwhere(~good)[0]
+        placement = placements[row]
+        raise InvalidJobError(
+            f"job {placement.job.job.job_id!r} on {placement.device.kind!r}: feature "
+            f"{columns('full')[column]!r} is {features[row, column]:g}, must be in [0, 3.4e38]; "
+            "check the job's sizes and the device's data sheet"
+        )
+    return features
+
+
+def _median_position(release: Release) -> int:
+    if 0.5 not in release.levels:
+        raise ReleaseError(
+            f"{release.folder}: no median among the levels {release.levels}; train it again"
+        )
+    return release.levels.index(0.5)
+
+
+def _check_setup(release: Release) -> None:
+    """Start-up times: one per level, finite, and some for a device that was not measured."""
+    for kind in ("", *release.setup_s):
+        values = release.setup_s.get(kind, ())
+        in_order = all(0 <= a <= b for a, b in zip(values, values[1:], strict=False))
+        if len(values) != len(release.levels) or not in_order or not np.isfinite(values).all():
+            raise ReleaseError(
+                f"{release.folder}: setup_s[{kind!r}] is {list(values)}, must be "
+                f"{len(release.levels)} finite seconds that do not fall; train it again"
+            )
