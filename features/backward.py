@@ -23,7 +23,7 @@ OPTIMIZERS = {
 
 
 def training_step(
-    forward: Sequence[OpNode],
+    forward: Sequence[tuple[OpNode, bool]],
     *,
     parameter_sizes: Sequence[int],
     weight_bytes: int,
@@ -32,6 +32,9 @@ def training_step(
     optimizer: str,
 ) -> OpGraph:
     """Forward nodes with the backward pass and the update of every parameter.
+
+    ``forward`` says of each node whether its data needs a gradient: the model's own input does
+    not, nor does what is computed from it before the first weight.
 
     Raises
     ------
@@ -43,9 +46,9 @@ def training_step(
             f"optimizer {optimizer!r} is not known; use one of {', '.join(OPTIMIZERS)}"
         )
     _, states, _ = OPTIMIZERS[optimizer]
-    nodes = [*forward]
-    for node in forward:
-        nodes.extend(_gradients(node))
+    nodes = [node for node, _ in forward]
+    for node, data_needs_gradient in forward:
+        nodes.extend(_gradients(node, data_needs_gradient=data_needs_gradient))
     nodes.extend(_updates(parameter_sizes, optimizer))
     parameters = sum(parameter_sizes)
     return OpGraph(
@@ -58,7 +61,9 @@ def training_step(
     )
 
 
-def _gradients(node: OpNode) -> Iterator[OpNode]:
+def _gradients(node: OpNode, *, data_needs_gradient: bool) -> Iterator[OpNode]:
+    if not data_needs_gradient and not node.parameters:
+        return
     if node.kind == "BiasAdd":
         yield replace(
             node,
@@ -77,7 +82,8 @@ def _gradients(node: OpNode) -> Iterator[OpNode]:
         input_elements=node.output_elements + node.input_elements,
         output_elements=node.input_elements,
     )
-    yield backward
+    if data_needs_gradient or node.kind not in MATRIX_KINDS:
+        yield backward
     if node.kind in MATRIX_KINDS:
         # A product has two factors, hence two gradients of the forward product's cost.
         yield replace(backward, op=f"{node.op}.grad_weight", parameters=0)

@@ -64,7 +64,7 @@ def read_onnx(
     values = _infer_shapes(model, path)
     weights = {i.name: _Value(tuple(i.dims), i.data_type) for i in model.graph.initializer}
     values |= weights
-    nodes = list(_forward(model, values, set(weights), path))
+    forward = list(_forward(model, values, set(weights), path))
     parameters = sum(w.elements for name, w in weights.items() if _is_trainable(model, name, w))
     inputs = [i for i in model.graph.input if i.name not in weights]
     elements = sum(values[i.name].elements for i in inputs) // max(1, batch_size)
@@ -79,7 +79,7 @@ def read_onnx(
     if training:
         trainable = [w.elements for n, w in weights.items() if _is_trainable(model, n, w)]
         return training_step(
-            nodes,
+            forward,
             parameter_sizes=trainable,
             weight_bytes=weight_bytes,
             activation_bytes=activation_bytes,
@@ -87,7 +87,7 @@ def read_onnx(
             optimizer=optimizer,
         )
     return OpGraph(
-        nodes=merge_equal(nodes),
+        nodes=merge_equal(node for node, _ in forward),
         parameters=parameters,
         peak_live_bytes=weight_bytes + activation_bytes,
         input_elements=max(1, elements),
@@ -211,8 +211,14 @@ def _first_unknown_output(
 
 def _forward(
     model: Any, values: Mapping[str, _Value], weights: set[str], path: Path
-) -> Iterator[OpNode]:
+) -> Iterator[tuple[OpNode, bool]]:
+    """Each operator, and whether the data it reads needs a gradient."""
+    needs_gradient = {name for name in weights if values[name].elem_type in _FLOATS}
+    learnt = set(needs_gradient)
     for node in model.graph.node:
+        data_needs_gradient = any(n in needs_gradient and n not in learnt for n in node.input)
+        if any(n in needs_gradient for n in node.input):
+            needs_gradient.update(node.output)
         if node.op_type in ONNX_FREE:
             continue
         for name in (*node.input, *node.output):
@@ -232,7 +238,7 @@ def _forward(
         moved = sum(v.nbytes for v in (*read, *written))
         if kind == "Embedding" and read:
             moved = 2 * sum(v.nbytes for v in written) + sum(v.nbytes for v in data)
-        yield OpNode(
+        operator = OpNode(
             op=f"onnx.{node.domain + '.' if node.domain else ''}{node.op_type}",
             kind=_kind_of_addition(node, kind, values, weights),
             phase="forward",
@@ -242,13 +248,15 @@ def _forward(
             flops=_flops(node, kind, read, written),
             bytes_moved=moved,
         )
+        yield operator, data_needs_gradient
         if bias is not None:
             out = written[0].elements
-            yield OpNode(
+            bias_add = OpNode(
                 op=f"onnx.{node.op_type}.bias", kind="BiasAdd", phase="forward",
                 input_elements=out, output_elements=out, parameters=bias.elements,
                 flops=out, bytes_moved=0,
             )  # fmt: skip
+            yield bias_add, data_needs_gradient
 
 
 def _bias_of(node: Any, values: Mapping[str, _Value], weights: set[str]) -> _Value | None:

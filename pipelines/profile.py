@@ -34,6 +34,7 @@ def run_profile(
     seed: int = 0,
     solo_share: float = 0.5,
     families: Sequence[str] = (),
+    threads: int | None = None,
 ) -> Progress:
     """Measure this machine into the tables of ``folder``, with progress on stderr.
 
@@ -56,6 +57,7 @@ def run_profile(
         seed=seed,
         solo_share=solo_share,
         families=tuple(families),
+        threads=threads,
     )
     with _reporter() as report:
         return run_campaign(folder, settings, report)
@@ -93,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     over.add_argument("--window-s", type=float)
     over.add_argument("--seed", type=int)
     over.add_argument("--solo-share", type=float)
+    over.add_argument("--threads", type=int)
     over.add_argument("--families", type=lambda text: tuple(text.split(",")))
     return parser
 

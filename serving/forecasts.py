@@ -66,12 +66,9 @@ class PredictionBackend(Protocol):
     """Whoever predicts: :class:`~presage.serving.predictor.Predictor` in this process,
     :class:`~presage.serving.client.PresageClient` over gRPC.
 
-    Raises, both of them
-    --------------------
-    InvalidJobError
-        A job, device or share that cannot exist, or a coverage the release has no interval for.
-    ReleaseError, ServiceError
-        There is no prediction to be had: of the predictor itself, of the service.
+    Either raises InvalidJobError for a job, device or share that cannot exist and for a coverage
+    that the release has no interval for; ReleaseError (predictor) or ServiceError (client) when
+    there is no prediction to be had.
     """
 
     def predict(

@@ -73,7 +73,8 @@ class OnnxModel:
                 f"{self._path}: ONNX Runtime failed ({_first_line(error)}); "
                 "roll back with `presage models rollback`"
             ) from error
-        expected = (*(len(inputs["features"]),) if present is None else present.shape, self._levels)
+        rows_shape = inputs["features"].shape[:1] if present is None else present.shape
+        expected = (*rows_shape, self._levels)
         if raw.shape != expected:
             raise ReleaseError(
                 f"{self._path}: answered with shape {raw.shape}, must be {expected}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -240,18 +241,22 @@ def _features(placements: Sequence[Placement]) -> Array:
 
 
 def _median_position(release: Release) -> int:
-    if 0.5 not in release.levels:
+    """Where the median is among the levels, once sure that they hold the default interval too."""
+    try:
+        release.interval_levels(DEFAULT_COVERAGE)
+        return release.levels.index(0.5)
+    except (InvalidJobError, ValueError) as error:
         raise ReleaseError(
-            f"{release.folder}: no median among the levels {release.levels}; train it again"
-        )
-    return release.levels.index(0.5)
+            f"{release.folder}: levels {list(release.levels)} hold no median or no "
+            f"{DEFAULT_COVERAGE:g} interval; train it again"
+        ) from error
 
 
 def _check_setup(release: Release) -> None:
     """Start-up times: one per level, finite, and some for a device that was not measured."""
     for kind in ("", *release.setup_s):
         values = release.setup_s.get(kind, ())
-        in_order = all(0 <= a <= b for a, b in zip(values, values[1:], strict=False))
+        in_order = all(0 <= a <= b for a, b in pairwise(values))
         if len(values) != len(release.levels) or not in_order or not np.isfinite(values).all():
             raise ReleaseError(
                 f"{release.folder}: setup_s[{kind!r}] is {list(values)}, must be "

@@ -108,7 +108,7 @@ def _peak_flops(precision: str, device: str) -> float:
     b = torch.rand(side, side).to(a.dtype)
     out = torch.empty_like(a)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    return 2 * side**3 / min(_times_s(lambda: torch.matmul(a, b, out=out), device))
+    return float(2 * side**3 / min(_times_s(lambda: torch.matmul(a, b, out=out), device)))
 
 
 def _dtype(precision: str) -> torch.dtype:
@@ -122,7 +122,10 @@ def _times_s(work: Callable[[], object], device: str, *, most: int = 1000) -> li
     """Times of ``work``, called again and again for TIMING_S; the first call is left out."""
     import torch
 
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    def synchronize() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
     times: list[float] = []
     work()
     synchronize()

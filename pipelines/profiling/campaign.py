@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from presage.pipelines.profiling.measure import (
     wait_until_quiet,
 )
 from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
-from presage.pipelines.profiling.samplers import make_sampler
+from presage.pipelines.profiling.samplers import is_gpu, make_sampler
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build, parse
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,9 @@ class CampaignSettings:
         Part of the budget for jobs alone, unless both numbers are given.
     families : tuple of str
         Families of the job zoo; empty for all.
+    threads : int or None
+        Threads of every job; None for as many as there are cores. On a processor fewer threads
+        are a smaller share of the device.
     """
 
     campaign: str
@@ -67,6 +71,7 @@ class CampaignSettings:
     seed: int = 0
     solo_share: float = 0.5
     families: tuple[str, ...] = ()
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.budget_s < LEAST_BUDGET_S:
@@ -80,6 +85,10 @@ class CampaignSettings:
             )
         if self.window_s <= 0:
             raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
+        if self.threads is not None and not 1 <= self.threads <= _cores():
+            raise ProfilingError(
+                f"threads={self.threads}; give 1 to {_cores()}, the cores of this machine"
+            )
         for family in self.families:
             if family not in FAMILIES:
                 near = get_close_matches(family, FAMILIES, n=1)
@@ -143,14 +152,20 @@ class _Campaign:
         self._report = report
         self._tables = CampaignTables(folder)
         self._device = detect()
-        self._options = RunOptions(threads=torch.get_num_threads(), seed=settings.seed)
-        self._provenance = rows.Provenance(
-            settings.campaign, machine_digest(self._device), versions(self._device)
+        threads = settings.threads or _cores()
+        self._options = RunOptions(threads=threads, seed=settings.seed)
+        self._context = rows.Context(
+            device=self._device,
+            fraction=1.0 if is_gpu(self._device) else threads / self._device.cores,
+            campaign=settings.campaign,
+            machine=machine_digest(self._device),
+            versions=versions(self._device),
         )
         self._alone, self._together = _Pace(FIRST_ALONE_S), _Pace(FIRST_TOGETHER_S)
         self._failed = 0
 
     def run(self) -> Progress:
+        self._check_share()
         self._calibrate()
         self._measure_jobs()
         self._measure_colocations()
@@ -162,13 +177,22 @@ class _Campaign:
         return time.monotonic() - self._began_s
 
     def _mine(self, table: str) -> list[rows.Row]:
-        """This campaign's rows of this machine and device."""
+        """Rows of the campaign that were measured on this machine and device."""
         return self._tables.rows(
             table,
-            campaign=self._provenance.campaign,
-            machine=self._provenance.machine,
+            campaign=self._context.campaign,
+            machine=self._context.machine,
             device_kind=self._device.kind,
         )
+
+    def _check_share(self) -> None:
+        """A slowdown compares runs on the same share, and nothing is measured twice."""
+        others = {row["share"] for row in self._mine("executions")} - {self._context.fraction}
+        if others:
+            raise ProfilingError(
+                f"campaign {self._settings.campaign!r} was measured on a share of {min(others)}, "
+                f"now it would be {self._context.fraction}; keep `threads`, or name a new campaign"
+            )
 
     def _calibrate(self) -> None:
         if self._mine("devices"):
@@ -183,7 +207,7 @@ class _Campaign:
                 f"device {self._device.kind!r} cannot be calibrated: {failure}; "
                 "see what torch says with `presage doctor`"
             ) from failure
-        self._tables.add("devices", [rows.device_row(device, self._provenance, time.time())])
+        self._tables.add("devices", [rows.device_row(device, self._context, time.time())])
         log.info("calibrated %s", device)
 
     def _measure_jobs(self) -> None:
@@ -217,7 +241,7 @@ class _Campaign:
         result = measure_alone(
             config, self._device, self._options, window_s=self._settings.window_s
         )
-        row = rows.execution_row(result, self._device, self._provenance, time.time())
+        row = rows.execution_row(result, self._context, time.time())
         self._tables.add("executions", [row])
         self._alone.taken_s.append(time.monotonic() - began_s)
         self._note(result, self._alone.taken_s[-1])
@@ -256,7 +280,7 @@ class _Campaign:
                 self._settings.window_s, solo_steps_s=sum(solo_s[job] for job in jobs)
             ),
         )
-        new = rows.colocation_rows(result, solo_s, self._device, self._provenance, time.time())
+        new = rows.colocation_rows(result, solo_s, self._context, time.time())
         self._tables.add("colocations", new)
         self._together.taken_s.append(time.monotonic() - began_s)
         self._note(result, self._together.taken_s[-1])
@@ -297,6 +321,10 @@ class _Campaign:
         together = len({row["colocation_id"] for row in self._mine("colocations")})
         colocations = max(0, settings.colocations - together)
         return min(left_s, jobs * self._alone.mean_s + colocations * self._together.mean_s)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def trace(config: JobConfig) -> OpGraph:

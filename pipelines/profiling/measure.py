@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ WORKER = "presage.pipelines.profiling.worker"
 
 # A window alone: so many seconds or warm steps, whichever is longer, up to a limit.
 ALONE_STEPS, ALONE_LIMIT_S = 12, 6.0
+# Each member of a co-location alone, just before: shorter, since it is only a reference.
+REFERENCE_STEPS, REFERENCE_S, REFERENCE_LIMIT_S = 5, 0.5, 2.5
 START_DELAY_S = 0.05  # for the window's request to reach every member
 
 Steps = Sequence[tuple[float, float]]
@@ -46,7 +48,7 @@ class RunOptions:
     seed: int = 0
     memory_limit_bytes: int | None = None
     max_foreign_load: float = 0.05
-    quiet_wait_s: float = 30.0
+    quiet_wait_s: float = 10.0
     quiet_sample_s: float = 0.25
     attempts: int = 3
     timeout_s: float = 120.0
@@ -67,6 +69,7 @@ class MemberResult:
     compute_utilization: float | None = None
     memory_peak_bytes: int | None = None
     setup_s: float | None = None
+    solo_step_time_s: float | None = None  # of a member of a co-location, moments before
     failure: str = ""
     message: str = ""
 
@@ -90,7 +93,8 @@ def measure_alone(
     """One job with the device to itself, for at least ``window_s`` and some steps."""
 
     def choose_window(ready: Sequence[dict[str, Any]]) -> float:
-        return alone_window_s(window_s, warm_step_s=ready[0]["warm_step_s"])
+        warm_step_s: float = ready[0]["warm_step_s"]
+        return alone_window_s(window_s, warm_step_s=warm_step_s)
 
     return _measure([config], device, options, choose_window)
 
@@ -98,7 +102,11 @@ def measure_alone(
 def measure_together(
     configs: Sequence[JobConfig], device: Device, options: RunOptions, *, window_s: float
 ) -> RunResult:
-    """Several jobs at the same time, unlimited, each in a process of its own."""
+    """Several jobs at the same time, unlimited, each in a process of its own.
+
+    Each is first timed alone, the others waiting: a shared machine's speed drifts within
+    minutes, so a slowdown is the ratio of two times measured seconds apart.
+    """
     return _measure(configs, device, options, lambda _ready: window_s)
 
 
@@ -134,27 +142,60 @@ def _measure(
         if failed := _failed(jobs, ready):
             return failed
         setup = [answer for answer in ready if isinstance(answer, dict)]
-        return _quietest_window(jobs, children, setup, device, options, choose_window(setup))
+        members = Members(jobs, children, setup, device)
+        if len(children) == 1:
+            return _quietest_window(members, options, choose_window(setup))
+        references = [
+            _quietest_window(member, options, reference_window_s(member.ready[0]))
+            for member in members.each()
+        ]
+        if any(result.failed for result in references):
+            return RunResult(tuple(result.members[0] for result in references))
+        together = _quietest_window(members, options, choose_window(setup))
+        return together if together.failed else _with_references(together, references)
 
 
-def _quietest_window(
-    jobs: Sequence[str],
-    children: Sequence[Child],
-    setup: Sequence[dict[str, Any]],
-    device: Device,
-    options: RunOptions,
-    window_s: float,
-) -> RunResult:
+def reference_window_s(ready: dict[str, Any]) -> float:
+    """Enough steps for a median, in a fraction of the time that a run takes to start."""
+    steps_s: float = REFERENCE_STEPS * ready["warm_step_s"]
+    return min(REFERENCE_LIMIT_S, max(REFERENCE_S, steps_s))
+
+
+def _with_references(together: RunResult, references: Sequence[RunResult]) -> RunResult:
+    members = tuple(
+        replace(member, solo_step_time_s=alone.members[0].step_time_median_s)
+        for member, alone in zip(together.members, references, strict=True)
+    )
+    loads = [r.foreign_load for r in (together, *references) if r.foreign_load is not None]
+    return RunResult(members, max(loads, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Warm members of a run, waiting for a window; ``ready`` are their answers so far."""
+
+    jobs: Sequence[str]
+    children: Sequence[Child]
+    ready: Sequence[dict[str, Any]]
+    device: Device
+
+    def each(self) -> Iterator[Members]:
+        """Every member by itself."""
+        for job, child, ready in zip(self.jobs, self.children, self.ready, strict=True):
+            yield Members([job], [child], [ready], self.device)
+
+
+def _quietest_window(members: Members, options: RunOptions, window_s: float) -> RunResult:
     """Measure a window; measure again, with the same processes, while others disturb it."""
-    sampler = make_sampler(device)
+    sampler = make_sampler(members.device)
     patience_s = options.quiet_wait_s
     best: RunResult | None = None
     for _ in range(options.attempts):
         patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
-        answers, sample = _window(children, sampler, window_s, options)
-        if failed := _failed(jobs, answers):
+        answers, sample = _window(members.children, sampler, window_s, options)
+        if failed := _failed(members.jobs, answers):
             return failed
-        result = _evaluate(jobs, children, setup, answers, sample, device)
+        result = _evaluate(members, answers, sample)
         if best is None or _load(result.foreign_load) < _load(best.foreign_load):
             best = result
         if _load(best.foreign_load) <= options.max_foreign_load:
@@ -219,37 +260,29 @@ def _window(
     deadline_s = start_s + window_s
     for child in children:
         child.send({"start_s": start_s, "deadline_s": deadline_s})
-    time.sleep(max(0.0, start_s - time.monotonic()))
-    sampler.start([child.pid for child in children])
+    sampler.start([child.pid for child in children])  # while they wait: it takes some ms itself
     time.sleep(max(0.0, deadline_s - time.monotonic()))
     sample = sampler.stop()
     return _read_all(children, until_s=deadline_s + options.timeout_s), sample
 
 
-def _evaluate(
-    jobs: Sequence[str],
-    children: Sequence[Child],
-    setup: Sequence[dict[str, Any]],
-    answers: Sequence[Answer],
-    sample: DeviceSample,
-    device: Device,
-) -> RunResult:
+def _evaluate(members: Members, answers: Sequence[Answer], sample: DeviceSample) -> RunResult:
     windows = [answer for answer in answers if isinstance(answer, dict)]
     counted = common_steps([window["steps"] for window in windows])
-    members = []
+    results = []
     for job, child, ready, window, steps in zip(
-        jobs, children, setup, windows, counted, strict=True
+        members.jobs, members.children, members.ready, windows, counted, strict=True
     ):
         if not steps:
             message = "no whole step while all members ran; measure it in a longer window"
-            members.append(MemberResult(job, failure="timeout", message=message))
+            results.append(MemberResult(job, failure="timeout", message=message))
             continue
         times_s = np.array([end_s - start_s for start_s, end_s in steps])
         wall_s = window["steps"][-1][1] - window["steps"][0][0]
         utilization = sample.compute_utilization
         if utilization is None:
-            utilization = window["cpu_s"] / (wall_s * device.cores)
-        members.append(
+            utilization = window["cpu_s"] / (wall_s * members.device.cores)
+        results.append(
             MemberResult(
                 job,
                 steps=len(steps),
@@ -260,7 +293,7 @@ def _evaluate(
                 setup_s=ready["setup_s"],
             )
         )
-    return RunResult(tuple(members), foreign_load=sample.foreign_load)
+    return RunResult(tuple(results), foreign_load=sample.foreign_load)
 
 
 def _load(foreign_load: float | None) -> float:

@@ -20,16 +20,32 @@ ITERATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where a row was measured."""
+class Context:
+    """On what, and where, the rows of a campaign are measured.
 
+    ``fraction`` is the share of the device that every job is given: with fewer threads than a
+    processor has cores, a part of it.
+    """
+
+    device: Device
+    fraction: float
     campaign: str
     machine: str
     versions: str
 
-    def columns(self, measured_at_s: float) -> Row:
-        """The provenance columns of a row measured at that Unix time."""
-        return {**dataclasses.asdict(self), "measured_at_s": measured_at_s}
+    def provenance(self, measured_at_s: float) -> Row:
+        """Columns of a row measured at that Unix time."""
+        return {
+            "campaign": self.campaign,
+            "machine": self.machine,
+            "versions": self.versions,
+            "measured_at_s": measured_at_s,
+        }
+
+    def share(self, whole: str) -> Row:
+        """Columns of a job's share; ``whole`` is the mode when it is the whole device."""
+        mode = whole if self.fraction == 1.0 else "cpu-quota"
+        return {"share": self.fraction, "sharing_mode": mode}
 
 
 def job_row(config: JobConfig, graph: OpGraph) -> Row:
@@ -56,7 +72,7 @@ def node_rows(graph: OpGraph) -> list[Row]:
     return [{"graph_digest": digest, **dataclasses.asdict(node)} for node in graph.nodes]
 
 
-def device_row(device: Device, provenance: Provenance, measured_at_s: float) -> Row:
+def device_row(device: Device, context: Context, measured_at_s: float) -> Row:
     """Row of ``devices``."""
     peaks = sorted(device.peak_flops.items())
     return {
@@ -69,55 +85,50 @@ def device_row(device: Device, provenance: Provenance, measured_at_s: float) -> 
         "memory_bandwidth": device.memory_bandwidth,
         "op_overhead_s": device.op_overhead_s,
         "context_bytes": device.context_bytes,
-        **provenance.columns(measured_at_s),
+        **context.provenance(measured_at_s),
     }
 
 
-def execution_row(
-    result: RunResult, device: Device, provenance: Provenance, measured_at_s: float
-) -> Row:
+def execution_row(result: RunResult, context: Context, measured_at_s: float) -> Row:
     """Row of ``executions`` for a job that ran alone."""
     (member,) = result.members
     peak = member.memory_peak_bytes
     return {
         "job_id": member.job,
-        "device_kind": device.kind,
-        "share": 1.0,
-        "sharing_mode": "exclusive",
+        "device_kind": context.device.kind,
+        **context.share("exclusive"),
         "steps": member.steps,
         "step_time_median_s": member.step_time_median_s,
         "step_time_p90_s": member.step_time_p90_s,
         "compute_utilization": member.compute_utilization,
-        "memory_utilization": None if peak is None else peak / device.memory_bytes,
+        "memory_utilization": None if peak is None else peak / context.device.memory_bytes,
         "memory_peak_bytes": peak,
         "setup_s": member.setup_s,
         "foreign_load": result.foreign_load,
         "failure": member.failure,
-        **provenance.columns(measured_at_s),
+        **context.provenance(measured_at_s),
     }
 
 
 def colocation_rows(
     result: RunResult,
     solo_step_time_s: Mapping[str, float],
-    device: Device,
-    provenance: Provenance,
+    context: Context,
     measured_at_s: float,
 ) -> list[Row]:
     """Rows of ``colocations``, one per member; if one failed, none has a step time.
 
-    Every member's share is the whole device: time-slicing gives none a part of its own.
+    A member's share is what it was given alone, too: time-slicing gives none a part of its own.
     """
     jobs = [member.job for member in result.members]
     shared = {
-        "colocation_id": colocation_id(jobs, device.kind),
+        "colocation_id": colocation_id(jobs, context.device.kind),
         "members": len(jobs),
-        "device_kind": device.kind,
-        "share": 1.0,
-        "sharing_mode": "time-slice",
+        "device_kind": context.device.kind,
+        **context.share("time-slice"),
         "foreign_load": result.foreign_load,
         "fits": not result.failed,
-        **provenance.columns(measured_at_s),
+        **context.provenance(measured_at_s),
     }
     return [
         shared | _member_columns(position, member, solo_step_time_s[member.job], result.failed)
@@ -131,6 +142,7 @@ def _in_order(members: Sequence[MemberResult]) -> list[MemberResult]:
 
 def _member_columns(position: int, member: MemberResult, solo_s: float, failed: bool) -> Row:
     together_s = None if failed else member.step_time_median_s
+    solo_s = member.solo_step_time_s or solo_s
     return {
         "member": position,
         "job_id": member.job,

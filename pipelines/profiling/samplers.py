@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,55 +46,61 @@ class Sampler(Protocol):
 
 
 class CpuSampler:
-    """Busy time of this process's cores, less the members' own CPU time.
+    """Processor time that others used, by the larger of two counts.
 
-    Time stolen by the hypervisor is foreign too. Resolution is a kernel tick of 10 ms per core.
+    The kernel's busy time less the members' misses part of what runs in short bursts, since it
+    is counted by ticks; the sum over all other processes misses those that have ended. Time
+    stolen by the hypervisor is foreign too.
     """
 
     def __init__(self) -> None:
         self._cores = sorted(os.sched_getaffinity(0))
-        self._members: list[psutil.Process] = []
-        self._start = (0.0, 0.0, 0.0)
+        self._pids: frozenset[int] = frozenset()
+        self._start_s = self._busy_s = 0.0
+        self._by_pid: dict[int, float] = {}
 
-    def start(self, pids: Collection[int]) -> None:
-        self._members = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-        self._start = self._read()
+    def start(self, pids: Collection[int]) -> None:  # noqa: D102 - as in Sampler
+        self._pids = frozenset(pids)
+        self._start_s = time.monotonic()
+        self._busy_s, self._by_pid = self._busy(), _cpu_s_by_pid()
 
-    def stop(self) -> DeviceSample:
-        wall, busy, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
-        foreign = (busy - own) / (wall * len(self._cores))
-        return DeviceSample(compute_utilization=None, foreign_load=max(0.0, foreign))
+    def stop(self) -> DeviceSample:  # noqa: D102
+        busy_s, now = self._busy() - self._busy_s, _cpu_s_by_pid()
+        capacity_s = (time.monotonic() - self._start_s) * len(self._cores)
+        used_s = {pid: max(0.0, cpu_s - self._by_pid.get(pid, 0.0)) for pid, cpu_s in now.items()}
+        members_s = sum(used_s.get(pid, 0.0) for pid in self._pids)
+        others_s = max(busy_s - members_s, sum(used_s.values()) - members_s)
+        return DeviceSample(compute_utilization=None, foreign_load=others_s / capacity_s)
 
-    def _read(self) -> tuple[float, float, float]:
-        """Wall clock, busy seconds of all cores, CPU seconds of the members."""
+    def _busy(self) -> float:
         per_core = psutil.cpu_times(percpu=True)
-        busy = sum(
+        return sum(
             t.user + t.nice + t.system + t.irq + t.softirq + t.steal
             for t in (per_core[core] for core in self._cores)
         )
-        return time.monotonic(), busy, sum(map(_cpu_seconds, self._members))
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:  # it died, which its own answer will tell
-        return 0.0
-    return float(times.user + times.system)
+def _cpu_s_by_pid() -> dict[int, float]:
+    seconds = {}
+    for pid in psutil.pids():
+        with suppress(psutil.Error):  # it ended meanwhile
+            times = psutil.Process(pid).cpu_times()
+            seconds[pid] = times.user + times.system
+    return seconds
 
 
 class NvmlSampler:
     """Polls NVIDIA's driver in a thread; ``driver`` is pynvml, or what has its functions."""
 
     def __init__(self, driver: Any = None, *, period_s: float = 0.1, index: int = 0) -> None:
-        if driver is None:
-            import pynvml as driver
-        self._driver = driver
+        import pynvml
+
+        self._driver = pynvml if driver is None else driver
         self._driver.nvmlInit()
         self._handle = self._driver.nvmlDeviceGetHandleByIndex(index)
         self._period_s = period_s
 
-    def start(self, pids: Collection[int]) -> None:
+    def start(self, pids: Collection[int]) -> None:  # noqa: D102 - as in Sampler
         self._pids = frozenset(pids)
         self._utilization: list[float] = []
         self._memory_bytes: dict[int, int] = {}
@@ -102,7 +109,7 @@ class NvmlSampler:
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
-    def stop(self) -> DeviceSample:
+    def stop(self) -> DeviceSample:  # noqa: D102
         self._stopping.set()
         self._thread.join()
         utilization = _mean(self._utilization)
@@ -113,10 +120,8 @@ class NvmlSampler:
 
     def _poll(self) -> None:
         while True:
-            try:
+            with suppress(self._driver.NVMLError):  # it may answer the next time
                 self._sample()
-            except self._driver.NVMLError:
-                pass  # a driver that does not answer once may answer next time
             if self._stopping.wait(self._period_s):
                 return
 

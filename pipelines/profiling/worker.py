@@ -107,7 +107,7 @@ def step_through(
     Clocks are monotonic. The last step may end after the deadline; there is at least one.
     """
     time.sleep(max(0.0, start_s - time.monotonic()))
-    steps = []
+    steps: list[tuple[float, float]] = []
     cpu_before_s = time.process_time()
     now_s = time.monotonic()
     while not steps or now_s < deadline_s:
@@ -119,7 +119,7 @@ def step_through(
 
 
 def failure_kind(error: Exception) -> str:
-    """ "out-of-memory" or "crash"; torch tells of the former in words alone."""
+    """Either "out-of-memory" or "crash"; torch tells of the former in words alone."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY_WORDS):
         return "out-of-memory"

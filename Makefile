@@ -1,0 +1,44 @@
+# Two commands do everything: `make run` and `make test`. Both work from a bare clone.
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+export PATH := $(BIN):$(PATH)
+
+# One thread per library: more only wait for one another on small networks.
+export OMP_NUM_THREADS ?= 1
+export MLFLOW_DISABLE_TELEMETRY = true
+export DVC_NO_ANALYTICS = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint serve clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare with reality
+	dvc repro
+	@python examples/first_answers.py
+
+test: lint ## set up, lint, types, import rules, tests: the same as CI
+	python -m pytest --cov --cov-report=term:skip-covered
+
+lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+
+serve: .venv/.installed ## serve the newest release on localhost:50051
+	presage serve --release data/release
+
+clean: ## remove everything that `make` made, the measurements of this machine too
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
+	rm -rf data/release data/registry build src/*.egg-info
+
+.venv/.installed: requirements.lock pyproject.toml
+	@echo "setting up .venv: about 180 packages, a few minutes the first time"
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Presage needs Python 3.11 or newer; try make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

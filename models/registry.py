@@ -1,0 +1,403 @@
+"""The registry: releases as versions of one MLflow model, and the aliases that say which is served.
+
+MLflow keeps no history of an alias, registers equal bytes twice and lets the last writer win.
+So: a release is registered once, by its id; each move leaves a tag with its time on the version;
+and a release that a person took off is marked, because the gate must not put it back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from presage.features.errors import RegistryError, ReleaseError
+from presage.models.registry_run import log_metrics, search_params, search_tags
+from presage.models.registry_uri import (
+    CHALLENGER,
+    CHAMPION,
+    ENVIRONMENT_VARIABLE,
+    MODEL,
+    PREVIOUS,
+    SQLITE,
+    check_database,
+    database_path,
+)
+from presage.models.release import MANIFEST, Release, load_release
+
+ARTIFACTS = "artifacts"  # beside the database
+SHORTEST_PREFIX = 4
+
+_FOLDER = "release"  # of the artifacts of a version's run
+# What MLflow reads when it is imported; a user's own values win. Seven tries of two minutes each
+# are MLflow's defaults: nobody waits that long to learn that a server is down.
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredRelease:
+    """A version in the registry.
+
+    Attributes
+    ----------
+    promoted_at : str
+        When it last became champion, in UTC; "" if it never was.
+    withdrawn_at : str
+        When a person put another release in its place; "" if nobody did. Only a person puts it
+        back.
+    decision : mapping or None
+        What the gate last said of it, as written by ``pipelines/promote.py``.
+    """
+
+    version: int
+    release_id: str
+    data_digest: str
+    aliases: tuple[str, ...]
+    registered_at: str
+    promoted_at: str
+    withdrawn_at: str
+    decision: Mapping[str, Any] | None
+    run_id: str
+
+
+class Registry:
+    """Releases in MLflow, at ``sqlite:///PATH`` or ``http(s)://HOST``.
+
+    A database's files lie in ``artifacts/`` beside it. Nothing is opened before the first call.
+    Every method raises RegistryError when the registry cannot be reached; only :meth:`register`
+    makes one that is not there.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._database = database_path(uri)
+        self._client: Any = None
+
+    def register(self, release: Release, metrics: Mapping[str, Any]) -> int:
+        """Version of a release: a new one, or the one it was registered as before.
+
+        ``metrics`` may be nested; a figure is logged under its path, as ``memory.job.mlp.mape``.
+        """
+        with self._reach(f"register release {release.release_id}", create=True) as client:
+            for known in self._versions(client):
+                if known.release_id == release.release_id:
+                    return known.version
+            if not client.search_registered_models(f"name='{MODEL}'"):
+                client.create_registered_model(MODEL)
+            run = self._log_run(client, release, metrics)
+            version = client.create_model_version(
+                MODEL,
+                source=f"{run.info.artifact_uri}/{_FOLDER}",
+                run_id=run.info.run_id,
+                tags=search_tags(release),
+            )
+            return int(version.version)
+
+    def versions(self) -> list[RegisteredRelease]:
+        """All releases, oldest first."""
+        with self._reach("list releases") as client:
+            return self._versions(client)
+
+    def resolve(self, ref: str | int) -> RegisteredRelease:
+        """Release that an alias, a version number or a release id names.
+
+        The first four characters of an id will do, if no other begins with them.
+
+        Raises
+        ------
+        RegistryError
+            None or several are meant; says what there is.
+        """
+        releases, wanted = self.versions(), str(ref)
+        named = [r for r in releases if wanted in (*r.aliases, str(r.version), r.release_id)]
+        if not named and len(wanted) >= SHORTEST_PREFIX:
+            named = [r for r in releases if r.release_id.startswith(wanted)]
+        if len(named) == 1:
+            return named[0]
+        what = f"no release {wanted!r}" if not named else f"{wanted!r} is more than one release"
+        raise RegistryError(f"{self.uri}: {what}; there is {_inventory(named or releases)}")
+
+    def champion(self) -> RegisteredRelease | None:
+        """The release that is served, if there is one."""
+        return _holder(self.versions(), CHAMPION)
+
+    def challenge(self, version: int) -> None:
+        """Give a version the alias ``challenger``."""
+        with self._reach(f"make version {version} the challenger") as client:
+            client.set_registered_model_alias(MODEL, CHALLENGER, version)
+
+    def promote(self, version: int, *, by_hand: bool = False) -> RegisteredRelease:
+        """Make a version the champion, and the champion until now ``previous``.
+
+        By hand, the release that goes is withdrawn: the gate will not bring it back.
+        """
+        new = self.resolve(version)
+        old = self.champion()
+        if old is not None and old.version == new.version:
+            return new
+        with self._reach(f"promote version {version}") as client:
+            # Before the champion moves: should this process die between the two, the old champion
+            # still serves, and the next call puts all right.
+            if old is not None:
+                client.set_registered_model_alias(MODEL, PREVIOUS, old.version)
+                if by_hand:
+                    client.set_model_version_tag(MODEL, old.version, "withdrawn_at", _now())
+            self._crown(client, new)
+            if CHALLENGER in new.aliases:
+                client.delete_registered_model_alias(MODEL, CHALLENGER)
+        return self.resolve(version)
+
+    def rollback(self) -> RegisteredRelease:
+        """Make ``previous`` the champion again, and withdraw the champion until now.
+
+        Raises
+        ------
+        RegistryError
+            There is no previous release.
+        """
+        releases = self.versions()
+        bad, good = _holder(releases, CHAMPION), _holder(releases, PREVIOUS)
+        if good is None or good == bad:
+            raise RegistryError(
+                f"{self.uri}: no previous release to go back to; there is {_inventory(releases)}. "
+                "Choose one with `presage models promote`"
+            )
+        with self._reach(f"roll back to version {good.version}") as client:
+            if bad is not None:
+                client.set_model_version_tag(MODEL, bad.version, "withdrawn_at", _now())
+            # The champion first: what a person wants gone must not outlive a crash in between.
+            self._crown(client, good)
+            if bad is not None:
+                client.set_registered_model_alias(MODEL, PREVIOUS, bad.version)
+            else:
+                client.delete_registered_model_alias(MODEL, PREVIOUS)
+        return self.resolve(good.version)
+
+    def download(self, version: int, to: Path) -> Release:
+        """Lay a version's release folder down at ``to``; a reader sees all of it or nothing.
+
+        An older release folder at ``to`` is replaced, anything else there is not.
+
+        Raises
+        ------
+        ReleaseError
+            A file is not what was registered, or the release is for another feature schema;
+            then ``to`` is as it was.
+        """
+        release, to = self.resolve(version), to.absolute()
+        _check_target(to)
+        partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
+        try:
+            self._fetch(release, partial)
+            loaded = _load_download(partial, release)
+            old = partial.with_suffix(".old")
+            if to.exists():
+                to.rename(old)
+            partial.rename(to)
+            shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:
+            raise RegistryError(f"{to}: cannot be written ({error.strerror})") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return replace(loaded, folder=to)
+
+    def manifest(self, version: int) -> dict[str, Any]:
+        """``release.json`` of a version, also of one that this version of Presage cannot serve."""
+        release = self.resolve(version)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / _FOLDER
+            self._fetch(release, path)
+            try:
+                content: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+            except (OSError, ValueError) as error:
+                raise ReleaseError(
+                    f"version {version}: no {MANIFEST} can be read from it ({_cause(error)}); "
+                    "register the release again"
+                ) from error
+        return content
+
+    def log_decision(
+        self, version: int, decision: Mapping[str, Any], metrics: Mapping[str, Any]
+    ) -> None:
+        """Keep what the gate said: a run of its own with the table, and a tag on the version.
+
+        The tag holds all of it, so that one write makes it true.
+        """
+        release_id = self.resolve(version).release_id
+        text = json.dumps(decision, indent=2, sort_keys=True) + "\n"
+        with self._reach(f"log the gate's decision on version {version}") as client:
+            tags = {"release_id": release_id, "outcome": str(decision["outcome"])}
+            run = client.create_run(
+                self._experiment(client), run_name=f"gate {release_id}", tags=tags
+            )
+            log_metrics(client, run.info.run_id, metrics)
+            client.log_text(run.info.run_id, text, "decision.json")
+            client.set_terminated(run.info.run_id)
+            compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))
+            client.set_model_version_tag(MODEL, version, "decision", compact)
+
+    def _crown(self, client: Any, release: RegisteredRelease) -> None:
+        """Give the alias ``champion``, and tag when."""
+        if release.withdrawn_at:
+            client.delete_model_version_tag(MODEL, release.version, "withdrawn_at")
+        client.set_registered_model_alias(MODEL, CHAMPION, release.version)
+        client.set_model_version_tag(MODEL, release.version, "promoted_at", _now())
+
+    def _versions(self, client: Any) -> list[RegisteredRelease]:
+        found = client.search_registered_models(f"name='{MODEL}'")
+        if not found:
+            return []
+        # Versions that a search returns carry no aliases; the model knows them all.
+        holders = {alias: int(version) for alias, version in found[0].aliases.items()}
+        versions = client.search_model_versions(f"name='{MODEL}'")
+        ours = [v for v in versions if "release_id" in v.tags]  # not a person's own experiment
+        return sorted((_registered(v, holders) for v in ours), key=lambda r: r.version)
+
+    def _log_run(self, client: Any, release: Release, metrics: Mapping[str, Any]) -> Any:
+        """Run with a release's folder, and what a person may search by."""
+        run = client.create_run(
+            self._experiment(client),
+            run_name=f"release {release.release_id}",
+            tags=search_tags(release),
+        )
+        for name, value in search_params(release).items():
+            client.log_param(run.info.run_id, name, value)
+        log_metrics(client, run.info.run_id, metrics)
+        client.log_artifacts(run.info.run_id, str(release.folder), _FOLDER)
+        client.set_terminated(run.info.run_id)
+        return run
+
+    def _experiment(self, client: Any) -> str:
+        """Experiment whose artifacts lie beside the database, made when there is none.
+
+        MLflow writes the absolute path down. A registry that was moved or copied gets a second
+        experiment: it must not write into the folder that it came from.
+        """
+        location = None if self._database is None else str(self._database.parent / ARTIFACTS)
+        for name in (MODEL, f"{MODEL}, moved to {location}"):
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                return str(client.create_experiment(name, artifact_location=location))
+            if location in (None, found.artifact_location):
+                return str(found.experiment_id)
+        raise RegistryError(f"{self.uri}: no experiment for {location}; give another registry")
+
+    def _fetch(self, release: RegisteredRelease, to: Path) -> None:
+        """Copy a version's files, wherever its database has been moved to since."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if self._database is not None:
+            beside = self._database.parent / ARTIFACTS / release.run_id / ARTIFACTS / _FOLDER
+            if beside.is_dir():
+                shutil.copytree(beside, to)
+                return
+        with self._reach(f"download version {release.version}"):
+            from mlflow.artifacts import download_artifacts
+
+            with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as folder:
+                found = download_artifacts(
+                    run_id=release.run_id,
+                    artifact_path=_FOLDER,
+                    dst_path=folder,
+                    tracking_uri=self.uri,
+                )
+                Path(found).rename(to)
+
+    @contextmanager
+    def _reach(self, doing: str, *, create: bool = False) -> Iterator[Any]:
+        """MLflow's client; what it cannot do becomes one line that a person can act on."""
+        if self._client is None and self._database is not None:
+            check_database(self.uri, self._database, create=create)
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        uri = self.uri if self._database is None else f"{SQLITE}{self._database}"
+        try:
+            if self._client is None:
+                self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            yield self._client
+        except (MlflowException, OSError) as error:
+            raise RegistryError(
+                f"{self.uri}: cannot {doing} ({_cause(error)}); check that the registry is up and "
+                f"may be written, or name another with --registry or {ENVIRONMENT_VARIABLE}"
+            ) from error
+
+
+def _check_target(to: Path) -> None:
+    """Only a release folder, or an empty one, may be replaced."""
+    if not to.exists() or (to / MANIFEST).is_file():
+        return
+    if not to.is_dir() or any(to.iterdir()):
+        raise RegistryError(f"{to}: exists and is not a release folder; give a new path")
+
+
+def _load_download(folder: Path, release: RegisteredRelease) -> Release:
+    """Release that was downloaded; errors name its version, not a folder that goes away."""
+    try:
+        loaded = load_release(folder)
+    except ReleaseError as error:
+        where = f"version {release.version} ({release.release_id})"
+        raise ReleaseError(str(error).replace(str(folder), where)) from error
+    if loaded.release_id != release.release_id:
+        raise ReleaseError(
+            f"version {release.version}: its files are of release {loaded.release_id}, not "
+            f"{release.release_id}; register that release again"
+        )
+    return loaded
+
+
+def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
+    number, tags = int(version.version), version.tags
+    created = datetime.fromtimestamp(version.creation_timestamp / 1000, tz=UTC)
+    return RegisteredRelease(
+        version=number,
+        release_id=tags["release_id"],
+        data_digest=tags.get("data_digest", ""),
+        aliases=tuple(sorted(alias for alias, held in holders.items() if held == number)),
+        registered_at=created.isoformat(timespec="seconds"),
+        promoted_at=tags.get("promoted_at", ""),
+        withdrawn_at=tags.get("withdrawn_at", ""),
+        decision=json.loads(tags["decision"]) if "decision" in tags else None,
+        run_id=version.run_id,
+    )
+
+
+def _holder(releases: Sequence[RegisteredRelease], alias: str) -> RegisteredRelease | None:
+    return next((release for release in releases if alias in release.aliases), None)
+
+
+def _inventory(releases: Sequence[RegisteredRelease]) -> str:
+    """Releases in one line, the newest first."""
+    names = [
+        f"{r.version} ({', '.join((r.release_id, *r.aliases))})"
+        for r in sorted(releases, key=lambda r: -r.version)[:5]
+    ]
+    more = [f"{len(releases) - len(names)} older"] if len(releases) > len(names) else []
+    return f"version {', '.join(names + more)}" if names else "none yet; `dvc repro` registers one"
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, out of an HTTP client's long story about it."""
+    reason = re.search(r"\[Errno -?\d+\] [^\"')]+", str(error))
+    return reason.group() if reason else (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _now() -> str:
+    return datetime.now(tz=UTC).isoformat(timespec="seconds")

@@ -1,0 +1,198 @@
+"""How good a release is on the jobs that no release has trained on: what the gate compares.
+
+The ONNX files are run as they are served, so a fault in the export counts as the fault it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pandas as pd
+
+from presage.features.errors import ReleaseError, TableError, TrainingError
+from presage.models.metrics import interval_metrics, point_metrics
+from presage.models.release import PREDICTORS, Release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.models.targets import TARGETS
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
+Scores = dict[str, dict[str, float]]
+
+COVERAGES = (0.8, 0.9)
+WHO = ["job_id", "machine", "campaign"]  # what names a solo row
+
+_WARM_UP, _BLOCKS, _CALLS = 20, 5, 40
+
+
+def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> Scores:
+    """Figures of a release's predictors on the held-out jobs.
+
+    Parameters
+    ----------
+    solo : DataFrame
+        One row per job measured alone: who it is, targets, ``full.*`` features in raw units.
+    interference : DataFrame
+        One row per member of a co-location, with its ``slowdown``.
+
+    Returns
+    -------
+    dict
+        predictor -> ``rows`` and ``jobs`` judged by, the point metrics, ``coverage_80%``,
+        ``interval_width_80%`` and the same for 90 %, ``latency_us`` of one row on one thread.
+
+    Raises
+    ------
+    TrainingError
+        Nothing is held out to judge a predictor by.
+    TableError
+        A co-location's member was not measured alone.
+    ReleaseError
+        A model cannot be run, or its answer breaks the contract in ``models/release.py``.
+    """
+    models = {name: _Model(release, name) for name in PREDICTORS}
+    scores = {name: _score_solo(release, models[name], solo) for name in TARGETS}
+    scores["interference"] = _score_interference(release, models, solo, interference)
+    return scores
+
+
+class _Model:
+    """One ONNX file on one thread."""
+
+    def __init__(self, release: Release, predictor: str) -> None:
+        self.predictor = predictor
+        self._path, self._levels = release.model_path(predictor), len(release.levels)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session: Any = ort.InferenceSession(
+                str(self._path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's own exceptions have no common base
+            raise self._fault(f"cannot be loaded ({error})") from error
+
+    def quantiles(self, inputs: Inputs) -> Array:
+        """Checked quantiles of shape (..., levels)."""
+        try:
+            answer: Array = self._session.run(["quantiles"], inputs)[0].astype(np.float64)
+        except Exception as error:  # as above
+            raise self._fault(f"fails on the held-out jobs ({error})") from error
+        if answer.shape[-1] != self._levels or not np.isfinite(answer).all():
+            raise self._fault(f"must answer {self._levels} finite quantiles, shape {answer.shape}")
+        if (np.diff(answer, axis=-1) < 0).any():
+            raise self._fault("answers quantiles that cross")
+        if self.predictor == "compute_utilization":
+            return np.clip(answer, 0, 1)  # as the serving side does
+        return answer
+
+    def latency_us(self, inputs: Inputs) -> float:
+        """Median microseconds of a call, in the calmest of some blocks of calls.
+
+        The least of the blocks, because another process may disturb one of them.
+        """
+        for _ in range(_WARM_UP):
+            self._session.run(["quantiles"], inputs)
+        medians = []
+        for _ in range(_BLOCKS):
+            elapsed_ns = []
+            for _ in range(_CALLS):
+                start_ns = time.perf_counter_ns()
+                self._session.run(["quantiles"], inputs)
+                elapsed_ns.append(time.perf_counter_ns() - start_ns)
+            medians.append(float(np.median(elapsed_ns)))
+        return min(medians) / 1000
+
+    def _fault(self, what: str) -> ReleaseError:
+        first_line = what.splitlines()[0]
+        return ReleaseError(f"{self._path}: {first_line}; train it again with this version")
+
+
+def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> dict[str, float]:
+    held_out = solo[job_folds(list(solo["job_id"])) == HELD_OUT_FOLD]
+    if held_out.empty:
+        raise TrainingError(
+            f"none of {len(solo)} measured jobs is held out to judge {model.predictor} by; "
+            "measure more with `presage profile`"
+        )
+    features = _features(release, held_out)
+    measured = held_out[TARGETS[model.predictor].column].to_numpy(np.float64)
+    figures = _figures(release, measured, model.quantiles({"features": features}))
+    latency_us = model.latency_us({"features": features[:1]})
+    return {"jobs": held_out["job_id"].nunique(), **figures, "latency_us": latency_us}
+
+
+def _score_interference(
+    release: Release,
+    models: Mapping[str, _Model],
+    solo: pd.DataFrame,
+    interference: pd.DataFrame,
+) -> dict[str, float]:
+    """Figures of the victims whose job is held out, whoever runs beside them."""
+    is_held = job_folds(list(interference["job_id"])) == HELD_OUT_FOLD
+    wanted = interference["colocation"].isin(interference["colocation"][is_held])
+    if not wanted.any():
+        raise TrainingError(
+            f"no victim in {interference['colocation'].nunique()} co-locations is held out to "
+            "judge interference by; measure more with `presage profile`"
+        )
+    rows = interference[wanted].sort_values(["colocation", "member"])
+    groups = rows.groupby("colocation", sort=True)
+    where, slot = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
+    columns = _member_columns(release, models, _solo_rows(solo, rows))
+    shape = (int(where.max()) + 1, int(slot.max()) + 1)
+    members, mask = np.zeros((*shape, columns.shape[1]), np.float32), np.zeros(shape, np.float32)
+    members[where, slot], mask[where, slot] = columns, 1
+
+    model = models["interference"]
+    of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
+    victims = job_folds(list(rows["job_id"])) == HELD_OUT_FOLD
+    measured = rows["slowdown"].to_numpy(np.float64)[victims]
+    first = int((where == 0).sum())  # without the padding that larger co-locations asked for
+    latency_us = model.latency_us({"members": members[:1, :first], "mask": mask[:1, :first]})
+    return {
+        "jobs": rows["job_id"][victims].nunique(),
+        **_figures(release, measured, of_row[victims]),
+        "latency_us": latency_us,
+    }
+
+
+def _solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The solo row of each member, in the members' order."""
+    alone = solo.drop_duplicates(WHO).set_index(WHO)
+    positions = alone.index.get_indexer(pd.MultiIndex.from_frame(rows[WHO]))
+    if (positions < 0).any():
+        missing = rows.iloc[int(np.argmax(positions < 0))]
+        raise TableError(
+            f"co-location {missing['colocation']!r}: member {missing['job_id']!r} was not "
+            f"measured alone on {missing['machine']!r}; run `dvc repro featurize`"
+        )
+    return alone.iloc[positions]
+
+
+def _member_columns(
+    release: Release, models: Mapping[str, _Model], alone: pd.DataFrame
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Features and the release's own solo medians, as its interference model takes them."""
+    features, median = _features(release, alone), release.levels.index(0.5)
+    medians = [models[name].quantiles({"features": features})[:, median] for name in TARGETS]
+    return np.column_stack([features, *medians]).astype(np.float32)
+
+
+def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Raw features of shape (rows, columns), in the release's order."""
+    return rows[[f"full.{name}" for name in release.columns]].to_numpy(np.float32)
+
+
+def _figures(release: Release, measured: Array, quantiles: Array) -> dict[str, float]:
+    with np.errstate(divide="ignore", invalid="ignore"):  # a device that did nothing: 0 %
+        figures = point_metrics(measured, quantiles[:, release.levels.index(0.5)])
+        for coverage in COVERAGES:
+            low, high = release.interval_levels(coverage)
+            found = interval_metrics(measured, quantiles[:, low], quantiles[:, high])
+            figures |= {f"{name}_{coverage:.0%}": value for name, value in found.items()}
+    return figures

@@ -1,0 +1,238 @@
+"""From a user's model to what a prediction is asked with, and its JSON form (``--job FILE``)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from presage.features.errors import InvalidJobError
+from presage.features.graph import OpGraph
+from presage.features.job import Job, JobFeatures
+from presage.features.op_stats import OpStats, summarize
+
+
+def from_graph(
+    graph: OpGraph,
+    *,
+    name: str,
+    batch_size: int,
+    iterations: int,
+    job_id: str = "",
+    family: str = "",
+    framework: str = "torch",
+    precision: str = "fp32",
+) -> JobFeatures:
+    """Features of a job whose training step is ``graph``, extracted at ``batch_size``.
+
+    ``job_id`` is ``name`` when it is not given.
+    """
+    return JobFeatures(
+        job=Job(
+            job_id=job_id or name,
+            name=name,
+            family=family,
+            framework=framework,
+            precision=precision,
+            batch_size=batch_size,
+            iterations=iterations,
+            input_elements=graph.input_elements,
+            graph_digest=graph.digest,
+        ),
+        op_stats=summarize(graph.nodes),
+        parameters=graph.parameters,
+        peak_live_bytes=graph.peak_live_bytes,
+    )
+
+
+def from_onnx(
+    path: Path,
+    *,
+    batch_size: int,
+    iterations: int,
+    dims: Mapping[str, int] | None = None,
+    optimizer: str = "sgd",
+    training: bool = True,
+    name: str = "",
+    job_id: str = "",
+    family: str = "",
+    precision: str = "fp32",
+) -> JobFeatures:
+    """Features of a job that trains (or runs) the ONNX model at ``path``; needs the onnx package.
+
+    ``dims`` gives the model's symbolic dimensions other than the batch; ``name`` is the file's
+    when it is not given.
+
+    Raises
+    ------
+    GraphError
+        The file is missing, not ONNX, or leaves a shape unknown.
+    """
+    from presage.features.onnx_graph import read_onnx
+
+    graph = read_onnx(
+        path, batch_size=batch_size, dims=dims, optimizer=optimizer, training=training
+    )
+    return from_graph(
+        graph,
+        name=name or path.stem,
+        batch_size=batch_size,
+        iterations=iterations,
+        job_id=job_id,
+        family=family,
+        framework="onnx",
+        precision=precision,
+    )
+
+
+def from_module(
+    module_or_factory: Any,
+    inputs: Any,
+    *,
+    iterations: int,
+    batch_size: int | None = None,
+    optimizer: str = "sgd",
+    training: bool = True,
+    name: str = "",
+    job_id: str = "",
+    family: str = "",
+    precision: str = "fp32",
+) -> JobFeatures:
+    """Features of a job that trains (or runs) a torch module; needs torch, allocates no weight.
+
+    Parameters
+    ----------
+    module_or_factory : nn.Module or callable
+        A module, which is left as it is, or what builds one: then it is built on the meta device.
+    inputs : Tensor or sequence of Tensor
+        Arguments of its ``forward``, on any device; the batch is the first one's first dimension.
+    batch_size : int, optional
+        Where the batch is not that dimension.
+
+    Raises
+    ------
+    GraphError
+        The module cannot be traced; names the operator.
+    """
+    # By name: only a caller that has a torch module comes here, and serving does without torch.
+    torch = import_module("torch")
+    from presage.features.torch_graph import trace_module
+
+    if isinstance(module_or_factory, torch.nn.Module):
+        module = _on_meta(module_or_factory)
+    else:
+        with torch.device("meta"):
+            module = module_or_factory()
+    # A lone tensor is a sequence too: of its samples.
+    tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    meta = [tensor.to("meta") for tensor in tensors]
+    if batch_size is None:
+        batch_size = int(meta[0].shape[0]) if meta and meta[0].ndim else 1
+    return from_graph(
+        trace_module(module, meta, optimizer=optimizer, training=training),
+        name=name or type(module).__name__,
+        batch_size=batch_size,
+        iterations=iterations,
+        job_id=job_id,
+        family=family,
+        precision=precision,
+    )
+
+
+def _on_meta(module: Any) -> Any:
+    """A copy of a module whose weights are on the meta device; not even the copy allocates them."""
+    on_meta: dict[int, Any] = {}
+    for tensor in module.parameters():
+        on_meta[id(tensor)] = type(tensor)(tensor.detach().to("meta"), tensor.requires_grad)
+    for tensor in module.buffers():
+        on_meta[id(tensor)] = tensor.detach().to("meta")
+    return copy.deepcopy(module, on_meta)
+
+
+def to_json(features: JobFeatures) -> str:
+    """JSON text that :func:`from_json` reads back to the same features."""
+    return json.dumps(asdict(features), indent=2) + "\n"
+
+
+def from_json(text: str, *, source: str = "job") -> JobFeatures:
+    """Features from their JSON text.
+
+    Parameters
+    ----------
+    source : str
+        What errors call it: the name of its file.
+
+    Raises
+    ------
+    InvalidJobError
+        Not JSON, or a field is missing, unknown, of another type or out of bounds; names it.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidJobError(
+            f"{source}: not JSON ({error}); write it with `presage features --json`"
+        ) from error
+    top = _checked(JobFeatures, content, source, at="")
+    if not isinstance(top["op_stats"], list):
+        raise InvalidJobError(f"{source}: op_stats must be a list of objects")
+    job_fields = _checked(Job, top["job"], source, at="job")
+    op_rows = [
+        _checked(OpStats, row, source, at=f"op_stats[{i}]") for i, row in enumerate(top["op_stats"])
+    ]
+    try:
+        top["job"] = Job(**job_fields)
+        top["op_stats"] = tuple(_op_stats(row, i) for i, row in enumerate(op_rows))
+        return JobFeatures(**top)
+    except InvalidJobError as error:
+        raise InvalidJobError(f"{source}: {error}") from error
+
+
+def _op_stats(row: Mapping[str, Any], position: int) -> OpStats:
+    try:
+        return OpStats(**row)
+    except InvalidJobError as error:
+        raise InvalidJobError(f"op_stats[{position}]: {error}") from error
+
+
+# By the annotations' text; what is not here is a value of its own and checked further down.
+_JSON_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+}
+
+
+def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
+    """``row``'s fields, once they are those of the dataclass ``cls`` in name and type."""
+    if not isinstance(row, dict):
+        raise InvalidJobError(
+            f"{source}: {at or 'the file'} must be an object with the fields of {cls.__name__}"
+        )
+    prefix = f"{at}." if at else ""
+    known = {field.name: field for field in fields(cls)}
+    for name in row:
+        if name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.0)
+            raise InvalidJobError(
+                f"{source}: {prefix}{name} is not a field; nearest is {near[0]!r}"
+            )
+    for name, field in known.items():
+        if name not in row:
+            if field.default is MISSING:
+                raise InvalidJobError(f"{source}: {prefix}{name} is missing; give it")
+            continue
+        value, (types, noun) = row[name], _JSON_TYPES.get(str(field.type), ((object,), ""))
+        # True counts as an int in Python, in no job.
+        if not isinstance(value, types) or (noun and isinstance(value, bool)):
+            raise InvalidJobError(f"{source}: {prefix}{name}={value!r}, must be {noun}")
+    return dict(row)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number that a job can have")

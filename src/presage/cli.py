@@ -1,0 +1,250 @@
+"""The command line. Each command imports what it needs when it runs: `--help` is instant."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from presage.features.errors import PresageError
+from presage.models_cli import app as models_app
+
+if TYPE_CHECKING:
+    from presage.serving.forecasts import PredictionBackend
+
+INTERRUPTED = 130
+FEATURE_SETS = ("published", "full")
+
+app = typer.Typer(
+    help="Foretell what a deep-learning job will do before it runs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(models_app, name="models")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="An ONNX file, a JSON file of job features, or module:function returning a "
+        "torch module and its example inputs.",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples a step.")]
+Optimizer = Annotated[str, typer.Option(help="sgd, adam or adamw.")]
+Dim = Annotated[
+    list[str] | None, typer.Option(help="NAME=N, a symbolic dimension of an ONNX file; repeat it.")
+]
+Duration = Annotated[str, typer.Option(help="Wall time to spend, such as 150s or 9m.")]
+
+
+@app.command()
+def profile(
+    out: Annotated[
+        Path, typer.Option(help="Folder of the campaign's tables; goes on where it is.")
+    ] = Path("data/profiles/local"),
+    budget: Duration = "150s",
+    campaign: Annotated[str, typer.Option(help="Name recorded in every row.")] = "local",
+    jobs: Annotated[int | None, typer.Option(help="Jobs alone; as many as fit.")] = None,
+    colocations: Annotated[int | None, typer.Option(help="Co-locations; as many as fit.")] = None,
+    families: Annotated[str, typer.Option(help="Comma-separated; all by default.")] = "",
+    seed: int = 0,
+) -> None:
+    """Measure training jobs on this machine's device, alone and co-located; resumable."""
+    from presage.pipelines.profile import run_profile
+
+    end = run_profile(
+        out,
+        campaign=campaign,
+        budget_s=_seconds(budget),
+        jobs=jobs,
+        colocations=colocations,
+        families=[name for name in families.split(",") if name],
+        seed=seed,
+    )
+    typer.echo(f"{out}: {end.alone} jobs alone, {end.together} co-locations, {end.failed} failed")
+
+
+@app.command()
+def features(
+    job: Job,
+    batch_size: BatchSize = 32,
+    optimizer: Optimizer = "sgd",
+    dim: Dim = None,
+    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    feature_set: Annotated[str, typer.Option("--set", help="published or full.")] = "published",
+    as_json: AsJson = False,
+) -> None:
+    """Show a model's operators and the features made of them."""
+    from presage.features.device import detect, find_device
+    from presage.job_source import read_job
+    from presage.render import print_features
+
+    if feature_set not in FEATURE_SETS:
+        raise typer.BadParameter(f"{feature_set!r} is not published or full", param_hint="--set")
+    read = read_job(job, batch_size=batch_size, iterations=1000, optimizer=optimizer, dims=dim)
+    on = find_device(device) if device else detect()
+    print_features(read, on, feature_set, as_json=as_json)
+
+
+@app.command()
+def predict(
+    job: Annotated[list[str], typer.Option(help="As JOB of `presage features`; repeat it.")],
+    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    server: Annotated[str, typer.Option(help="HOST:PORT; without it the release answers.")] = "",
+    release: Annotated[Path, typer.Option(help="Release folder, without --server.")] = Path(
+        "data/release"
+    ),
+    together: Annotated[
+        bool, typer.Option("--together", help="The jobs share the device: slowdown of each.")
+    ] = False,
+    batch_size: BatchSize = 32,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps of the job.")] = 1000,
+    optimizer: Optimizer = "sgd",
+    dim: Dim = None,
+    coverage: Annotated[float, typer.Option(help="Of the interval: 0.8 or 0.9.")] = 0.8,
+    as_json: AsJson = False,
+) -> None:
+    """Foretell utilization, memory, step time and runtime of jobs, or their slowdown together."""
+    from presage.features.colocation import Colocation
+    from presage.features.device import Share, detect
+    from presage.features.schema import Placement
+    from presage.job_source import read_job
+    from presage.render import print_colocation, print_forecasts
+
+    jobs = [
+        read_job(name, batch_size=batch_size, iterations=iterations, optimizer=optimizer, dims=dim)
+        for name in job
+    ]
+    with _backend(server, release) as backend:
+        on = backend.device(device or detect().kind)
+        if together:
+            shares = (Share(mode="time-slice"),) * len(jobs)
+            colocation = Colocation(on, tuple(jobs), shares)
+            answer = backend.predict_interference([colocation], coverage=coverage)[0]
+            print_colocation(jobs, answer, on, as_json=as_json)
+        else:
+            answers = backend.predict([Placement(j, on) for j in jobs], coverage=coverage)
+            print_forecasts(jobs, answers, on, as_json=as_json)
+
+
+@app.command()
+def serve(
+    release: Annotated[Path | None, typer.Option(help="Release folder to serve.")] = None,
+    registry: Annotated[
+        str, typer.Option(help="Registry URI: serve its champion instead of a folder.")
+    ] = "",
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any free one.")] = 50051,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
+    ] = False,
+) -> None:
+    """Answer predictions over gRPC until SIGTERM or Ctrl-C."""
+    from presage.models.release import load_release
+    from presage.serving.server import serve as serve_release
+
+    if (release is None) == (not registry):
+        raise typer.BadParameter("give either --release DIR or --registry URI")
+    folder = release if release is not None else _download_champion(registry)
+    serve_release(load_release(folder), host=host, port=port, allow_remote=allow_remote)
+
+
+@app.command()
+def train(
+    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
+    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+) -> None:
+    """Train the four predictors by hand (params.yaml; `dvc repro` does it when needed)."""
+    from presage.models.targets import TARGETS
+    from presage.pipelines import train as solo
+    from presage.pipelines import train_interference
+
+    for name in TARGETS:
+        solo.main([name, "--features", str(features_dir), "--target", str(models_dir / name)])
+    folders = ["--features", str(features_dir), "--models", str(models_dir)]
+    train_interference.main([*folders, "--target", str(models_dir / "interference")])
+
+
+@app.command()
+def evaluate(
+    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
+    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data/evaluation"),
+    as_json: AsJson = False,
+) -> None:
+    """Score the predictors on jobs and families they have not seen, beside the baselines."""
+    from presage.pipelines import evaluate as stage
+    from presage.render import print_metrics
+
+    stage.main(["--features", str(features_dir), "--models", str(models_dir), "--target", str(out)])
+    print_metrics(json.loads((out / "metrics.json").read_text()), as_json=as_json)
+
+
+@app.command()
+def doctor(
+    server: Annotated[str, typer.Option(help="HOST:PORT of a server to try.")] = "",
+    registry: Annotated[str, typer.Option(help="Registry URI to try.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what this machine has: devices, drivers, versions, and whether services answer."""
+    from presage.doctor import diagnose, print_report
+
+    print_report(diagnose(server, registry), as_json=as_json)
+
+
+def _seconds(duration: str) -> float:
+    """Seconds of "150", "150s", "9m" or "1h"."""
+    number, unit = duration.rstrip("smh"), duration[len(duration.rstrip("smh")) :]
+    try:
+        return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+    except (ValueError, KeyError) as error:
+        raise typer.BadParameter(f"{duration!r} is not a duration; write 150s or 9m") from error
+
+
+@contextmanager
+def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
+    """The server where one is named, else the release in this process."""
+    if server:
+        from presage.serving.client import PresageClient
+
+        with PresageClient(server) as client:
+            yield client
+    else:
+        from presage.models.release import load_release
+        from presage.serving.predictor import Predictor
+
+        yield Predictor(load_release(release))
+
+
+def _download_champion(registry: str) -> Path:
+    """The champion's folder, laid down beside the others in the user's cache."""
+    from presage.models.registry import Registry
+
+    champions = Registry(registry)
+    champion = champions.resolve("champion")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "presage" / "releases"
+    folder = cache / champion.release_id
+    if not folder.exists():
+        champions.download(champion.version, folder)
+    return folder
+
+
+def main() -> None:
+    """Entry point: one line for an error a person can mend (exit 1), 130 for Ctrl-C."""
+    try:
+        app(standalone_mode=True)
+    except PresageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; files are whole\n")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,192 @@
+"""Answers as a person reads them (tables) and as a program does (JSON)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from presage.features.device import Device, Share
+from presage.features.forecast import Forecast
+from presage.features.job import JobFeatures
+from presage.features.roofline import roofline
+from presage.features.schema import Placement, columns, matrix
+from presage.serving.forecasts import ColocationForecast, JobForecast
+
+
+def print_json(content: Any) -> None:
+    """JSON on standard output, and nothing else."""
+    print(json.dumps(content, indent=2))  # noqa: T201
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit, in three significant digits."""
+    if unit == "bytes":
+        return f"{value / 2**20:,.0f} MiB" if value < 2**33 else f"{value / 2**30:,.1f} GiB"
+    if unit == "seconds":
+        if value < 1:
+            return f"{1e3 * value:.3g} ms"
+        return f"{value:.3g} s" if value < 600 else f"{value / 60:.3g} min"
+    if unit == "fraction":
+        return f"{100 * value:.0f} %"
+    return f"{value:.2f} x"
+
+
+def interval(forecast: Forecast) -> str:
+    """Median and interval."""
+    low, high = (quantity(v, forecast.unit) for v in (forecast.low, forecast.high))
+    return f"{quantity(forecast.median, forecast.unit)}  ({low} to {high})"
+
+
+def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_json: bool) -> None:
+    """Operators and feature values of a job on a device."""
+    values = matrix([Placement(job, device)], feature_set)[0]
+    named = dict(zip(columns(feature_set), (float(v) for v in values), strict=True))
+    if as_json:
+        print_json(asdict(job))
+        return
+    console = Console()
+    ops = Table(title=f"{job.job.name}, one step at batch size {job.job.batch_size}")
+    for name in ("kind", "phase", "operators", "largest input", "GFLOP", "MB moved"):
+        ops.add_column(name, justify="left" if name in ("kind", "phase") else "right")
+    by_kind: dict[tuple[str, str], list[float]] = {}
+    for row in job.op_stats:
+        sums = by_kind.setdefault((row.kind, row.phase), [0.0, 0.0, 0.0, 0.0])
+        sums[0] += row.count
+        sums[1] = max(sums[1], row.input_elements_max)
+        sums[2] += row.flops
+        sums[3] += row.bytes_moved
+    for (kind, phase), (count, largest, flops, moved) in sorted(
+        by_kind.items(), key=lambda item: -item[1][3]
+    ):
+        ops.add_row(
+            kind, phase, f"{count:.0f}", f"{largest:,.0f}", f"{flops / 1e9:,.3f}",
+            f"{moved / 1e6:,.2f}",
+        )  # fmt: skip
+    console.print(ops)
+    table = Table(title=f"feature set {feature_set!r} on {device.kind}")
+    table.add_column("column")
+    table.add_column("value", justify="right")
+    for name, value in named.items():
+        table.add_row(name, f"{value:,.6g}")
+    console.print(table)
+    bound = roofline(job, device, Share())
+    console.print(
+        f"{job.parameters:,} parameters, {quantity(job.peak_live_bytes, 'bytes')} of live tensors, "
+        f"roofline step time {quantity(bound.step_s, 'seconds')} on {device.kind}"
+    )
+    unknown = sum(row.count for row in job.op_stats if row.kind == "Other")
+    if unknown:
+        console.print(f"[yellow]{unknown} operators are of no known kind: out of domain[/yellow]")
+
+
+def forecast_json(forecast: Forecast) -> dict[str, Any]:
+    """A forecast without what the whole answer says once."""
+    content = asdict(forecast)
+    del content["release_id"], content["coverage"]
+    return content
+
+
+def print_forecasts(
+    jobs: Sequence[JobFeatures],
+    answers: Sequence[JobForecast],
+    device: Device,
+    *,
+    as_json: bool,
+) -> None:
+    """What each job will do alone on the device."""
+    first = answers[0].step_time_s
+    if as_json:
+        print_json(
+            {
+                "release_id": first.release_id,
+                "coverage": first.coverage,
+                "device": device.kind,
+                "jobs": [
+                    {
+                        "name": job.job.name,
+                        "batch_size": job.job.batch_size,
+                        "iterations": job.job.iterations,
+                        "compute_utilization": forecast_json(answer.compute_utilization),
+                        "memory_bytes": forecast_json(answer.memory_bytes),
+                        "step_time_s": forecast_json(answer.step_time_s),
+                        "runtime_s": forecast_json(answer.runtime_s),
+                    }
+                    for job, answer in zip(jobs, answers, strict=True)
+                ],
+            }
+        )
+        return
+    table = Table(title=f"forecasts on {device.kind} ({first.coverage:.0%} interval)")
+    for name in ("job", "compute", "memory", "step time", "runtime", "in domain"):
+        table.add_column(name)
+    for job, answer in zip(jobs, answers, strict=True):
+        table.add_row(
+            f"{job.job.name}, batch {job.job.batch_size}",
+            interval(answer.compute_utilization),
+            interval(answer.memory_bytes),
+            interval(answer.step_time_s),
+            interval(answer.runtime_s),
+            "yes" if answer.step_time_s.in_domain else "no",
+        )
+    Console().print(table)
+
+
+def print_colocation(
+    jobs: Sequence[JobFeatures], answer: ColocationForecast, device: Device, *, as_json: bool
+) -> None:
+    """What jobs on one device do to each other."""
+    first = answer.slowdowns[0]
+    if as_json:
+        print_json(
+            {
+                "release_id": first.release_id,
+                "coverage": first.coverage,
+                "device": device.kind,
+                "fits": answer.fits,
+                "fit_probability": answer.fit_probability,
+                "slowdowns": [
+                    {"name": job.job.name} | forecast_json(slowdown)
+                    for job, slowdown in zip(jobs, answer.slowdowns, strict=True)
+                ],
+            }
+        )
+        return
+    table = Table(title=f"together on {device.kind} ({first.coverage:.0%} interval)")
+    for name in ("job", "slowdown", "in domain"):
+        table.add_column(name)
+    for job, slowdown in zip(jobs, answer.slowdowns, strict=True):
+        table.add_row(
+            f"{job.job.name}, batch {job.job.batch_size}",
+            interval(slowdown),
+            "yes" if slowdown.in_domain else "no",
+        )
+    console = Console()
+    console.print(table)
+    verb = "fit" if answer.fits else "do not fit"
+    console.print(f"they {verb} in memory (probability of fitting {answer.fit_probability:.2f})")
+
+
+def print_metrics(metrics: Mapping[str, Any], *, as_json: bool) -> None:
+    """Error of each predictor by split, beside the baselines."""
+    if as_json:
+        print_json(metrics)
+        return
+    console = Console()
+    for predictor, splits in metrics.items():
+        table = Table(title=predictor)
+        for name in ("split", "model", "MAPE %", "median %", "within 10 %", "in 80 %", "in 90 %"):
+            table.add_column(name, justify="left" if name in ("split", "model") else "right")
+        for split, models in splits.items():
+            for model, found in models.items():
+                covered = [found.get(f"coverage_{c}%") for c in (80, 90)]
+                table.add_row(
+                    f"unseen {split}", model,
+                    *(f"{found[m]:.1f}" for m in ("mape", "median_ape", "within_10pct")),
+                    *("" if c is None else f"{c:.0f}" for c in covered),
+                )  # fmt: skip
+        console.print(table)

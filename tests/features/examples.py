@@ -1,0 +1,59 @@
+"""Small domain values that several tests begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from presage.features.device import Device
+from presage.features.graph import OpNode
+from presage.features.job import Job, JobFeatures
+from presage.features.op_stats import summarize
+
+
+def node(kind: str = "MatMul", **changes: Any) -> OpNode:
+    values: dict[str, Any] = {
+        "op": f"test.{kind}",
+        "kind": kind,
+        "phase": "forward",
+        "input_elements": 100,
+        "output_elements": 50,
+        "parameters": 0,
+        "flops": 1_000_000,
+        "bytes_moved": 10_000,
+    }
+    return OpNode(**(values | changes))
+
+
+def job(**changes: Any) -> Job:
+    values: dict[str, Any] = {
+        "job_id": "a job",
+        "name": "model",
+        "family": "family",
+        "framework": "torch",
+        "precision": "fp32",
+        "batch_size": 32,
+        "iterations": 100,
+        "input_elements": 784,
+    }
+    return Job(**(values | changes))
+
+
+def features(*nodes: OpNode, **changes: Any) -> JobFeatures:
+    return JobFeatures(
+        job(**changes), summarize(nodes or (node(),)), parameters=1000, peak_live_bytes=1 << 20
+    )
+
+
+def device(**changes: Any) -> Device:
+    """The document's example {7, 32, 2880}: capability, memory in GB, cores (requirement F3)."""
+    values: dict[str, Any] = {
+        "kind": "example",
+        "compute_capability": 7.0,
+        "memory_bytes": 32 << 30,
+        "cores": 2880,
+        "peak_flops": {"fp32": 1e12, "fp16": 8e12},
+        "memory_bandwidth": 1e11,
+        "op_overhead_s": 1e-5,
+        "context_bytes": 1 << 28,
+    }
+    return Device(**(values | changes))

@@ -1,0 +1,42 @@
+import os
+
+import pytest
+
+from presage.features.device import catalogue, cpu_kind, detect, find_device
+from presage.features.errors import InvalidJobError, UnknownDeviceError
+from tests.features.examples import device
+
+
+def test_every_device_of_the_catalogue_is_sound():
+    assert {"k80", "v100", "a100-40gb", "h200", "cpu-2"} <= catalogue().keys()
+    assert catalogue()["v100"].compute_capability == 7.0
+
+
+def test_a_precision_without_its_own_peak_runs_at_fp32s():
+    assert catalogue()["k80"].flops_per_s("bf16") == catalogue()["k80"].flops_per_s("fp32")
+    assert catalogue()["h200"].flops_per_s("bf16") > catalogue()["h200"].flops_per_s("fp32")
+
+
+def test_an_unknown_kind_names_the_nearest():
+    with pytest.raises(UnknownDeviceError, match="nearest is 'v100'"):
+        find_device("V1000")
+
+
+def test_a_measured_device_comes_before_the_catalogues():
+    measured = device(kind="v100", cores=1)
+
+    assert find_device("v100", {"v100": measured}) is measured
+
+
+def test_without_a_gpu_the_processor_is_the_device():
+    found = detect()
+
+    if found.compute_capability == 0:
+        assert found.kind == cpu_kind() == f"cpu-{len(os.sched_getaffinity(0))}"
+        assert found.memory_bytes > 2**28
+
+
+@pytest.mark.parametrize("change", [{"cores": 0}, {"memory_bandwidth": float("nan")}])
+def test_a_device_that_cannot_be_is_refused(change):
+    with pytest.raises(InvalidJobError, match=next(iter(change))):
+        device(**change)

@@ -1,0 +1,214 @@
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from presage.features.device import find_device
+from presage.features.errors import GraphError
+from presage.features.onnx_graph import read_onnx
+from presage.features.schema import Placement, matrix
+from presage.features.torch_graph import trace_module
+from presage.serving.job_features import from_graph
+
+BATCH = 8
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1, groups=2), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(64 * 8 * 8, 10), nn.Softmax(-1),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "network.onnx"
+    torch.onnx.export(
+        network().eval(), (torch.randn(2, 3, 32, 32),), path, dynamo=True, verbose=False,
+        external_data=False, dynamic_shapes={"input": {0: "batch"}},
+    )  # fmt: skip
+    return path
+
+
+def save(tmp_path, nodes, inputs, outputs, weights=(), **options):
+    graph = helper.make_graph(
+        nodes, "g", inputs, outputs, [onnx.numpy_helper.from_array(w, n) for n, w in weights]
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("their.own", 1)]
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, **options), path)
+    return path
+
+
+def tensor(name, *shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def test_an_exported_model_has_the_published_features_of_the_traced_one(exported):
+    read = read_onnx(exported, batch_size=BATCH, optimizer="adam")
+    with torch.device("meta"):
+        traced = trace_module(network(), [torch.empty(BATCH, 3, 32, 32)], optimizer="adam")
+    options = dict(name="network", batch_size=BATCH, iterations=10)
+    rows = [
+        matrix([Placement(from_graph(g, **options), find_device("v100"))], "published")[0]
+        for g in (read, traced)
+    ]
+
+    # Pooling's backward pass reads what its framework kept: indices in torch's case.
+    different = [i for i, (a, b) in enumerate(zip(*rows, strict=True)) if a != b]
+    assert len(different) <= 3
+    assert np.allclose(rows[0], rows[1], rtol=0.5, atol=2)
+    assert read.parameters == traced.parameters
+    assert flops(read) == pytest.approx(flops(traced), rel=0.05)
+    assert read.peak_live_bytes == pytest.approx(traced.peak_live_bytes, rel=0.35)
+
+
+def flops(graph):
+    return sum(n.flops * n.count for n in graph.nodes)
+
+
+def test_without_training_there_is_a_forward_pass_only(exported):
+    graph = read_onnx(exported, batch_size=BATCH, training=False)
+
+    assert {n.phase for n in graph.nodes} == {"forward"}
+
+
+def test_flops_grow_with_the_batch(exported):
+    one, two = (read_onnx(exported, batch_size=b, training=False) for b in (4, 8))
+
+    assert flops(two) == 2 * flops(one)
+
+
+def test_a_matmul_and_a_transposed_convolution_by_hand(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2]),
+            helper.make_node("Flatten", ["y"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "m"], ["z"]),
+        ],
+        [tensor("x", "batch", 3, 4, 4)],
+        [tensor("z", "batch", 7)],
+        [("w", np.zeros((3, 5, 2, 2), np.float32)), ("m", np.zeros((5 * 64, 7), np.float32))],
+    )
+    by_kind = {n.kind: n for n in read_onnx(path, batch_size=2, training=False).nodes}
+
+    assert by_kind["Conv2D"].flops == 2 * (2 * 3 * 16) * 5 * 4
+    assert by_kind["MatMul"].flops == 2 * 2 * (5 * 64) * 7
+
+
+def test_an_lstm_by_hand(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6)],
+        [tensor("x", 9, 2, 5)],
+        [tensor("y", 9, 1, 2, 6)],
+        [("w", np.zeros((1, 24, 5), np.float32)), ("r", np.zeros((1, 24, 6), np.float32))],
+    )
+    (lstm,) = read_onnx(path, batch_size=9, training=False).nodes
+
+    assert lstm.kind == "Recurrent"
+    assert lstm.flops == 2 * 9 * 2 * 24 * (5 + 6)
+
+
+def test_an_unknown_operator_is_counted_and_its_successors_are_read(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Quaternion", ["x"], ["q"], domain="their.own"),
+            helper.make_node("Relu", ["q"], ["y"]),
+        ],
+        [tensor("x", "batch", 6)],
+        [tensor("y", "batch", 6)],
+    )
+    graph = read_onnx(path, batch_size=4, training=False)
+
+    assert graph.unknown_ops == {"onnx.their.own.Quaternion": 1}
+    assert next(n for n in graph.nodes if n.kind == "Relu").input_elements == 24
+
+
+def test_an_add_of_a_vector_of_weights_is_a_bias(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("Add", ["x", "b"], ["y"])],
+        [tensor("x", "batch", 3, 6)],
+        [tensor("y", "batch", 3, 6)],
+        [("b", np.zeros(6, np.float32))],
+    )
+
+    assert {n.kind for n in read_onnx(path, batch_size=4).nodes} == {
+        "BiasAdd", "BiasAddGrad", "Update",
+    }  # fmt: skip
+
+
+def test_external_weights_need_not_be_there(tmp_path):
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(
+        nn.Linear(512, 512), (torch.randn(2, 512),), path, dynamo=True, verbose=False,
+        external_data=True, dynamic_shapes={"input": {0: "batch"}},
+    )  # fmt: skip
+    for file in tmp_path.iterdir():
+        if file != path:
+            file.unlink()
+
+    assert read_onnx(path, batch_size=4).parameters == 512 * 512 + 512
+
+
+# Bad input: what is wrong, where, and how to mend it.
+
+
+def refused(path, match, **options):
+    with pytest.raises(GraphError, match=match) as caught:
+        read_onnx(path, **{"batch_size": 4, **options})
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_file(exported, tmp_path):
+    path = tmp_path / "half.onnx"
+    path.write_bytes(exported.read_bytes()[: exported.stat().st_size // 2])
+    refused(path, "truncated, or not an ONNX file")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, I am a text file", b"\x89PNG\r\n\x1a\n" * 9])
+def test_a_file_that_is_not_onnx(tmp_path, content):
+    path = tmp_path / "cat.onnx"
+    path.write_bytes(content)
+    refused(path, "not an ONNX file|holds no ONNX graph")
+
+
+def test_a_missing_file(tmp_path):
+    refused(tmp_path / "none.onnx", "cannot be read")
+
+
+def test_an_input_without_a_shape(tmp_path):
+    node = helper.make_node("Relu", ["x"], ["y"])
+    bare = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy"]
+    refused(save(tmp_path, [node], bare[:1], bare[1:]), "input 'x' has no shape")
+
+
+def test_a_symbolic_dimension_without_a_value_names_the_option(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [tensor("x", "batch", "sequence")],
+        [tensor("y", "batch", "sequence")],
+    )
+    refused(path, "pass --dim sequence=N")
+    assert read_onnx(path, batch_size=4, dims={"sequence": 5}, training=False)
+
+
+def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("Relu", ["x"], ["y"])], [tensor("x", 16, 3)], [tensor("y", 16, 3)],
+    )  # fmt: skip
+    refused(path, "fixed batch of 16.*--batch-size 16")
+
+
+def test_an_unknown_optimizer(exported):
+    with pytest.raises(GraphError, match="sgd, adam, adamw"):
+        read_onnx(exported, batch_size=4, optimizer="lion")

@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.device import Share
+from presage.features.errors import InvalidJobError
+from presage.features.graph import merge_equal
+from presage.features.op_stats import OpStats, intensity_octave, summarize
+from presage.features.roofline import roofline
+from tests.features.examples import device, features, node
+
+NODES = st.lists(
+    st.builds(
+        lambda kind, flops, moved, count: node(kind, flops=flops, bytes_moved=moved, count=count),
+        st.sampled_from(["MatMul", "Relu", "Conv2D"]),
+        st.integers(0, 10**12),
+        st.integers(1, 10**9),
+        st.integers(1, 50),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(NODES)
+def test_sums_are_kept(nodes):
+    rows = summarize(nodes)
+
+    assert sum(row.count for row in rows) == sum(n.count for n in nodes)
+    assert sum(row.flops for row in rows) == pytest.approx(sum(n.count * n.flops for n in nodes))
+    assert max(row.input_elements_max for row in rows) == 100
+
+
+@given(NODES)
+def test_the_roofline_of_statistics_is_within_an_octave_of_the_operator_by_operator_one(nodes):
+    where = device(op_overhead_s=0.0)
+    exact_s = sum(
+        n.count * max(n.flops / where.flops_per_s("fp32"), n.bytes_moved / where.memory_bandwidth)
+        for n in nodes
+    )
+    summed_s = roofline(features(*nodes), where, Share()).step_s
+
+    # The maximum of sums is at most the sum of maxima; in an octave, at least half of it.
+    assert exact_s / 2 <= summed_s * (1 + 1e-9)
+    assert summed_s <= exact_s * (1 + 1e-9)
+
+
+@given(NODES)
+def test_order_does_not_matter(nodes):
+    assert summarize(nodes) == summarize(nodes[::-1])
+
+
+def test_equal_operators_merge_into_one_with_a_count():
+    assert merge_equal([node(), node(), node(count=3)]) == (node(count=5),)
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "octave"), [(0, 100, -4), (100, 0, 12), (100, 100, 0), (800, 100, 3)]
+)
+def test_intensity_octaves(flops, moved, octave):
+    assert intensity_octave(flops, moved) == octave
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "Conv3000"}, "not in the op table"),
+        ({"phase": "sideways"}, "phase 'sideways'"),
+        ({"count": 0}, "count=0"),
+        ({"flops": float("nan")}, "flops=nan"),
+        ({"bytes_moved": -1.0}, "bytes_moved=-1.0"),
+        ({"flops": float("inf")}, "finite"),
+    ],
+)
+def test_statistics_that_cannot_be_are_refused_by_name(change, message):
+    values = dict(
+        kind="MatMul", phase="forward", intensity_octave=0, count=1, input_elements_max=1,
+        input_elements=1, output_elements=1, flops=1.0, bytes_moved=1.0,
+    )  # fmt: skip
+    with pytest.raises(InvalidJobError, match=message):
+        OpStats(**(values | change))

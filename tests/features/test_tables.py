@@ -1,0 +1,118 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from presage.features import tables
+from presage.features.errors import TableError
+
+ROW = {
+    "job_id": "mlp/w64/b8/sgd", "device_kind": "cpu-2", "share": 1.0, "sharing_mode": "exclusive",
+    "steps": 30, "step_time_median_s": 0.01, "step_time_p90_s": 0.02, "compute_utilization": 0.7,
+    "memory_utilization": 0.01, "memory_peak_bytes": 1 << 28, "setup_s": 2.5, "foreign_load": 0.01,
+    "failure": "", "campaign": "c", "machine": "m", "versions": "torch=2", "measured_at_s": 1.0,
+}  # fmt: skip
+
+
+def table(**columns) -> pa.Table:
+    data = tables.from_rows(tables.EXECUTIONS, [ROW], source="test")
+    for name, values in columns.items():
+        position = data.column_names.index(name)
+        data = data.set_column(position, name, pa.array(values))
+    return data
+
+
+def refused(data: pa.Table, match: str) -> None:
+    with pytest.raises(TableError, match=match):
+        tables.check(tables.EXECUTIONS, data, source="runs.parquet")
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "executions.parquet"
+    tables.write(tables.EXECUTIONS, table(), path)
+
+    assert tables.read(tables.EXECUTIONS, path).to_pylist() == [ROW]
+    assert [p.name for p in tmp_path.iterdir()] == ["executions.parquet"]
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        tables.write(tables.EXECUTIONS, table(), tmp_path / name)
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_missing_column_is_named_with_the_nearest_found():
+    data = table().rename_columns([c.replace("steps", "step") for c in table().column_names])
+    refused(data, r"runs.parquet: no column 'steps' .*nearest is 'step'")
+
+
+def test_an_extra_column_is_named():
+    refused(table().append_column("mood", pa.array(["good"])), "column 'mood' does not belong")
+
+
+def test_a_mistyped_column_is_named_with_both_types():
+    refused(table(steps=["thirty"]), "column 'steps' is string, must be int64")
+
+
+def test_nan_is_named_with_its_row():
+    refused(table(setup_s=[float("nan")]), "row 0, column 'setup_s' is nan, must be a finite")
+
+
+def test_infinity_is_refused():
+    refused(table(setup_s=[float("inf")]), "finite")
+
+
+def test_a_negative_time_is_named_with_its_row():
+    refused(table(step_time_median_s=[-0.5]), "row 0, column 'step_time_median_s' is -0.5")
+
+
+def test_an_empty_cell_is_refused_where_it_may_not_be():
+    refused(table(job_id=pa.array([None], pa.string())), "'job_id' is empty")
+
+
+def test_a_failed_run_has_no_measurements():
+    failed = ROW | {"step_time_median_s": None, "failure": "out-of-memory"}
+
+    assert tables.from_rows(tables.EXECUTIONS, [failed], source="test").num_rows == 1
+
+
+def test_two_rows_with_one_key_are_refused():
+    with pytest.raises(TableError, match=r"2 rows share the key .*mlp/w64/b8/sgd"):
+        tables.from_rows(tables.EXECUTIONS, [ROW, ROW], source="test")
+
+
+def test_a_missing_file_says_how_to_measure_it(tmp_path):
+    with pytest.raises(TableError, match="presage profile"):
+        tables.read(tables.EXECUTIONS, tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("content", [b"", b"not parquet at all", b"PAR1 and then nothing"])
+def test_a_file_that_is_not_parquet_is_refused(tmp_path, content):
+    path = tmp_path / "executions.parquet"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match="not a readable parquet file"):
+        tables.read(tables.EXECUTIONS, path)
+
+
+def test_a_truncated_table_is_refused(tmp_path):
+    path = tmp_path / "executions.parquet"
+    pq.write_table(table(), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(TableError):
+        tables.read(tables.EXECUTIONS, path)
+
+
+def test_a_refused_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "executions.parquet"
+    tables.write(tables.EXECUTIONS, table(), path)
+    before = path.read_bytes()
+    with pytest.raises(TableError):
+        tables.write(tables.EXECUTIONS, table(setup_s=[-1.0]), path)
+
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_every_column_says_what_it_means():
+    for definition in tables.TABLES.values():
+        assert all(column.meaning for column in definition.columns), definition.name

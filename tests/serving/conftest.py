@@ -1,0 +1,210 @@
+"""A small real release whose models are written by hand, so that every answer is known.
+
+memory = memory_prior_bytes x MEMORY_FACTORS, step time = roofline_s x STEP_FACTORS, utilization =
+share x UTILIZATION, slowdown = 1 + FACTOR x (the other members' median utilization, summed).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from presage.features.device import Device, Share, catalogue
+from presage.features.job import Job, JobFeatures
+from presage.features.op_stats import OpStats
+from presage.features.schema import Placement, columns, matrix
+from presage.models.release import Release, write_release
+from presage.serving.client import PresageClient
+from presage.serving.predictor import Predictor
+from presage.serving.server import RunningServer, start_server
+
+LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
+MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
+STEP_FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0)
+UTILIZATION = (-0.5, 0.25, 0.5, 0.75, 1.5)  # the outer two are to be clipped
+SLOWDOWN_FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5)
+SETUP_S = {"": (1.0, 2.0, 3.0, 4.0, 5.0), "cpu-2": (10.0, 20.0, 30.0, 40.0, 50.0)}
+MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth=1.5e10)
+
+
+def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> JobFeatures:
+    """A job of two operators whose work grows with the batch."""
+    fields = {"name": "mlp-3", "family": "mlp", "framework": "torch", "precision": "fp32"}
+    fields |= {"iterations": 1000, "input_elements": 784}
+    fields |= {k: changes.pop(k) for k in list(changes) if k in fields}
+    n = 1000 * batch_size
+    features = JobFeatures(
+        job=Job(job_id=job_id, batch_size=batch_size, **fields),
+        op_stats=(
+            OpStats("MatMul", "forward", 5, 3, n, 3 * n, 2 * n, 6e6 * batch_size, 1e5 * batch_size),
+            OpStats("Relu", "backward", -2, 2, n, 2 * n, 2 * n, 2e3 * batch_size, 8e3 * batch_size),
+        ),
+        parameters=100_000,
+        peak_live_bytes=1_600_000 + 50_000 * batch_size,
+    )
+    return replace(features, **changes)
+
+
+def make_models() -> dict[str, bytes]:
+    """The four predictors, by the contract in presage.models.release."""
+    return {
+        "compute_utilization": column_times("share", UTILIZATION),
+        "memory": column_times("memory_prior_bytes", MEMORY_FACTORS),
+        "step_time": column_times("roofline_s", STEP_FACTORS),
+        "interference": others_utilization(SLOWDOWN_FACTORS),
+    }
+
+
+def column_times(column: str, factors: tuple[float, ...]) -> bytes:
+    """features -> one column of it, times a factor per level."""
+    nodes = [
+        helper.make_node("Gather", ["features", "position"], ["column"], axis=1),
+        helper.make_node("Mul", ["column", "factors"], ["quantiles"]),
+    ]
+    constants = {
+        "position": np.array([columns("full").index(column)], dtype=np.int64),
+        "factors": np.array([factors], dtype=np.float32),
+    }
+    inputs = {"features": ["rows", len(columns("full"))]}
+    return onnx_bytes(nodes, constants, inputs, ["rows", len(factors)])
+
+
+def others_utilization(factors: tuple[float, ...]) -> bytes:
+    """members, mask -> 1 + factor x the sum of the other members' utilization."""
+    nodes = [
+        helper.make_node("Gather", ["members", "position"], ["utilization"], axis=2),
+        helper.make_node("Mul", ["utilization", "mask"], ["own"]),
+        helper.make_node("ReduceSum", ["own", "member_axis"], ["all"], keepdims=1),
+        helper.make_node("Sub", ["all", "own"], ["others"]),
+        helper.make_node("Unsqueeze", ["others", "last_axis"], ["column"]),
+        helper.make_node("Mul", ["column", "factors"], ["excess"]),
+        helper.make_node("Add", ["excess", "one"], ["quantiles"]),
+    ]
+    constants = {
+        "position": np.array(len(columns("full")), dtype=np.int64),
+        "member_axis": np.array([1], dtype=np.int64),
+        "last_axis": np.array([2], dtype=np.int64),
+        "factors": np.array([[factors]], dtype=np.float32),
+        "one": np.array(1.0, dtype=np.float32),
+    }
+    inputs = {
+        "members": ["colocations", "members", len(columns("full")) + 3],
+        "mask": ["colocations", "members"],
+    }
+    return onnx_bytes(nodes, constants, inputs, ["colocations", "members", len(factors)])
+
+
+def onnx_bytes(nodes: Any, constants: Any, inputs: Any, output: Any) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "by-hand",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in inputs.items()],
+        [helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, output)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def make_release(folder: Path, **changes: Any) -> Release:
+    """A release trained, so to say, on jobs of batch 1 to 256 on any share of a cpu-2."""
+    trained = matrix(
+        [
+            Placement(make_job(batch_size=batch), MEASURED, Share(share, "cpu-quota"))
+            for batch in (1, 256)
+            for share in (0.25, 1.0)
+        ]
+    )
+    parts: dict[str, Any] = {
+        "models": make_models(),
+        "levels": LEVELS,
+        "devices": [MEASURED],
+        "trained_devices": ["cpu-2"],
+        "domain": {
+            name: (low, high)
+            for name, low, high in zip(
+                columns("full"), trained.min(axis=0), trained.max(axis=0), strict=True
+            )
+        },
+        "setup_s": SETUP_S,
+        "metrics": {"step_time": {"mape": 0.125}},
+        "data_digest": "0" * 16,
+        "versions": {"presage": "test"},
+    }
+    return write_release(folder, **parts | changes)
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory) -> Release:
+    return make_release(tmp_path_factory.mktemp("release") / "release")
+
+
+@pytest.fixture
+def release_with(tmp_path):
+    """Another release, with other parts than usual."""
+
+    def make(**changes: Any) -> Release:
+        return make_release(tmp_path / "other-release", **changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def models_by_hand():
+    """How the models are made, for tests that need one to be broken."""
+    return SimpleNamespace(
+        all=make_models,
+        column_times=column_times,
+        others_utilization=others_utilization,
+        onnx_bytes=onnx_bytes,
+    )
+
+
+@pytest.fixture(scope="session")
+def constants():
+    """The numbers that the hand-made models know."""
+    return SimpleNamespace(
+        levels=LEVELS,
+        memory=MEMORY_FACTORS,
+        step=STEP_FACTORS,
+        slowdown=SLOWDOWN_FACTORS,
+        setup_s=SETUP_S,
+    )
+
+
+@pytest.fixture(scope="session")
+def job():
+    return make_job
+
+
+@pytest.fixture(scope="session")
+def cpu() -> Device:
+    return MEASURED
+
+
+@pytest.fixture(scope="session")
+def server(release):
+    with start_server(release, port=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: RunningServer):
+    with PresageClient(server.target) as connected:
+        yield connected
+
+
+@pytest.fixture(params=["in-process", "grpc"])
+def backend(request, release):
+    """Whoever predicts: one contract for both."""
+    if request.param == "in-process":
+        return Predictor(release)
+    return request.getfixturevalue("client")

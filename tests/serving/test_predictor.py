@@ -1,0 +1,163 @@
+"""The in-process predictor: what it vouches for, and what it will not pass on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from presage.features.colocation import Colocation
+from presage.features.device import Share
+from presage.features.errors import ReleaseError
+from presage.features.schema import Placement, columns
+from presage.serving.memory_fit import fit_probability
+from presage.serving.predictor import Predictor
+
+
+def predict_one(predictor, features, cpu, share=1.0):
+    return predictor.predict([Placement(features, cpu, Share(share))])[0].step_time_s
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "inside"), [(1, True), (16, True), (256, True), (260, True), (600, False)]
+)
+def test_the_domain_is_what_was_trained_on_and_a_little_around_it(
+    release, job, cpu, batch_size, inside
+):
+    forecast = predict_one(Predictor(release), job(batch_size=batch_size), cpu)
+
+    assert forecast.in_domain is inside  # trained on batches of 1 to 256
+
+
+def test_a_smaller_share_than_any_trained_one_is_out_of_domain(release, job, cpu):
+    predictor = Predictor(release)
+
+    assert predict_one(predictor, job(), cpu, share=0.25).in_domain
+    assert not predict_one(predictor, job(), cpu, share=0.1).in_domain
+
+
+def test_an_unknown_operator_puts_a_job_out_of_domain(release, job, cpu):
+    known = job()
+    unknown = replace(known, op_stats=(*known.op_stats, replace(known.op_stats[0], kind="Other")))
+
+    assert not predict_one(Predictor(release), unknown, cpu).in_domain
+
+
+def test_a_device_of_an_untrained_kind_is_out_of_domain_whatever_its_numbers(release, job, cpu):
+    assert not predict_one(Predictor(release), job(), replace(cpu, kind="cpu-2b")).in_domain
+
+
+MEMORY = np.array([[1.0, 2.0, 4.0], [2.0, 3.0, 5.0]])
+
+
+def test_ninety_percent_sure_to_fit_is_where_the_ninety_percent_quantiles_together_fit():
+    # Symmetric quantiles, so that the normal approximation is exact.
+    memory = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]])
+
+    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=9.0) == pytest.approx(0.9)
+    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=6.0) == pytest.approx(0.5)
+    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=3.0) == pytest.approx(0.1)
+
+
+@given(st.floats(0, 20), st.floats(0, 20))
+def test_more_memory_never_makes_a_fit_less_sure(less, more):
+    less, more = sorted((less, more))
+
+    assert fit_probability(
+        MEMORY, (0.1, 0.5, 0.9), capacity_bytes=less
+    ) <= fit_probability(MEMORY, (0.1, 0.5, 0.9), capacity_bytes=more)
+
+
+def test_certain_memory_fits_or_does_not():
+    certain = np.array([[3.0, 3.0, 3.0]])
+
+    assert fit_probability(certain, (0.1, 0.5, 0.9), capacity_bytes=3.0) == 1.0
+    assert fit_probability(certain, (0.1, 0.5, 0.9), capacity_bytes=2.9) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("predictor", "factors"),
+    [
+        ("step_time", (1.0, 2.0, float("nan"), 4.0, 5.0)),
+        ("step_time", (1.0, 2.0, 3.0, 4.0, float("inf"))),
+        ("memory", (-1.0, 2.0, 3.0, 4.0, 5.0)),
+        ("memory", (1.0, 2.0, 3.0, 2.5, 5.0)),
+        ("compute_utilization", (float("nan"),) * 5),
+    ],
+)
+def test_a_models_nonsense_never_reaches_a_caller(
+    release_with, models_by_hand, job, cpu, predictor, factors
+):
+    column = "roofline_s" if predictor == "step_time" else "memory_prior_bytes"
+    models = models_by_hand.all() | {predictor: models_by_hand.column_times(column, factors)}
+    broken = Predictor(release_with(models=models))
+
+    with pytest.raises(ReleaseError, match=rf"{predictor}\.onnx: predicted quantiles .* finite"):
+        broken.predict([Placement(job(), cpu)])
+    with pytest.raises(ReleaseError, match=f"{predictor}.onnx"):
+        broken.warm_up()
+
+
+@pytest.mark.parametrize("factors", [(-3.0, 0.5, 1.0, 2.0, 3.0), (float("nan"),) * 5])
+def test_a_slowdown_below_one_or_nan_never_reaches_a_caller(
+    release_with, models_by_hand, job, cpu, factors
+):
+    models = models_by_hand.all() | {"interference": models_by_hand.others_utilization(factors)}
+    broken = Predictor(release_with(models=models))
+
+    with pytest.raises(ReleaseError, match=r"interference\.onnx"):
+        broken.predict_interference([Colocation(cpu, (job(), job()), (Share(0.5), Share(0.5)))])
+
+
+def test_bytes_that_are_no_model_are_refused_at_once(release_with, models_by_hand):
+    with pytest.raises(ReleaseError, match=r"memory\.onnx: ONNX Runtime cannot load it"):
+        Predictor(release_with(models=models_by_hand.all() | {"memory": b"junk"}))
+
+
+def test_a_model_with_other_inputs_is_refused_at_once(release_with, models_by_hand):
+    swapped = models_by_hand.all()
+    swapped["memory"] = swapped["interference"]
+
+    with pytest.raises(ReleaseError, match=r"memory\.onnx: takes \['mask', 'members'\]"):
+        Predictor(release_with(models=swapped))
+
+
+def test_a_model_with_other_levels_is_refused_at_the_first_prediction(
+    release_with, models_by_hand
+):
+    models = models_by_hand.all()
+    models["memory"] = models_by_hand.column_times("memory_prior_bytes", (1.0, 2.0, 3.0))
+
+    with pytest.raises(ReleaseError, match=r"answered with shape \(1, 3\), must be \(1, 5\)"):
+        Predictor(release_with(models=models)).warm_up()
+
+
+def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, models_by_hand):
+    nodes = [helper.make_node("Reshape", ["features", "shape"], ["quantiles"])]
+    shape = {"shape": np.array([7, 5], dtype=np.int64)}
+    features = {"features": ["rows", len(columns("full"))]}
+    failing = models_by_hand.onnx_bytes(nodes, shape, features, ["rows", 5])
+
+    predictor = Predictor(release_with(models=models_by_hand.all() | {"memory": failing}))
+    with pytest.raises(ReleaseError, match=r"memory\.onnx: ONNX Runtime failed"):
+        predictor.warm_up()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"setup_s": {"cpu-2": (1.0, 2.0, 3.0, 4.0, 5.0)}}, r"setup_s\[''\] is \[\]"),
+        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 finite seconds"),
+        ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, "must be 5 finite seconds"),
+        ({"domain": {}}, "no training range of 'AddV2"),
+        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, r"no median or no 0\.8 interval"),
+        ({"levels": (0.05, 0.1, 0.6, 0.9, 0.95)}, r"no median or no 0\.8 interval"),
+    ],
+)
+def test_a_manifest_that_lacks_what_predictions_need_is_refused_at_once(
+    release_with, changes, said
+):
+    with pytest.raises(ReleaseError, match=said):
+        Predictor(release_with(**changes))
