@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def run_profile(
 ) -> Progress:
     """Measure this machine into the tables of ``folder``, with progress on stderr.
 
-    The arguments are those of :class:`~presage.pipelines.profiling.campaign.CampaignSettings`.
+    The arguments are those of ``CampaignSettings`` in ``profiling/campaign_settings.py``.
     Ctrl-C leaves every table whole and no process behind; a later call goes on from there.
 
     Raises
@@ -46,7 +47,8 @@ def run_profile(
     ProfilingError
         What was asked for cannot be measured here.
     """
-    from presage.pipelines.profiling.campaign import CampaignSettings, run_campaign
+    from presage.pipelines.profiling.campaign import run_campaign
+    from presage.pipelines.profiling.campaign_settings import CampaignSettings
 
     settings = CampaignSettings(
         campaign=campaign,
@@ -69,6 +71,8 @@ def main(argv: list[str] | None = None) -> int:
         args = _parser().parse_args(argv)
         given = {key: value for key, value in vars(args).items() if value is not None}
         folder, params = given.pop("folder"), given.pop("params")
+        if given.pop("trace_again"):
+            return _trace_again(folder)
         end = run_profile(folder, **(_read_params(params) | given))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command goes on from here\n")
@@ -83,10 +87,22 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _trace_again(folder: Path) -> int:
+    from presage.pipelines.profiling.campaign import trace_again
+
+    sys.stderr.write(f"traced {trace_again(folder)} jobs again: {folder}\n")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, metavar="OUT_DIR")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    parser.add_argument(
+        "--trace-again",
+        action="store_true",
+        help="measure nothing; rewrite the graphs of the jobs that are there",
+    )
     over = parser.add_argument_group("instead of params.yaml's section `profile`")
     over.add_argument("--campaign")
     over.add_argument("--budget-s", type=float)
@@ -117,7 +133,8 @@ def _read_params(path: Path) -> dict[str, Any]:
 def _reporter() -> Iterator[Report]:
     """A bar on a terminal, log lines elsewhere."""
     if not sys.stderr.isatty():
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        logging.getLogger("presage").setLevel(logging.INFO)
         yield lambda progress: None
         return
     from rich.console import Console
@@ -141,7 +158,7 @@ def _reporter() -> Iterator[Report]:
                 description=progress.current,
                 phase=progress.phase,
                 counts=f"{progress.alone} alone, {progress.together} together",
-                left=f"{progress.left_s / 60:.0f} min left",
+                left=f"{timedelta(seconds=round(progress.left_s))} left",
                 refresh=True,
             )
 

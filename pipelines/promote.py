@@ -47,10 +47,8 @@ class Judgement:
     champion: Scores | None
 
 
-def promote(
-    release: Release, features: Path, target: Path, *, uri: str, policy: GatePolicy
-) -> Document:
-    """Register a release and let the gate decide; returns what ``target`` then says.
+def promote(release: Release, features: Path, target: Path, *, uri: str, policy: GatePolicy) -> str:
+    """Register a release and let the gate decide; ``target`` then says what, and so does this.
 
     Raises
     ------
@@ -62,7 +60,8 @@ def promote(
     registry = Registry(uri)
     challenger = registry.resolve(registry.register(release, release.manifest["metrics"]))
     champion = registry.champion()
-    if champion is not None and champion.version == challenger.version:
+    is_champion = champion is not None and champion.version == challenger.version
+    if is_champion:
         document = _read_about(target, release.release_id) or _last_word(challenger)
     elif challenger.withdrawn_at:
         document = _withdrawn(challenger)
@@ -72,7 +71,9 @@ def promote(
             _promote_over(registry, challenger, champion)
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
     write_atomically(target, lambda path: path.write_text(text))
-    return document
+    if is_champion:
+        return _already(release)
+    return f"release {release.release_id} {document['outcome']}: {document['reason']}"
 
 
 def judge(
@@ -119,8 +120,11 @@ def _decide(
     asked = _question(release, champion, features, policy)
     if challenger.decision is not None and challenger.decision["asked"] == asked:
         return dict(challenger.decision)
+    from rich.console import Console
+
     registry.challenge(challenger.version)
-    judgement = judge(release, champion, registry, features, policy)
+    with Console(stderr=True).status("scoring champion and challenger on the held-out jobs"):
+        judgement = judge(release, champion, registry, features, policy)
     print_table(judgement.decision)
     document = _document(release.release_id, champion, judgement.decision, asked)
     figures = {"challenger": judgement.challenger, "champion": judgement.champion or {}}
@@ -142,6 +146,10 @@ def _promote_over(
             "run `dvc repro promote` again"
         )
     registry.promote(challenger.version)
+
+
+def _already(release: Release) -> str:
+    return f"release {release.release_id} is champion already: nothing to do"
 
 
 def _question(
@@ -256,10 +264,9 @@ def main(argv: list[str] | None = None) -> None:
     uri, release = configured_uri(), load_release(args.release)
     about = _read_about(args.decision, release.release_id)
     if about is not None and peek_champion(uri) == release.release_id:
-        print(f"release {release.release_id} is champion already: nothing to do")  # noqa: T201
+        print(_already(release))  # noqa: T201
         return
-    document = promote(release, args.features, args.decision, uri=uri, policy=policy)
-    print(f"release {release.release_id} {document['outcome']}: {document['reason']}")  # noqa: T201
+    print(promote(release, args.features, args.decision, uri=uri, policy=policy))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from presage.serving.forecasts import (
 )
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+from presage.serving.wire_requests import MAX_MESSAGE_BYTES
 
 # gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
 # come back all at once. Every method is a question: asking twice does no harm.

@@ -84,7 +84,7 @@ class OnnxModel:
         good = (
             np.isfinite(rows).all(axis=1)
             & (rows >= self._least).all(axis=1)
-            & (np.diff(rows, axis=1) >= 0).all(axis=1)
+            & (rows[:, 1:] >= rows[:, :-1]).all(axis=1)
         )
         if not good.all():
             row = int(np.argmin(good))

@@ -104,41 +104,32 @@ class Predictor:
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[JobForecast]:
         """One forecast per placement, in order; each job as if alone on its share."""
-        low, high = self._release.interval_levels(coverage)
         if not placements:
             return []
+        ends = self._release.interval_levels(coverage)
         solo = self._solo(placements)
         setup_s = np.array([self._setup_s(p.device.kind) for p in placements])
         iterations = np.array([[p.job.job.iterations] for p in placements], dtype=np.float64)
-        # Quantile by quantile: start-up and step time are late for the same reasons.
-        runtime_s = setup_s + iterations * solo.step_time_s
-
-        def forecasts(quantiles: Array, unit: str) -> list[Forecast]:
-            return [
-                Forecast(median, lowest, highest, unit, inside, self.release_id, coverage)
-                for (lowest, median, highest), inside in zip(
-                    quantiles[:, [low, self._median, high]].tolist(),
-                    solo.in_domain.tolist(),
-                    strict=True,
-                )
-            ]
-
-        rows = zip(
-            forecasts(solo.compute_utilization, "fraction"),
-            forecasts(solo.memory_bytes, "bytes"),
-            forecasts(solo.step_time_s, "seconds"),
-            forecasts(runtime_s, "seconds"),
-            strict=True,
+        quantities = (
+            (solo.compute_utilization, "fraction"),
+            (solo.memory_bytes, "bytes"),
+            (solo.step_time_s, "seconds"),
+            # Quantile by quantile: start-up and step time are late for the same reasons.
+            (setup_s + iterations * solo.step_time_s, "seconds"),
         )
-        return [JobForecast(*row) for row in rows]
+        forecasts = [
+            self._forecasts(quantiles, unit, solo.in_domain, coverage, ends)
+            for quantiles, unit in quantities
+        ]
+        return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
         """One forecast per co-location, in order; slowdowns in the order of its members."""
-        low, high = self._release.interval_levels(coverage)
         if not colocations:
             return []
+        ends = self._release.interval_levels(coverage)
         solo = self._solo(
             [
                 Placement(job, colocation.device, share)
@@ -147,31 +138,22 @@ class Predictor:
             ]
         )
         sizes = np.array([len(colocation.members) for colocation in colocations])
-        slowdowns = self._slowdowns(solo, sizes)
-        answers = []
-        for colocation, end in zip(colocations, np.cumsum(sizes).tolist(), strict=True):
-            rows = slice(end - len(colocation.members), end)
-            memory_bytes = solo.memory_bytes[rows]
-            # One stranger makes the whole co-location strange: its neighbours feel it.
-            inside = bool(solo.in_domain[rows].all())
-            capacity = colocation.device.memory_bytes
-            answers.append(
-                ColocationForecast(
-                    slowdowns=tuple(
-                        Forecast(
-                            median, lowest, highest, "slowdown", inside, self.release_id, coverage
-                        )
-                        for lowest, median, highest in slowdowns[rows][
-                            :, [low, self._median, high]
-                        ].tolist()
-                    ),
-                    fits=bool(memory_bytes[:, self._median].sum() <= capacity),
-                    fit_probability=fit_probability(
-                        memory_bytes, self._release.levels, capacity_bytes=capacity
-                    ),
-                )
+        starts = np.cumsum(sizes) - sizes
+        # One stranger makes the whole co-location strange: its neighbours feel it.
+        inside = np.repeat(np.logical_and.reduceat(solo.in_domain, starts), sizes)
+        slowdowns = self._forecasts(
+            self._slowdowns(solo, sizes), "slowdown", inside, coverage, ends
+        )
+        return [
+            self._colocation_forecast(
+                slowdowns[start : start + size],
+                solo.memory_bytes[start : start + size],
+                colocation.device.memory_bytes,
             )
-        return answers
+            for colocation, start, size in zip(
+                colocations, starts.tolist(), sizes.tolist(), strict=True
+            )
+        ]
 
     def warm_up(self) -> None:
         """Run every model once: a release that cannot predict fails here, not at a caller."""
@@ -185,6 +167,29 @@ class Predictor:
         """Start-up seconds at each level; over all devices where this one was not measured."""
         setup_s = self._release.setup_s
         return setup_s[kind] if kind in setup_s else setup_s[""]
+
+    def _forecasts(
+        self, quantiles: Array, unit: str, in_domain: Mask, coverage: float, ends: tuple[int, int]
+    ) -> list[Forecast]:
+        """One forecast per row of quantiles, its interval between the levels ``ends``."""
+        low, high = ends
+        rows = quantiles[:, [low, self._median, high]].tolist()
+        return [
+            Forecast(median, lowest, highest, unit, inside, self.release_id, coverage)
+            for (lowest, median, highest), inside in zip(rows, in_domain.tolist(), strict=True)
+        ]
+
+    def _colocation_forecast(
+        self, slowdowns: Sequence[Forecast], memory_bytes: Array, capacity_bytes: int
+    ) -> ColocationForecast:
+        """Of members' slowdowns and their memory quantiles (members, levels)."""
+        return ColocationForecast(
+            slowdowns=tuple(slowdowns),
+            fits=bool(memory_bytes[:, self._median].sum() <= capacity_bytes),
+            fit_probability=fit_probability(
+                memory_bytes, self._release.levels, capacity_bytes=capacity_bytes
+            ),
+        )
 
     def _solo(self, placements: Sequence[Placement]) -> _Solo:
         features = _features(placements)

@@ -22,10 +22,10 @@ from presage.models.release import Release
 from presage.serving.predictor import Predictor
 from presage.serving.servicer import SERVICE_NAME, PredictionServicer
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
+from presage.serving.wire_requests import MAX_MESSAGE_BYTES
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 50051
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Predictions run inline and hold the interpreter's lock for most of their time, so threads add
 # no throughput; these keep one long request, or an open reflection stream, from blocking others.
 WORKERS = 8

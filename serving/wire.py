@@ -150,33 +150,38 @@ def read_device(row: pb.Device, device_of: DeviceOf, where: str) -> Device:
             raise UnknownDeviceError(f"{where}: {error}, or send its data_sheet") from error
     sheet = row.data_sheet
     where = f"{where}.data_sheet"
+    # Device checks some of these itself, by its own names for them and not by the message's.
+    for name in ("memory_bytes", "cores", "memory_bandwidth_bytes_per_s"):
+        _check_number(getattr(sheet, name), f"{where}.{name}", positive=True)
     for name in ("compute_capability", "op_overhead_s", "context_bytes"):
         _check_number(getattr(sheet, name), f"{where}.{name}", positive=False)
-    try:
-        return Device(
-            kind=row.kind,
-            compute_capability=sheet.compute_capability,
-            memory_bytes=sheet.memory_bytes,
-            cores=sheet.cores,
-            peak_flops=_read_peaks(sheet, where),
-            memory_bandwidth=sheet.memory_bandwidth_bytes_per_s,
-            op_overhead_s=sheet.op_overhead_s,
-            context_bytes=sheet.context_bytes,
-        )
-    except InvalidJobError as error:
-        raise _located(error, where, f"device {row.kind!r}: ") from error
+    return Device(
+        kind=row.kind,
+        compute_capability=sheet.compute_capability,
+        memory_bytes=sheet.memory_bytes,
+        cores=sheet.cores,
+        peak_flops=_read_peaks(sheet, f"{where}.peak_flops_per_s"),
+        memory_bandwidth=sheet.memory_bandwidth_bytes_per_s,
+        op_overhead_s=sheet.op_overhead_s,
+        context_bytes=sheet.context_bytes,
+    )
 
 
 def _read_peaks(sheet: pb.DataSheet, where: str) -> dict[str, float]:
     peaks = dict(sheet.peak_flops_per_s)
     if len(peaks) > MAX_PRECISIONS:
         raise InvalidJobError(
-            f"{where}.peak_flops_per_s has {len(peaks)} precisions, at most {MAX_PRECISIONS} "
-            "are taken; leave out those no job asks for"
+            f"{where} has {len(peaks)} precisions, at most {MAX_PRECISIONS} are taken; "
+            "leave out those no job asks for"
+        )
+    if "fp32" not in peaks:
+        raise InvalidJobError(
+            f"{where} has no 'fp32', which stands in for any precision it lacks; "
+            "take it from the data sheet"
         )
     for precision, value in peaks.items():
-        check_text(precision, f"a key of {where}.peak_flops_per_s")
-        _check_number(value, f"{where}.peak_flops_per_s[{precision!r}]", positive=True)
+        check_text(precision, f"a key of {where}")
+        _check_number(value, f"{where}[{precision!r}]", positive=True)
     return peaks
 
 

@@ -26,6 +26,7 @@ from presage.serving.wire import (
     write_share,
 )
 
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
 MAX_MEMBERS = 64
 # Features cost about 1 us for each row's each operator row. Unbounded, a request of 400 KB (one

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MATMUL_SIDE = {"cpu": 1024, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16", "fp64")}
-TIMING_S = 0.7  # of each peak
+TIMING_S = 0.5  # of each peak
 TINY_OPS = 200
 
 

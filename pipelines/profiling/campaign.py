@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
 
-from presage.features.device import detect
+from presage.features.device import Device, detect
 from presage.features.errors import GraphError, ProfilingError
 from presage.features.graph import OpGraph
 from presage.features.torch_graph import trace_step
 from presage.pipelines.profiling import rows
 from presage.pipelines.profiling.calibrate import calibrate
+from presage.pipelines.profiling.campaign_settings import CampaignSettings, cores
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.child import ChildFailure
 from presage.pipelines.profiling.machine import machine_digest, versions
@@ -31,71 +31,13 @@ from presage.pipelines.profiling.measure import (
 )
 from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
 from presage.pipelines.profiling.samplers import is_gpu, make_sampler
-from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build, parse
+from presage.pipelines.profiling.zoo import JobConfig, all_configs, build, parse
 
 log = logging.getLogger(__name__)
 
-LEAST_BUDGET_S = 15.0  # calibration, and one job
-FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 8.0  # a run's time before any was made
+FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 10.0  # a run's time before any was made
 # Together a window is longer than alone: fewer steps per second, of several jobs.
 TOGETHER_FACTOR, TOGETHER_STEPS, TOGETHER_LIMIT_S = 5 / 3, 8, 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignSettings:
-    """What a campaign is asked for; the keys of ``profile`` in params.yaml.
-
-    Attributes
-    ----------
-    budget_s : float
-        Wall time of this call; a later call on the same folder goes on with its own.
-    jobs, colocations : int or None
-        How many the campaign shall have, earlier calls counted; None for as many as the budget
-        allows.
-    window_s : float
-        Least time that a job alone is stepped; together it is 5/3 of that.
-    solo_share : float in [0, 1]
-        Part of the budget for jobs alone, unless both numbers are given.
-    families : tuple of str
-        Families of the job zoo; empty for all.
-    threads : int or None
-        Threads of every job; None for as many as there are cores. On a processor fewer threads
-        are a smaller share of the device.
-    """
-
-    campaign: str
-    budget_s: float
-    jobs: int | None = None
-    colocations: int | None = None
-    window_s: float = 1.2
-    seed: int = 0
-    solo_share: float = 0.5
-    families: tuple[str, ...] = ()
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.budget_s < LEAST_BUDGET_S:
-            raise ProfilingError(
-                f"budget of {self.budget_s:g} s is too small: calibration and one job take "
-                f"{LEAST_BUDGET_S:g} s; raise profile.budget_s"
-            )
-        if not 0 <= self.solo_share <= 1:
-            raise ProfilingError(
-                f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
-            )
-        if self.window_s <= 0:
-            raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
-        if self.threads is not None and not 1 <= self.threads <= _cores():
-            raise ProfilingError(
-                f"threads={self.threads}; give 1 to {_cores()}, the cores of this machine"
-            )
-        for family in self.families:
-            if family not in FAMILIES:
-                near = get_close_matches(family, FAMILIES, n=1)
-                hint = f"nearest is {near[0]!r}; " if near else ""
-                raise ProfilingError(
-                    f"the job zoo has no family {family!r}; {hint}known are {', '.join(FAMILIES)}"
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +56,12 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-def run_campaign(folder: Path, settings: CampaignSettings, report: Report) -> Progress:
+def run_campaign(
+    folder: Path, settings: CampaignSettings, report: Report, options: RunOptions | None = None
+) -> Progress:
     """Measure into the tables of ``folder``; what is there already is not measured again.
+
+    ``options`` are how runs are made; by default as :class:`RunOptions` has them.
 
     Raises
     ------
@@ -125,7 +71,7 @@ def run_campaign(folder: Path, settings: CampaignSettings, report: Report) -> Pr
         The folder holds a damaged table.
     """
     with locked(folder):
-        return _Campaign(folder, settings, report).run()
+        return _Campaign(folder, settings, report, options).run()
 
 
 @dataclass
@@ -137,8 +83,8 @@ class _Pace:
 
     @property
     def next_s(self) -> float:
-        """The longest of the last runs: the budget is a promise."""
-        return max(self.taken_s[-5:], default=self.guess_s)
+        """Most time the next one should take: runs near the end of a budget do not wait."""
+        return 1.5 * statistics.median(self.taken_s[-9:]) if self.taken_s else self.guess_s
 
     @property
     def mean_s(self) -> float:
@@ -146,17 +92,23 @@ class _Pace:
 
 
 class _Campaign:
-    def __init__(self, folder: Path, settings: CampaignSettings, report: Report) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: CampaignSettings,
+        report: Report,
+        options: RunOptions | None,
+    ) -> None:
         self._began_s = time.monotonic()
+        self._until_s = self._began_s + settings.budget_s
         self._settings = settings
         self._report = report
         self._tables = CampaignTables(folder)
         self._device = detect()
-        threads = settings.threads or _cores()
-        self._options = RunOptions(threads=threads, seed=settings.seed)
+        self._options = options or RunOptions(settings.threads or cores(), seed=settings.seed)
         self._context = rows.Context(
             device=self._device,
-            fraction=1.0 if is_gpu(self._device) else threads / self._device.cores,
+            fraction=_fraction(self._device, self._options.threads),
             campaign=settings.campaign,
             machine=machine_digest(self._device),
             versions=versions(self._device),
@@ -239,7 +191,11 @@ class _Campaign:
                 return
             self._add_job(config, graph)
         result = measure_alone(
-            config, self._device, self._options, window_s=self._settings.window_s
+            config,
+            self._device,
+            self._options,
+            window_s=self._settings.window_s,
+            until_s=self._until_s,
         )
         row = rows.execution_row(result, self._context, time.time())
         self._tables.add("executions", [row])
@@ -279,6 +235,7 @@ class _Campaign:
             window_s=together_window_s(
                 self._settings.window_s, solo_steps_s=sum(solo_s[job] for job in jobs)
             ),
+            until_s=self._until_s,
         )
         new = rows.colocation_rows(result, solo_s, self._context, time.time())
         self._tables.add("colocations", new)
@@ -323,8 +280,9 @@ class _Campaign:
         return min(left_s, jobs * self._alone.mean_s + colocations * self._together.mean_s)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+def _fraction(device: Device, threads: int) -> float:
+    """Share of the device that a job of so many threads can use."""
+    return 1.0 if is_gpu(device) else threads / device.cores
 
 
 def trace(config: JobConfig) -> OpGraph:
@@ -338,6 +296,26 @@ def trace(config: JobConfig) -> OpGraph:
     with torch.device("meta"):
         step = build(config)
         return trace_step(step.run, step.modules, step.input_elements)
+
+
+def trace_again(folder: Path) -> int:
+    """Trace every job of a measured folder again, for when the tracer has changed; how many.
+
+    Measurements stay as they are. At any moment each job's graph is in ``nodes``.
+    """
+    with locked(folder):
+        tables = CampaignTables(folder)
+        old = tables.rows("jobs")
+        graphs = {row["job_id"]: trace(parse(row["job_id"])) for row in old}
+        distinct = {graph.digest: graph for graph in graphs.values()}
+        present = tables.values("nodes", "graph_digest")
+        for digest, graph in distinct.items():
+            if digest not in present:
+                tables.add("nodes", rows.node_rows(graph))
+        tables.replace("jobs", [rows.job_row(parse(job), graph) for job, graph in graphs.items()])
+        nodes = [row for graph in distinct.values() for row in rows.node_rows(graph)]
+        tables.replace("nodes", nodes)
+    return len(old)
 
 
 def together_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:

@@ -44,6 +44,12 @@ class CampaignTables:
         self._data[name] = pa.concat_tables([self._data[name], added]).combine_chunks()
         tables.write(tables.TABLES[name], self._data[name], path)
 
+    def replace(self, name: str, rows: Sequence[Row]) -> None:
+        """Write the table anew, with these rows alone."""
+        path = self._folder / f"{name}.parquet"
+        self._data[name] = tables.from_rows(tables.TABLES[name], rows, source=str(path))
+        tables.write(tables.TABLES[name], self._data[name], path)
+
     def write_missing(self) -> None:
         """Write tables that have no row yet, so that readers find all of them."""
         for name, table in tables.TABLES.items():

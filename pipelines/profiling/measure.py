@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -88,26 +89,39 @@ class RunResult:
 
 
 def measure_alone(
-    config: JobConfig, device: Device, options: RunOptions, *, window_s: float
+    config: JobConfig,
+    device: Device,
+    options: RunOptions,
+    *,
+    window_s: float,
+    until_s: float = math.inf,
 ) -> RunResult:
-    """One job with the device to itself, for at least ``window_s`` and some steps."""
+    """One job with the device to itself, for at least ``window_s`` and some steps.
+
+    Past ``until_s`` of the monotonic clock nothing is measured again, nor quiet waited for.
+    """
 
     def choose_window(ready: Sequence[dict[str, Any]]) -> float:
         warm_step_s: float = ready[0]["warm_step_s"]
         return alone_window_s(window_s, warm_step_s=warm_step_s)
 
-    return _measure([config], device, options, choose_window)
+    return _measure([config], device, options, choose_window, until_s)
 
 
 def measure_together(
-    configs: Sequence[JobConfig], device: Device, options: RunOptions, *, window_s: float
+    configs: Sequence[JobConfig],
+    device: Device,
+    options: RunOptions,
+    *,
+    window_s: float,
+    until_s: float = math.inf,
 ) -> RunResult:
     """Several jobs at the same time, unlimited, each in a process of its own.
 
     Each is first timed alone, the others waiting: a shared machine's speed drifts within
     minutes, so a slowdown is the ratio of two times measured seconds apart.
     """
-    return _measure(configs, device, options, lambda _ready: window_s)
+    return _measure(configs, device, options, lambda _ready: window_s, until_s)
 
 
 def alone_window_s(least_s: float, *, warm_step_s: float) -> float:
@@ -129,6 +143,7 @@ def _measure(
     device: Device,
     options: RunOptions,
     choose_window: Callable[[Sequence[dict[str, Any]]], float],
+    until_s: float,
 ) -> RunResult:
     with ExitStack() as stack:
         children = [
@@ -144,14 +159,14 @@ def _measure(
         setup = [answer for answer in ready if isinstance(answer, dict)]
         members = Members(jobs, children, setup, device)
         if len(children) == 1:
-            return _quietest_window(members, options, choose_window(setup))
+            return _quietest_window(members, options, choose_window(setup), until_s)
         references = [
-            _quietest_window(member, options, reference_window_s(member.ready[0]))
+            _quietest_window(member, options, reference_window_s(member.ready[0]), until_s)
             for member in members.each()
         ]
         if any(result.failed for result in references):
             return RunResult(tuple(result.members[0] for result in references))
-        together = _quietest_window(members, options, choose_window(setup))
+        together = _quietest_window(members, options, choose_window(setup), until_s)
         return together if together.failed else _with_references(together, references)
 
 
@@ -185,12 +200,15 @@ class Members:
             yield Members([job], [child], [ready], self.device)
 
 
-def _quietest_window(members: Members, options: RunOptions, window_s: float) -> RunResult:
+def _quietest_window(
+    members: Members, options: RunOptions, window_s: float, until_s: float
+) -> RunResult:
     """Measure a window; measure again, with the same processes, while others disturb it."""
     sampler = make_sampler(members.device)
     patience_s = options.quiet_wait_s
     best: RunResult | None = None
     for _ in range(options.attempts):
+        patience_s = min(patience_s, until_s - window_s - time.monotonic())
         patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
         answers, sample = _window(members.children, sampler, window_s, options)
         if failed := _failed(members.jobs, answers):
@@ -198,7 +216,8 @@ def _quietest_window(members: Members, options: RunOptions, window_s: float) -> 
         result = _evaluate(members, answers, sample)
         if best is None or _load(result.foreign_load) < _load(best.foreign_load):
             best = result
-        if _load(best.foreign_load) <= options.max_foreign_load:
+        quiet = _load(best.foreign_load) <= options.max_foreign_load
+        if quiet or time.monotonic() + window_s > until_s:
             break
     assert best is not None, "attempts >= 1"
     return best

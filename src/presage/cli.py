@@ -17,6 +17,7 @@ from presage.models_cli import app as models_app
 
 if TYPE_CHECKING:
     from presage.serving.forecasts import PredictionBackend
+    from presage.serving.server import RunningServer
 
 INTERRUPTED = 130
 FEATURE_SETS = ("published", "full")
@@ -155,7 +156,12 @@ def serve(
     if (release is None) == (not registry):
         raise typer.BadParameter("give either --release DIR or --registry URI")
     folder = release if release is not None else _download_champion(registry)
-    serve_release(load_release(folder), host=host, port=port, allow_remote=allow_remote)
+    served = load_release(folder)
+
+    def say(running: RunningServer) -> None:
+        typer.echo(f"serving release {served.release_id} on {running.target}")
+
+    serve_release(served, host=host, port=port, allow_remote=allow_remote, on_ready=say)
 
 
 @app.command()

@@ -36,8 +36,14 @@ MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth=1.5e10)
 
 def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> JobFeatures:
     """A job of two operators whose work grows with the batch."""
-    fields = {"name": "mlp-3", "family": "mlp", "framework": "torch", "precision": "fp32"}
-    fields |= {"iterations": 1000, "input_elements": 784}
+    fields: dict[str, Any] = {
+        "name": "mlp-3",
+        "family": "mlp",
+        "framework": "torch",
+        "precision": "fp32",
+        "iterations": 1000,
+        "input_elements": 784,
+    }
     fields |= {k: changes.pop(k) for k in list(changes) if k in fields}
     n = 1000 * batch_size
     features = JobFeatures(
@@ -111,7 +117,7 @@ def onnx_bytes(nodes: Any, constants: Any, inputs: Any, output: Any) -> bytes:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def make_release(folder: Path, **changes: Any) -> Release:

@@ -65,9 +65,9 @@ def test_ninety_percent_sure_to_fit_is_where_the_ninety_percent_quantiles_togeth
 def test_more_memory_never_makes_a_fit_less_sure(less, more):
     less, more = sorted((less, more))
 
-    assert fit_probability(
-        MEMORY, (0.1, 0.5, 0.9), capacity_bytes=less
-    ) <= fit_probability(MEMORY, (0.1, 0.5, 0.9), capacity_bytes=more)
+    assert fit_probability(MEMORY, (0.1, 0.5, 0.9), capacity_bytes=less) <= fit_probability(
+        MEMORY, (0.1, 0.5, 0.9), capacity_bytes=more
+    )
 
 
 def test_certain_memory_fits_or_does_not():
@@ -124,9 +124,7 @@ def test_a_model_with_other_inputs_is_refused_at_once(release_with, models_by_ha
         Predictor(release_with(models=swapped))
 
 
-def test_a_model_with_other_levels_is_refused_at_the_first_prediction(
-    release_with, models_by_hand
-):
+def test_a_model_with_other_levels_is_refused_at_the_first_prediction(release_with, models_by_hand):
     models = models_by_hand.all()
     models["memory"] = models_by_hand.column_times("memory_prior_bytes", (1.0, 2.0, 3.0))
 

@@ -1,0 +1,110 @@
+"""The end of `make run`: serve the champion, ask about jobs it never saw, then run them for real.
+
+Three jobs and a co-location of two of them, all of sizes that no campaign measures. The forecasts
+come from a real server over gRPC; the measurements from real processes on this machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from presage.features.colocation import Colocation
+from presage.features.device import Share, detect
+from presage.features.forecast import Forecast
+from presage.features.job import JobFeatures
+from presage.features.schema import Placement
+from presage.features.torch_graph import trace_step
+from presage.pipelines.profiling.measure import RunOptions, measure_alone, measure_together
+from presage.pipelines.profiling.zoo import JobConfig, build, parse
+from presage.render import interval, quantity
+from presage.serving.client import PresageClient
+from presage.serving.job_features import from_graph
+
+REGISTRY = "sqlite:///data/registry/mlflow.db"
+JOBS = (
+    "resnet/w16-d8/b20/sgd",
+    "transformer_encoder/w128-d4-t64/b6/adamw",
+    "recommender_autoencoder/i20k-w200/b48/adam",
+)
+
+
+def main() -> None:
+    """Ask, then measure, then print both side by side."""
+    console = Console(width=110)
+    configs = [parse(name) for name in JOBS]
+    jobs = [features(config) for config in configs]
+    here = detect()
+    with server() as target, PresageClient(target) as client:
+        device = client.device(here.kind)
+        answers = client.predict([Placement(job, device) for job in jobs])
+        pair = Colocation(device, tuple(jobs[:2]), (Share(mode="time-slice"),) * 2)
+        together = client.predict_interference([pair])[0]
+        release_id = client.release().release_id
+    options = RunOptions(threads=here.cores)
+    table = Table(title=f"release {release_id} on {here.kind}: forecast (80 % interval), measured")
+    for name in ("job", "what", "forecast", "measured", "error", "inside"):
+        table.add_column(name, justify="right" if name in ("measured", "error") else "left")
+    with console.status("running the jobs for real"):
+        for config, answer in zip(configs, answers, strict=True):
+            member = measure_alone(config, here, options, window_s=1.5).members[0]
+            if member.failure:
+                table.add_row(config.name, "run", "", member.failure, "", "")
+                continue
+            compare(table, config.name, "step time", answer.step_time_s, member.step_time_median_s)
+            compare(table, "", "memory", answer.memory_bytes, member.memory_peak_bytes)
+            compare(table, "", "compute", answer.compute_utilization, member.compute_utilization)
+        shared = measure_together(configs[:2], here, options, window_s=3.0)
+        for config, member, forecast in zip(
+            configs[:2], shared.members, together.slowdowns, strict=True
+        ):
+            if member.step_time_median_s is None or member.solo_step_time_s is None:
+                table.add_row(f"{config.name}, shared", "run", "", member.failure, "", "")
+                continue
+            slowdown = member.step_time_median_s / member.solo_step_time_s
+            compare(table, f"{config.name}, shared", "slowdown", forecast, slowdown)
+    console.print(table)
+
+
+def features(config: JobConfig) -> JobFeatures:
+    """What the service is told of a job: traced on the meta device, nothing is run."""
+    with torch.device("meta"):
+        step = build(config)
+    graph = trace_step(step.run, step.modules, step.input_elements)
+    return from_graph(graph, name=config.name, batch_size=config.batch_size, iterations=1000)
+
+
+def compare(table: Table, job: str, what: str, forecast: Forecast, measured: float | None) -> None:
+    """Add a forecast and its measurement as a row."""
+    assert measured is not None, "a run that did not fail was measured"
+    error = 100 * (forecast.median / measured - 1)
+    inside = "yes" if forecast.low <= measured <= forecast.high else "no"
+    found = quantity(measured, forecast.unit)
+    table.add_row(job, what, interval(forecast), found, f"{error:+.0f} %", inside)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """`presage serve` on any free port; its address. Stopped at the end."""
+    command = [sys.executable, "-m", "presage", "serve", "--registry", REGISTRY, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            sys.exit(process.wait())
+        sys.stdout.write(line)
+        try:
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

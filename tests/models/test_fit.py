@@ -1,0 +1,163 @@
+import hashlib
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+
+from presage.features.errors import TrainingError
+from presage.features.schema import columns
+from presage.models.conformal import calibrate
+from presage.models.export_onnx import (
+    InterferencePredictor,
+    ScalarPredictor,
+    export,
+    select_members,
+)
+from presage.models.fit import (
+    LEVELS,
+    FitConfig,
+    fit_interference,
+    fit_scalar,
+    transform_features,
+)
+from presage.models.targets import TARGETS
+
+CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
+MARGINS = {0.05: 0.03, 0.1: 0.01}
+COLUMNS = columns("full")
+TARGET = TARGETS["step_time"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows(n: int, seed: int = 0):
+    """Raw features, and a step time that is the roofline times a smooth function of two columns."""
+    rng = np.random.default_rng(seed)
+    raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
+    factor = 1.5 + np.tanh(np.log(raw[:, 0]) - 3) + 0.2 * np.log(raw[:, 1])
+    return raw, raw[:, COLUMNS.index("roofline_s")] * np.exp(factor)
+
+
+def fit(raw, measured, weights=None, config=CONFIG):
+    weights = np.ones((1, len(raw))) if weights is None else weights
+    return fit_scalar(
+        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, config
+    )
+
+
+def median_error(stack, raw, measured) -> float:
+    x = torch.from_numpy(transform_features(raw, "full")).float()[None]
+    with torch.no_grad():
+        learnt = stack(x)[0].numpy()
+    predicted = TARGET.to_measured(learnt, raw)[:, LEVELS.index(0.5)]
+    return float(np.median(np.abs(predicted / measured - 1)))
+
+
+def test_a_network_overfits_32_rows():
+    raw, measured = rows(32)
+    config = FitConfig(64, 500, 0.02, 0.0, 1, 0)
+
+    assert median_error(fit(raw, measured, config=config), raw, measured) < 0.02
+
+
+def test_it_generalizes_to_rows_it_has_not_seen():
+    raw, measured = rows(400)
+    stack = fit(raw, measured, config=FitConfig(32, 300, 0.02, 1e-2, 1, 0))
+
+    new, truth = rows(200, seed=1)
+    without = np.median(np.abs(np.median(measured) / truth - 1))
+
+    assert median_error(stack, new, truth) < without / 3
+
+
+def test_a_hidden_row_has_no_influence():
+    raw, measured = rows(40)
+    weights = np.ones((1, 40))
+    weights[0, 30:] = 0
+    nonsense = measured.copy()
+    nonsense[30:] *= 1e6
+    models = [fit(raw, y, weights).state_dict() for y in (measured, nonsense)]
+
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_a_fold_without_rows_is_refused():
+    raw, measured = rows(10)
+    with pytest.raises(TrainingError, match="0 training rows"):
+        fit(raw, measured, np.zeros((1, 10)))
+
+
+def scalar_onnx(raw, measured) -> bytes:
+    stack = fit(raw, measured, np.ones((3, len(raw))))
+    select_members(stack, np.array([0, 2]))
+    example = torch.from_numpy(raw[:2]).float()
+    return export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
+
+
+def test_the_same_tables_and_seed_give_the_same_onnx_bytes():
+    hashes = {hashlib.sha256(scalar_onnx(*rows(30))).hexdigest() for _ in range(2)}
+
+    assert len(hashes) == 1
+
+
+def test_onnx_names_no_path_of_this_checkout():
+    content = scalar_onnx(*rows(30))
+
+    assert b"/models/" not in content
+    assert b".py" not in content
+
+
+def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
+    raw, measured = rows(30)
+    stack = fit(raw, measured, np.ones((3, len(raw))))
+    select_members(stack, np.array([0, 2]))
+    example = torch.from_numpy(raw[:2]).float()
+    content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
+    found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
+    x = torch.from_numpy(transform_features(raw, "full")).float().expand(2, -1, -1)
+    with torch.no_grad():
+        learnt = stack(x).mean(0).numpy().astype(np.float64)
+
+    expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone():
+    rng = np.random.default_rng(0)
+    n_columns = len(COLUMNS) + 3
+    members = np.exp(rng.normal(2, 1, size=(40, 3, n_columns)))
+    mask = np.ones((40, 3))
+    mask[:20, 2] = 0
+    log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
+    stack = fit_interference(
+        transform_features(members, "full"), mask, log_slowdown, np.stack([mask] * 2), CONFIG
+    )
+    leading = ("colocations", "members")
+    content = export(
+        InterferencePredictor(stack, n_columns, MARGINS),
+        {
+            "members": (torch.from_numpy(members[:2]).float(), leading),
+            "mask": (torch.from_numpy(mask[:2]).float(), leading),
+        },
+    )
+    session = ort.InferenceSession(content)
+
+    def slowdowns(x):
+        x = x.astype(np.float32)
+        return session.run(None, {"members": x, "mask": np.ones(x.shape[:2], np.float32)})[0]
+
+    five = np.exp(rng.normal(2, 1, size=(1, 5, n_columns)))
+    assert slowdowns(five).shape == (1, 5, len(LEVELS))
+    assert (slowdowns(five) >= 1).all()
+    assert (np.diff(slowdowns(five), axis=-1) >= 0).all()
+    np.testing.assert_allclose(slowdowns(five[:, ::-1]), slowdowns(five)[:, ::-1], rtol=1e-4)
+    np.testing.assert_array_equal(slowdowns(five[:, :1]), 1.0)
+    seen = slowdowns(members[20:])[..., LEVELS.index(0.5)]
+    np.testing.assert_allclose(seen, np.exp(0.9), rtol=0.15)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from presage.features.errors import RegistryError, ReleaseError
+from presage.models.registry import Registry
+from presage.models.registry_uri import configured_uri, peek_champion
+
+
+@pytest.fixture
+def registry(uri):
+    return Registry(uri)
+
+
+def aliases(registry):
+    return {alias: r.version for r in registry.versions() for alias in r.aliases}
+
+
+def folder(registry):
+    return Path(registry.uri.removeprefix("sqlite:///")).parent
+
+
+def artifacts(registry, version):
+    run = folder(registry) / "artifacts" / registry.resolve(version).run_id
+    return run / "artifacts" / "release"
+
+
+def test_a_release_is_registered_once(registry, releases):
+    first = registry.register(releases["good"], releases["good"].manifest["metrics"])
+    again = registry.register(releases["good"], {})
+    other = registry.register(releases["poor"], {})
+
+    assert (first, again, other) == (1, 1, 2)
+    assert [r.release_id for r in registry.versions()] == [
+        releases["good"].release_id,
+        releases["poor"].release_id,
+    ]
+
+
+def test_a_run_can_be_searched_by_release_data_and_every_figure(registry, releases, uri):
+    from mlflow.tracking import MlflowClient
+
+    good = releases["good"]
+    registry.register(good, good.manifest["metrics"])
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("presage").experiment_id
+    runs = client.search_runs(
+        [experiment],
+        f"tags.release_id = '{good.release_id}' and metrics.`step_time.job.mlp.mape` < 11",
+    )
+
+    assert [run.data.tags["data_digest"] for run in runs] == ["e" * 64]
+    assert runs[0].data.params["version.torch"] == "2.13.0"
+    assert runs[0].data.metrics["step_time.family.mlp.coverage_80pct"] == 79.0
+
+
+def test_promotion_remembers_the_previous_champion(two):
+    assert aliases(two) == {"champion": 1}
+    two.challenge(2)
+    champion = two.promote(2)
+
+    assert aliases(two) == {"champion": 2, "previous": 1}
+    assert champion.promoted_at
+    assert not two.resolve(1).withdrawn_at  # the gate did it, not a person
+
+
+def test_promoting_the_champion_changes_nothing(two):
+    two.promote(2)
+    two.promote(2, by_hand=True)
+
+    assert aliases(two) == {"champion": 2, "previous": 1}
+
+
+def test_rollback_swaps_champion_and_previous_and_withdraws_the_bad_one(two):
+    two.promote(2)
+    champion = two.rollback()
+
+    assert champion.version == 1
+    assert aliases(two) == {"champion": 1, "previous": 2}
+    assert two.resolve(2).withdrawn_at
+
+    assert two.rollback().version == 2
+    assert aliases(two) == {"champion": 2, "previous": 1}
+    assert not two.resolve(2).withdrawn_at
+
+
+def test_rollback_without_a_previous_release_says_what_there_is(two, releases):
+    with pytest.raises(
+        RegistryError, match=f"no previous.*{releases['poor'].release_id}, champion"
+    ):
+        two.rollback()
+
+
+def test_rollback_works_when_the_champion_was_deleted(two):
+    from mlflow.tracking import MlflowClient
+
+    two.promote(2)
+    MlflowClient(tracking_uri=two.uri).delete_model_version("presage", 2)
+
+    assert two.champion() is None
+    assert two.rollback().version == 1
+    assert aliases(two) == {"champion": 1}
+
+
+def test_a_release_is_found_by_alias_version_or_the_start_of_its_id(two, releases):
+    release_id = releases["good"].release_id
+
+    assert two.resolve("champion").version == 1
+    assert two.resolve(2) == two.resolve("2") == two.resolve(release_id)
+    assert two.resolve(release_id[:4]).version == 2
+
+
+@pytest.mark.parametrize("ref", ["previous", "7", "ab", "nonsense"])
+def test_an_unknown_name_is_answered_by_what_exists(two, releases, ref):
+    with pytest.raises(RegistryError, match=rf"no release '{ref}'.*{releases['good'].release_id}"):
+        two.resolve(ref)
+
+
+def test_a_download_is_the_release(two, releases, tmp_path):
+    release = two.download(2, tmp_path / "here" / "release")
+
+    assert release.release_id == releases["good"].release_id
+    assert release.folder == tmp_path / "here" / "release"
+    assert sorted(p.name for p in release.folder.iterdir()) == sorted(
+        p.name for p in releases["good"].folder.iterdir()
+    )
+    assert list((tmp_path / "here").iterdir()) == [release.folder]
+
+
+def test_a_download_replaces_a_release_folder_and_nothing_else(two, releases, tmp_path):
+    target, other = tmp_path / "release", tmp_path / "thesis"
+    two.download(1, target)
+    assert two.download(2, target).release_id == releases["good"].release_id
+
+    other.mkdir()
+    (other / "chapter.txt").write_text("years of work")
+    with pytest.raises(RegistryError, match="not a release folder"):
+        two.download(1, other)
+    assert (other / "chapter.txt").exists()
+
+
+def test_a_damaged_file_is_refused_and_the_old_folder_stays(two, releases, tmp_path):
+    two.download(1, tmp_path / "release")
+    with (artifacts(two, 2) / "memory.onnx").open("ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(ReleaseError, match=r"version 2 .*memory.onnx.*was changed"):
+        two.download(2, tmp_path / "release")
+    assert json.loads((tmp_path / "release" / "release.json").read_text())["release_id"] == (
+        releases["poor"].release_id
+    )
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_files_of_another_release_are_refused(two, tmp_path):
+    shutil.rmtree(artifacts(two, 2))
+    shutil.copytree(artifacts(two, 1), artifacts(two, 2))
+
+    with pytest.raises(ReleaseError, match="its files are of release"):
+        two.download(2, tmp_path / "release")
+
+
+def test_a_registry_that_was_moved_works_where_it_is(two, releases, tmp_path):
+    here = folder(two)
+    there = here.rename(tmp_path / "elsewhere")
+    moved = Registry(f"sqlite:///{there}/mlflow.db")
+
+    assert moved.download(2, tmp_path / "release").release_id == releases["good"].release_id
+    version = moved.register(releases["blind"], {})
+    moved.download(version, tmp_path / "release")
+    assert not here.exists()
+
+
+def test_a_decision_is_kept_whole(two):
+    decision = {"outcome": "promoted", "reason": "better", "rows": [{"metric": "mape"}] * 60}
+    two.log_decision(2, decision, {"challenger": {"memory": {"coverage_80%": 81.0}}})
+
+    assert two.resolve(2).decision == decision
+    assert two.resolve(1).decision is None
+
+
+def test_a_server_that_is_down_fails_fast():
+    start_s = time.monotonic()
+    with pytest.raises(RegistryError, match=r"127\.0\.0\.1:9.*Connection refused.*--registry"):
+        Registry("http://127.0.0.1:9").champion()
+    assert time.monotonic() - start_s < 10
+
+
+def test_a_database_that_cannot_be_made_fails_fast(tmp_path, releases):
+    (tmp_path / "file").write_text("not a database, and not a folder")
+    for path in (tmp_path / "file" / "mlflow.db", tmp_path, tmp_path / "file"):
+        with pytest.raises(RegistryError, match="cannot be used as a database"):
+            Registry(f"sqlite:///{path}").register(releases["good"], {})
+
+
+def test_asking_makes_no_registry(tmp_path):
+    path = tmp_path / "typo" / "mlflow.db"
+    with pytest.raises(RegistryError, match="no registry there"):
+        Registry(f"sqlite:///{path}").versions()
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("uri", ["postgresql://host/db", "data/registry", "sqlite:///"])
+def test_an_address_of_another_kind_is_refused(uri):
+    with pytest.raises(RegistryError, match="give sqlite:///PATH"):
+        Registry(uri)
+
+
+def test_the_champion_can_be_seen_in_the_database_without_mlflow(two, releases, tmp_path):
+    assert peek_champion(two.uri) == releases["poor"].release_id
+    two.promote(2)
+    assert peek_champion(two.uri) == releases["good"].release_id
+
+    assert peek_champion(f"sqlite:///{tmp_path}/none.db") is None
+    assert not (tmp_path / "none.db").exists()
+    assert peek_champion("http://127.0.0.1:9") is None
+
+
+def test_the_champion_can_be_seen_on_a_server_without_mlflow():
+    asked = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            tags = [{"key": "data_digest", "value": "d"}, {"key": "release_id", "value": "abc"}]
+            self.wfile.write(json.dumps({"model_version": {"tags": tags}}).encode())
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert peek_champion(f"http://127.0.0.1:{server.server_port}/") == "abc"
+        thread.join()
+    assert asked == ["/api/2.0/mlflow/registered-models/alias?name=presage&alias=champion"]
+
+
+def test_the_environment_names_the_registry_before_params_yaml(tmp_path, monkeypatch):
+    params = tmp_path / "params.yaml"
+    monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
+    assert configured_uri(params) == "sqlite:///data/registry/mlflow.db"
+    params.write_text("promote: {registry: 'http://shared'}")
+    assert configured_uri(params) == "http://shared"
+    monkeypatch.setenv("PRESAGE_REGISTRY", "sqlite:///mine.db")
+    assert configured_uri(params) == "sqlite:///mine.db"

@@ -1,0 +1,102 @@
+import json
+
+import pytest
+
+from presage.features.errors import InvalidJobError, ReleaseError
+from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
+from tests.features.examples import device
+
+MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
+
+
+def write(folder, **changes):
+    values = dict(
+        models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
+        trained_devices=["example"], domain={"flops": (1.0, 2.0)}, setup_s={"": [1, 2, 3, 4, 5]},
+        metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
+    )  # fmt: skip
+    return write_release(folder, **(values | changes))
+
+
+def refused(folder, match):
+    with pytest.raises(ReleaseError, match=match) as caught:
+        load_release(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_written_is_loaded(tmp_path):
+    release = write(tmp_path / "release")
+
+    assert load_release(tmp_path / "release") == release
+    assert release.devices["example"] == device()
+    assert release.model_path("memory").read_bytes() == MODELS["memory"]
+
+
+def test_equal_content_has_an_equal_id_and_a_changed_model_another(tmp_path):
+    one, two = write(tmp_path / "one"), write(tmp_path / "two")
+    other = write(tmp_path / "three", models=MODELS | {"memory": b"another"})
+
+    assert one.release_id == two.release_id != other.release_id
+
+
+def test_writing_again_replaces_the_whole_folder(tmp_path):
+    write(tmp_path / "release")
+    (tmp_path / "release" / "stray").touch()
+    write(tmp_path / "release")
+
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["release"]
+    assert not (tmp_path / "release" / "stray").exists()
+
+
+def test_intervals_are_found_by_their_coverage(tmp_path):
+    release = write(tmp_path / "release")
+
+    assert release.interval_levels(0.8) == (1, 3)
+    assert release.interval_levels(0.9) == (0, 4)
+    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+        release.interval_levels(0.5)
+
+
+# Bad input: nothing of a damaged release may be served.
+
+
+def test_a_wrong_hash(tmp_path):
+    write(tmp_path / "release")
+    (tmp_path / "release" / "memory.onnx").write_bytes(b"tampered with")
+    refused(tmp_path / "release", "memory.onnx: sha256 is .* the manifest says")
+
+
+def test_a_missing_model(tmp_path):
+    write(tmp_path / "release")
+    (tmp_path / "release" / "interference.onnx").unlink()
+    refused(tmp_path / "release", "interference.onnx: cannot be read")
+
+
+def test_a_missing_manifest(tmp_path):
+    refused(tmp_path, "release.json: cannot be read")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"release"', "{}", '{"release_id": "x"}'])
+def test_a_manifest_that_is_none(tmp_path, text):
+    write(tmp_path / "release")
+    (tmp_path / "release" / MANIFEST).write_text(text)
+    refused(tmp_path / "release", "not JSON|not a release manifest")
+
+
+def test_a_manifest_that_was_edited(tmp_path):
+    write(tmp_path / "release")
+    path = tmp_path / "release" / MANIFEST
+    content = json.loads(path.read_text()) | {"trained_devices": ["h200"]}
+    path.write_text(json.dumps(content))
+    refused(tmp_path / "release", "does not match its release_id")
+
+
+@pytest.mark.parametrize(
+    ("field", "match"), [("schema_hash", "feature schema"), ("format", "release format")]
+)
+def test_a_release_of_another_version(tmp_path, field, match):
+    write(tmp_path / "release")
+    path = tmp_path / "release" / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: "another"}))
+    refused(tmp_path / "release", match)

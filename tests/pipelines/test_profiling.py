@@ -1,0 +1,459 @@
+"""The profiler: real processes, real jobs; only NVIDIA's driver is a fake."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features import tables
+from presage.features.device import detect
+from presage.features.errors import ProfilingError
+from presage.pipelines.profile import main
+from presage.pipelines.profiling.campaign import run_campaign, together_window_s, trace_again
+from presage.pipelines.profiling.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.child import Child, ChildFailure
+from presage.pipelines.profiling.measure import (
+    RunOptions,
+    alone_window_s,
+    common_steps,
+    measure_alone,
+    measure_together,
+)
+from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
+from presage.pipelines.profiling.samplers import CpuSampler, NvmlSampler
+from presage.pipelines.profiling.worker import failure_kind, step_through
+from presage.pipelines.profiling.zoo import JobConfig, all_configs, parse
+
+CORES = len(os.sched_getaffinity(0))
+# Tests do not wait for a quiet machine: what they measure need not be right, only recorded.
+HASTY = RunOptions(threads=CORES, quiet_wait_s=0.0, quiet_sample_s=0.01, attempts=1)
+TINY = parse("mlp/w128-d2/b8/sgd")
+SETTINGS = CampaignSettings(
+    campaign="test", budget_s=300, jobs=2, colocations=1, window_s=0.2, families=("mlp",)
+)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a campaign of two jobs and one co-location."""
+    folder = tmp_path_factory.mktemp("campaign")
+    run_campaign(folder, SETTINGS, lambda progress: None, HASTY)
+    return folder
+
+
+@pytest.fixture
+def calibrated(measured: Path, tmp_path: Path) -> Path:
+    """Folder of a campaign in which nothing but the calibration is done."""
+    shutil.copy(measured / "devices.parquet", tmp_path)
+    return tmp_path
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(
+        tables.TABLES[name], folder / f"{name}.parquet"
+    ).to_pylist()
+    return found
+
+
+def workers(parent: psutil.Process | None = None) -> list[psutil.Process]:
+    """Worker processes, of one parent or of any."""
+    found = parent.children() if parent else psutil.process_iter()
+    return [process for process in found if "profiling.worker" in " ".join(command(process))]
+
+
+def command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def eventually(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    pytest.fail("it never happened")
+
+
+# --- plan ---------------------------------------------------------------------------------------
+
+configs = st.lists(st.sampled_from(all_configs()), unique=True, max_size=60)
+seeds = st.integers(0, 2**16)
+
+
+@given(configs, seeds)
+def test_a_plan_holds_every_job_once_and_is_the_same_for_the_same_seed(configs, seed):
+    plan = order_jobs(configs, seed=seed)
+
+    assert Counter(plan) == Counter(configs)
+    assert plan == order_jobs(list(reversed(configs)), seed=seed)
+
+
+@given(configs, seeds, st.integers(0, 60))
+def test_any_beginning_of_a_plan_is_spread_over_families_and_variants(configs, seed, length):
+    plan = order_jobs(configs, seed=seed)
+    begun, later = plan[:length], plan[length:]
+
+    def is_spread(aspect: Callable[[JobConfig], str], within: list[JobConfig]) -> bool:
+        counts = Counter(map(aspect, within))
+        waiting = {aspect(config) for config in later} & {aspect(config) for config in plan}
+        most = max(counts.values(), default=0)
+        return all(counts[name] >= most - 1 for name in waiting)
+
+    assert is_spread(lambda config: config.family, begun)
+    for family in {config.family for config in begun}:
+        later_of_family = [config for config in later if config.family == family]
+        counts = Counter(config.variant for config in begun if config.family == family)
+        for config in later_of_family:
+            assert counts[config.variant] >= max(counts.values()) - 1
+
+
+@given(st.sets(st.sampled_from([c.name for c in all_configs()]), max_size=12), seeds)
+def test_colocations_are_of_measured_jobs_and_never_drawn_twice(names, seed):
+    drawn = list(itertools.islice(draw_colocations(names, "cpu-2", seed=seed), 30))
+    ids = [colocation_id(members, "cpu-2") for members in drawn]
+
+    assert len(set(ids)) == len(ids)
+    assert all(set(members) <= names and 2 <= len(members) <= 3 for members in drawn)
+    assert drawn == list(itertools.islice(draw_colocations(names, "cpu-2", seed=seed), 30))
+    rest = itertools.islice(draw_colocations(names, "cpu-2", seed=seed, done=ids[:10]), 30)
+    assert not {colocation_id(members, "cpu-2") for members in rest} & set(ids[:10])
+
+
+def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_two():
+    names = [config.name for config in all_configs()[:40]]
+    drawn = list(itertools.islice(draw_colocations(names, "cpu-2", seed=0), 400))
+
+    assert 0.2 < sum(len(members) == 3 for members in drawn) / len(drawn) < 0.4
+    assert 0 < sum(len(set(members)) < len(members) for members in drawn) < 40
+    assert set(names) <= {job for members in drawn[:40] for job in members}
+
+
+def test_a_colocation_is_named_alike_in_any_order_of_its_members():
+    assert (
+        colocation_id(["b", "a"], "cpu-2") == colocation_id(["a", "b"], "cpu-2") == "a + b @ cpu-2"
+    )
+
+
+# --- steps and windows --------------------------------------------------------------------------
+
+
+def test_only_steps_wholly_within_the_time_in_which_all_members_stepped_are_counted():
+    early = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
+    late = [(0.5, 2.5), (2.5, 3.5)]
+
+    assert common_steps([early, late]) == [[(1.0, 2.0), (2.0, 3.0)], late]
+
+
+def test_without_a_step_of_one_member_no_step_of_another_counts():
+    assert common_steps([[(0.0, 1.0)], []]) == [[], []]
+
+
+def test_windows_grow_with_the_steps_up_to_a_limit():
+    assert alone_window_s(1.2, warm_step_s=0.01) == 1.2
+    assert alone_window_s(1.2, warm_step_s=0.2) == pytest.approx(2.4)
+    assert alone_window_s(1.2, warm_step_s=10) == 6.0
+    assert together_window_s(1.2, solo_steps_s=0.01) == pytest.approx(2.0)
+    assert together_window_s(1.2, solo_steps_s=0.5) == pytest.approx(4.0)
+    assert together_window_s(1.2, solo_steps_s=10) == 8.0
+
+
+def test_a_worker_starts_at_the_start_stops_after_the_deadline_and_steps_at_least_once():
+    start_s = time.monotonic() + 0.05
+    steps, cpu_s = step_through(lambda: time.sleep(0.01), start_s, start_s + 0.1)
+
+    assert steps[0][0] >= start_s
+    assert steps[-2][1] < start_s + 0.1 <= steps[-1][1]
+    assert cpu_s < 0.05  # sleeping is not work
+    assert len(step_through(lambda: None, 0.0, 0.0)[0]) == 1
+
+
+# --- samplers -----------------------------------------------------------------------------------
+
+
+def test_a_busy_process_is_foreign_load_unless_it_is_a_member():
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        stranger, member = CpuSampler(), CpuSampler()
+        stranger.start([])
+        member.start([burner.pid])
+        time.sleep(0.5)
+        as_stranger, as_member = stranger.stop(), member.stop()
+    finally:
+        burner.kill()
+        burner.wait()
+
+    assert as_stranger.foreign_load is not None
+    assert as_member.foreign_load is not None
+    assert as_stranger.foreign_load > as_member.foreign_load + 0.05
+
+
+class FakeNvml:
+    """The functions of pynvml that the sampler calls: member 7 and stranger 8 on one GPU."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self._utilization = itertools.cycle([40, 60])
+        self._memory = itertools.chain([100, 300], itertools.repeat(200))
+        self.tells_processes = True
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return f"gpu {index}"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        assert handle == "gpu 0"
+        return SimpleNamespace(gpu=next(self._utilization))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(pid=7, usedGpuMemory=next(self._memory)),
+            SimpleNamespace(pid=8, usedGpuMemory=None),
+        ]
+
+    def nvmlDeviceGetProcessUtilization(self, handle: str, since_us: int) -> list[SimpleNamespace]:
+        if not self.tells_processes:
+            raise self.NVMLError("not supported")
+        return [
+            SimpleNamespace(pid=7, smUtil=50),
+            SimpleNamespace(pid=8, smUtil=10),
+            SimpleNamespace(pid=8, smUtil=30),
+        ]
+
+
+def sample_gpu(driver: FakeNvml, pids: list[int]) -> Any:
+    sampler = NvmlSampler(driver, period_s=0.002)
+    sampler.start(pids)
+    time.sleep(0.05)
+    return sampler.stop()
+
+
+def test_a_gpu_is_sampled_for_its_utilization_its_strangers_and_its_members_peak_memory():
+    sample = sample_gpu(FakeNvml(), [7])
+
+    assert sample.compute_utilization == pytest.approx(0.5, abs=0.06)
+    assert sample.memory_bytes == {7: 300}
+    assert sample.foreign_load == pytest.approx(0.2)
+
+
+def test_without_members_all_that_a_gpu_does_is_foreign():
+    sample = sample_gpu(FakeNvml(), [])
+
+    assert sample.foreign_load == sample.compute_utilization
+
+
+def test_what_a_gpu_driver_does_not_tell_is_none():
+    driver = FakeNvml()
+    driver.tells_processes = False
+    assert sample_gpu(driver, [7]).foreign_load is None
+
+    def refuse(handle: str) -> SimpleNamespace:
+        raise driver.NVMLError("lost")
+
+    driver.nvmlDeviceGetUtilizationRates = refuse  # type: ignore[method-assign]
+    assert sample_gpu(driver, [7]).compute_utilization is None
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+def test_a_job_without_enough_memory_is_out_of_memory_and_ends_its_colocation():
+    device = detect()
+    starved = RunOptions(threads=1, memory_limit_bytes=64 << 20)
+    (alone,) = measure_alone(TINY, device, starved, window_s=0.1).members
+    together = measure_together([TINY, TINY], device, starved, window_s=0.1)
+
+    assert (alone.failure, alone.step_time_median_s) == ("out-of-memory", None)
+    assert "memory" in alone.message.lower()
+    assert together.failed
+
+
+def test_a_job_that_raises_is_a_crash_with_its_message():
+    (member,) = measure_alone(JobConfig("mlp", "no-such", 8), detect(), HASTY, window_s=0.1).members
+
+    assert member.failure == "crash"
+    assert "no-such" in member.message
+
+
+def test_a_child_that_keeps_silent_is_a_timeout_and_one_that_exits_a_crash():
+    with Child("json.tool", {}, threads=1) as child, pytest.raises(ChildFailure) as died:
+        child.read(until_s=time.monotonic() + 30)
+    with Child("json.tool", {}, threads=1) as child, pytest.raises(ChildFailure) as silent:
+        child.read(until_s=time.monotonic())
+
+    assert (died.value.failure, silent.value.failure) == ("crash", "timeout")
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (MemoryError(), "out-of-memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out-of-memory"),
+        (RuntimeError("not enough memory: you tried to allocate"), "out-of-memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "out-of-memory"),
+        (RuntimeError("shapes do not match"), "crash"),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_errors(error, failure):
+    assert failure_kind(error) == failure
+
+
+# --- campaigns ----------------------------------------------------------------------------------
+
+
+def test_a_campaign_fills_every_table(measured):
+    executions, colocations = rows(measured, "executions"), rows(measured, "colocations")
+    jobs, nodes = rows(measured, "jobs"), rows(measured, "nodes")
+    (device,) = rows(measured, "devices")
+
+    assert len(jobs) == len(executions) == 2
+    assert {row["job_id"] for row in executions} <= {row["job_id"] for row in jobs}
+    assert {row["graph_digest"] for row in jobs} == {row["graph_digest"] for row in nodes}
+    assert len(colocations) == colocations[0]["members"]
+    for row in executions:
+        assert row["failure"] == ""
+        assert 0 < row["step_time_median_s"] <= row["step_time_p90_s"]
+        assert 0 < row["compute_utilization"] <= 1.05
+        assert row["memory_peak_bytes"] >= 100 << 20  # torch alone is more
+        assert row["setup_s"] > row["step_time_median_s"]
+        assert (row["share"], row["sharing_mode"]) == (1.0, "exclusive")
+    for row in colocations:
+        assert row["fits"]
+        assert row["slowdown"] == pytest.approx(row["step_time_median_s"] / row["solo_step_time_s"])
+    assert device["cores"] == CORES
+    assert dict(zip(device["precisions"], device["peak_flops"], strict=True))["fp32"] > 1e9
+    assert device["memory_bandwidth"] > 1e9
+    assert 0 < device["op_overhead_s"] < 1e-3
+    assert device["context_bytes"] > 100 << 20
+
+
+def test_a_campaign_that_is_complete_measures_nothing_again(measured):
+    before = {path.name: path.read_bytes() for path in measured.iterdir()}
+    end = run_campaign(measured, SETTINGS, lambda progress: None, HASTY)
+
+    assert (end.phase, end.alone, end.together) == ("done", 0, 0)
+    assert {path.name: path.read_bytes() for path in measured.iterdir()} == before
+
+
+def test_tracing_again_with_the_same_tracer_changes_no_row(measured):
+    before = {name: rows(measured, name) for name in ("jobs", "nodes")}
+
+    assert trace_again(measured) == 2
+    for name, table in before.items():
+        assert sorted(map(str, rows(measured, name))) == sorted(map(str, table))
+
+
+def test_a_campaign_keeps_to_its_share_and_folder(measured):
+    if CORES > 1:
+        fewer = CampaignSettings(campaign="test", budget_s=60, threads=1)
+        with pytest.raises(ProfilingError, match="new campaign"):
+            run_campaign(measured, fewer, lambda progress: None)
+    with locked(measured), pytest.raises(ProfilingError, match="another campaign"):
+        run_campaign(measured, SETTINGS, lambda progress: None)
+
+
+def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_goes_on(calibrated):
+    def kill_the_first_worker() -> None:
+        (victim,) = eventually(lambda: workers(psutil.Process()))
+        os.kill(victim.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_first_worker)
+    killer.start()
+    settings = CampaignSettings(
+        campaign="test", budget_s=60, jobs=2, colocations=0, window_s=0.2, families=("mlp",)
+    )
+    end = run_campaign(calibrated, settings, lambda progress: None, HASTY)
+    killer.join()
+
+    executions = rows(calibrated, "executions")
+    assert [row["failure"] for row in executions] == ["out-of-memory", ""]
+    assert executions[0]["step_time_median_s"] is None
+    assert (end.failed, rows(calibrated, "colocations")) == (1, [])
+
+
+@pytest.fixture
+def running(calibrated: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A campaign in a process of its own, at the moment its first worker is there."""
+    flags = "--campaign test --budget-s 60 --families mlp --jobs 9 --colocations 9".split()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "presage.pipelines.profile", str(calibrated), *flags],
+        stderr=subprocess.PIPE,
+        cwd=calibrated,
+    )
+    try:
+        eventually(lambda: workers(psutil.Process(process.pid)))
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_ctrl_c_leaves_whole_tables_and_no_worker(running, calibrated):
+    (worker,) = workers(psutil.Process(running.pid))
+    running.send_signal(signal.SIGINT)
+    _, message = running.communicate(timeout=30)
+
+    assert running.returncode == 130, message
+    assert b"Traceback" not in message
+    assert not worker.is_running()
+    names = {path.name for path in calibrated.iterdir()}
+    CampaignTables(calibrated)  # reads and checks every table that is there
+    assert {"devices.parquet", "jobs.parquet", "nodes.parquet"} <= names
+    assert not list(calibrated.glob(".*.partial"))
+
+
+def test_no_worker_outlives_a_campaign_that_is_killed(running):
+    (worker,) = workers(psutil.Process(running.pid))
+    running.kill()
+    running.wait()
+
+    eventually(lambda: not worker.is_running() or worker.status() == "zombie", within_s=10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"budget_s": 5}, "15 s"),
+        ({"budget_s": 60, "families": ["resnt"]}, "'resnet'"),
+        ({"budget_s": 60, "solo_share": 2}, "solo_share"),
+        ({"budget_s": 60, "window_s": 0}, "window_s"),
+        ({"budget_s": 60, "threads": CORES + 1}, "threads"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_a_remedy(settings, words):
+    with pytest.raises(ProfilingError, match=words):
+        CampaignSettings(campaign="test", **settings)
+
+
+def test_the_stage_reads_its_parameters_and_names_an_unknown_one(tmp_path, capsys):
+    params = tmp_path / "params.yaml"
+    params.write_text("profile: {budget: 60}")
+
+    assert main([str(tmp_path / "out"), "--params", str(params)]) == 1
+    assert "profile.budget" in capsys.readouterr().err
+    params.write_text("profile: {budget_s: 5}")
+    assert main([str(tmp_path / "out"), "--params", str(params)]) == 1
+    assert "15 s" in capsys.readouterr().err

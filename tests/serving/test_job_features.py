@@ -1,0 +1,154 @@
+import json
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from presage.features.errors import GraphError, InvalidJobError
+from presage.features.graph import OpGraph, OpNode
+from presage.serving.job_features import from_graph, from_json, from_module, from_onnx, to_json
+
+
+def test_a_graph_becomes_the_features_of_a_job():
+    graph = OpGraph(
+        nodes=(OpNode("addmm", "MatMul", "forward", 64, 32, 2048, 4096, 9000, count=3),),
+        parameters=2048,
+        peak_live_bytes=12_345,
+        input_elements=16,
+    )
+
+    features = from_graph(graph, name="mlp", batch_size=4, iterations=10, precision="bf16")
+
+    assert (features.job.job_id, features.job.name) == ("mlp", "mlp")
+    assert (features.job.batch_size, features.job.iterations) == (4, 10)
+    assert features.job.input_elements == 16
+    assert features.job.graph_digest == graph.digest
+    assert (features.parameters, features.peak_live_bytes) == (2048, 12_345)
+    assert [(row.kind, row.count, row.flops) for row in features.op_stats] == [
+        ("MatMul", 3, 3 * 4096.0)
+    ]
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [16, 8], [0.0] * 128)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
+        [weight],
+    )
+    path = tmp_path / "tiny.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return path
+
+
+def test_an_onnx_file_becomes_the_features_of_a_job(onnx_file):
+    features = from_onnx(onnx_file, batch_size=32, iterations=5)
+
+    assert features.job.name == "tiny"
+    assert features.job.framework == "onnx"
+    assert features.job.input_elements == 16
+    assert features.parameters == 128
+    assert {row.phase for row in features.op_stats} == {"forward", "backward", "optimizer"}
+    inference = from_onnx(onnx_file, batch_size=32, iterations=5, training=False)
+    assert {row.phase for row in inference.op_stats} == {"forward"}
+
+
+def test_a_missing_onnx_file_is_named(tmp_path):
+    with pytest.raises(GraphError, match=r"absent\.onnx: cannot be read"):
+        from_onnx(tmp_path / "absent.onnx", batch_size=1, iterations=1)
+
+
+def test_a_module_and_its_factory_have_the_same_features_and_keep_their_weights():
+    import torch
+    from torch import nn
+
+    def factory() -> nn.Module:
+        shared = nn.Linear(16, 16)
+        return nn.Sequential(shared, nn.ReLU(), shared, nn.BatchNorm1d(16))
+
+    module = factory()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    x = torch.randn(4, 16)
+
+    of_module = from_module(module, x, iterations=7, optimizer="adam")
+    of_factory = from_module(factory, [x], iterations=7, optimizer="adam")
+
+    assert of_module == of_factory
+    assert of_module.job.batch_size == 4
+    assert of_module.job.name == "Sequential"
+    assert of_module.parameters == 16 * 17 + 32  # the shared layer counts once
+    for name, tensor in module.state_dict().items():
+        assert tensor.device.type == "cpu"
+        assert torch.equal(tensor, before[name])
+
+
+@given(st.integers(1, 2**80), st.floats(0, 1e300), st.text(max_size=20))
+def test_json_brings_back_the_same_features(job, batch_size, flops, name):
+    from dataclasses import replace
+
+    features = job(batch_size=1, name=name)
+    features = replace(
+        features,
+        job=replace(features.job, batch_size=batch_size),
+        op_stats=(replace(features.op_stats[0], flops=flops), features.op_stats[1]),
+    )
+
+    assert from_json(to_json(features)) == features
+
+
+def test_the_graph_digest_may_be_left_out(job):
+    content = json.loads(to_json(job()))
+    del content["job"]["graph_digest"]
+
+    assert from_json(json.dumps(content)) == job()
+
+
+def changed(job, *way, to):
+    content = json.loads(to_json(job()))
+    place = content
+    for step in way[:-1]:
+        place = place[step]
+    if to is ...:
+        del place[way[-1]]
+    else:
+        place[way[-1]] = to
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("way", "to", "said"),
+    [
+        (("job", "batch_size"), 0, "j.json: job 'job': batch_size=0, must be >= 1"),
+        (("job", "batch_size"), "many", "j.json: job.batch_size='many', must be a whole number"),
+        (("job", "batch_size"), 1.5, "j.json: job.batch_size=1.5, must be a whole number"),
+        (("job", "batch_size"), True, "j.json: job.batch_size=True, must be a whole number"),
+        (("job", "batch_size"), ..., "j.json: job.batch_size is missing"),
+        (("job", "bach_size"), 1, "j.json: job.bach_size is not a field; nearest is 'batch_size'"),
+        (("job", "name"), 7, "j.json: job.name=7, must be a text"),
+        (("job",), [], "j.json: job must be an object with the fields of Job"),
+        (("parameters",), -1, "j.json: job 'job': parameters=-1"),
+        (("op_stats",), {}, "j.json: op_stats must be a list"),
+        (("op_stats",), [], "j.json: job 'job': no operator statistics"),
+        (("op_stats", 1), "Relu", "j.json: op_stats[1] must be an object with the fields of OpSt"),
+        (("op_stats", 1, "kind"), ..., "j.json: op_stats[1].kind is missing"),
+        (("op_stats", 1, "flops"), "1e9", "j.json: op_stats[1].flops='1e9', must be a number"),
+        (("op_stats", 1, "flops"), -1, "j.json: op_stats[1]: operator statistics of Relu: flops"),
+        (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a number"),
+    ],
+)
+def test_a_wrong_field_is_named(job, way, to, said):
+    with pytest.raises(InvalidJobError) as caught:
+        from_json(changed(job, *way, to=to), source="j.json")
+
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "nonsense", '{"job": 1e999}', "[1]"])
+def test_what_is_no_job_at_all_is_refused(text):
+    with pytest.raises(InvalidJobError, match=r"^j\.json: "):
+        from_json(text, source="j.json")

@@ -1,0 +1,304 @@
+"""What travels arrives as it left, and what cannot exist is refused with its place."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.colocation import Colocation
+from presage.features.device import Device, Share, catalogue
+from presage.features.errors import InvalidJobError, UnknownDeviceError
+from presage.features.job import Job, JobFeatures
+from presage.features.op_kinds import OP_KINDS
+from presage.features.op_stats import OpStats
+from presage.features.schema import Placement
+from presage.serving import wire, wire_requests
+from presage.serving.v1 import prediction_pb2 as pb
+
+counts = st.integers(0, 2**63 - 1)
+sizes = st.integers(1, 2**63 - 1)
+amounts = st.floats(0, 1e300)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+op_stats = st.builds(
+    OpStats,
+    kind=st.sampled_from(OP_KINDS),
+    phase=st.sampled_from(("forward", "backward", "optimizer")),
+    intensity_octave=st.integers(-4, 12),
+    count=sizes,
+    input_elements_max=counts,
+    input_elements=counts,
+    output_elements=counts,
+    flops=amounts,
+    bytes_moved=amounts,
+)
+job_features = st.builds(
+    JobFeatures,
+    job=st.builds(
+        Job,
+        job_id=names,
+        name=names,
+        family=names,
+        framework=names,
+        precision=st.sampled_from(("fp32", "bf16")),
+        batch_size=sizes,
+        iterations=sizes,
+        input_elements=sizes,
+        graph_digest=names,
+    ),
+    op_stats=st.lists(op_stats, min_size=1, max_size=3).map(tuple),
+    parameters=counts,
+    peak_live_bytes=counts,
+)
+devices = st.builds(
+    Device,
+    kind=names,
+    compute_capability=st.floats(0, 20),
+    memory_bytes=sizes,
+    cores=sizes,
+    peak_flops=st.fixed_dictionaries({"fp32": st.floats(1, 1e18), "bf16": st.floats(1, 1e18)}),
+    memory_bandwidth=st.floats(1, 1e15),
+    op_overhead_s=st.floats(0, 1),
+    context_bytes=counts,
+)
+shares = st.builds(
+    Share, fraction=st.floats(1e-6, 1), mode=st.sampled_from(("exclusive", "mps", "cpu-quota"))
+)
+
+
+def sent(message):
+    """As it is after a trip over the wire."""
+    return type(message).FromString(message.SerializeToString())
+
+
+@given(st.lists(st.builds(Placement, job_features, devices, shares), min_size=1, max_size=4))
+def test_placements_arrive_as_they_left(placements):
+    request = sent(wire_requests.write_predict(placements, 0.9))
+
+    assert wire_requests.read_predict(request, never) == (placements, 0.9)
+
+
+@given(devices, st.lists(st.tuples(job_features, shares), min_size=1, max_size=4))
+def test_colocations_arrive_as_they_left(device, members):
+    jobs, of_each = zip(*members, strict=True)
+    colocations = [Colocation(device, jobs, of_each), Colocation(device, jobs[:1], of_each[:1])]
+
+    request = sent(wire_requests.write_predict_interference(colocations, 0.8))
+
+    assert wire_requests.read_predict_interference(request, never) == (colocations, 0.8)
+
+
+def never(kind: str) -> Device:
+    raise AssertionError(f"{kind} was looked up although its data sheet came along")
+
+
+def test_a_job_on_many_devices_travels_once(job):
+    same = job()
+
+    request = wire_requests.write_predict([Placement(same, d) for d in catalogue().values()], 0.8)
+
+    assert len(request.jobs) == 1
+    assert len(request.devices) == len(catalogue())
+
+
+def test_without_placements_every_job_is_meant_on_every_device(job):
+    request = pb.PredictRequest(
+        jobs=[wire.write_job(job("a")), wire.write_job(job("b"))],
+        devices=[pb.Device(kind="t4"), pb.Device(kind="v100")],
+    )
+
+    placements, coverage = wire_requests.read_predict(request, catalogue().__getitem__)
+
+    met = [(p.job.job.job_id, p.device.kind, p.share) for p in placements]
+    whole = Share(1.0, "exclusive")
+    assert met == [(j, d, whole) for j in ("a", "b") for d in ("t4", "v100")]
+    assert coverage == 0.8
+
+
+def make_request(job, change) -> pb.PredictRequest:
+    """Four jobs on two devices, changed."""
+    request = pb.PredictRequest(
+        jobs=[wire.write_job(job(f"job-{i}")) for i in range(4)],
+        devices=[pb.Device(kind="v100"), wire.write_device(catalogue()["t4"])],
+        placements=[pb.Placement(job_index=3, device_index=1, share=pb.Share(fraction=0.5))],
+    )
+    change(request)
+    return request
+
+
+def set_to(path: str, value):
+    """A change: ``set_to("jobs.3.batch_size", 0)``."""
+
+    def change(request):
+        *way, last = path.split(".")
+        for step in way:
+            request = request[int(step)] if step.isdigit() else getattr(request, step)
+        setattr(request, last, value)
+
+    return change
+
+
+BAD = [
+    (lambda r: r.ClearField("jobs"), "jobs has 0 entries, must have 1 to 4096"),
+    (lambda r: r.ClearField("devices"), "devices has 0 entries"),
+    (set_to("jobs.3.batch_size", 0), "jobs[3].batch_size=0, must be >= 1"),
+    (set_to("jobs.3.iterations", -5), "jobs[3].iterations=-5, must be >= 1"),
+    (set_to("jobs.0.input_elements", 0), "jobs[0].input_elements=0, must be >= 1"),
+    (set_to("jobs.1.parameters", -1), "jobs[1].parameters=-1, must be >= 0"),
+    (set_to("jobs.1.peak_live_bytes", -1), "jobs[1].peak_live_bytes=-1, must be >= 0"),
+    (set_to("jobs.2.precision", "fp8"), "jobs[2]: precision 'fp8' is not known; use one of"),
+    (set_to("jobs.2.name", "x" * 257), "jobs[2].name has 257 characters, at most 256"),
+    (lambda r: r.jobs[2].ClearField("op_stats"), "jobs[2]: no operator statistics"),
+    (set_to("jobs.0.op_stats.1.count", 0), "jobs[0].op_stats[1].count=0, must be >= 1"),
+    (set_to("jobs.0.op_stats.1.flops", math.nan), "jobs[0].op_stats[1].flops=nan, must be a fin"),
+    (set_to("jobs.0.op_stats.0.bytes_moved", math.inf), "jobs[0].op_stats[0].bytes_moved=inf"),
+    (set_to("jobs.0.op_stats.0.flops", -1.0), "jobs[0].op_stats[0].flops=-1.0, must be a finite"),
+    (set_to("jobs.0.op_stats.0.kind", "Conv9D"), "jobs[0].op_stats[0]: operator kind 'Conv9D'"),
+    (set_to("jobs.0.op_stats.0.kind", "C" * 999), "jobs[0].op_stats[0].kind has 999 characters"),
+    (set_to("jobs.0.op_stats.0.phase", "warm"), "jobs[0].op_stats[0]: operator phase 'warm'"),
+    (
+        lambda r: r.jobs[1].op_stats.extend([r.jobs[1].op_stats[0]] * 10_000),
+        "jobs[1].op_stats has 10002 rows, at most 10000",
+    ),
+    (set_to("devices.0.kind", "v" * 300), "devices[0].kind has 300 characters"),
+    (set_to("devices.1.data_sheet.memory_bytes", 0), "devices[1].data_sheet.memory_bytes=0, must"),
+    (set_to("devices.1.data_sheet.cores", -1), "devices[1].data_sheet.cores=-1, must be a finite"),
+    (
+        set_to("devices.1.data_sheet.memory_bandwidth_bytes_per_s", math.nan),
+        "devices[1].data_sheet.memory_bandwidth_bytes_per_s=nan",
+    ),
+    (
+        set_to("devices.1.data_sheet.op_overhead_s", math.nan),
+        "devices[1].data_sheet.op_overhead_s=nan, must be a finite number >= 0",
+    ),
+    (
+        set_to("devices.1.data_sheet.context_bytes", -1),
+        "devices[1].data_sheet.context_bytes=-1, must be a finite number >= 0",
+    ),
+    (
+        set_to("devices.1.data_sheet.compute_capability", -math.inf),
+        "devices[1].data_sheet.compute_capability=-inf",
+    ),
+    (
+        lambda r: r.devices[1].data_sheet.peak_flops_per_s.update({"bf16": 0.0}),
+        "devices[1].data_sheet.peak_flops_per_s['bf16']=0.0, must be a finite number > 0",
+    ),
+    (
+        lambda r: r.devices[1].data_sheet.peak_flops_per_s.pop("fp32"),
+        "devices[1].data_sheet.peak_flops_per_s has no 'fp32'",
+    ),
+    (
+        lambda r: r.devices[1].data_sheet.peak_flops_per_s.update({str(i): 1.0 for i in range(20)}),
+        "devices[1].data_sheet.peak_flops_per_s has 22 precisions, at most 16",
+    ),
+    (set_to("placements.0.job_index", 4), "placements[0].job_index=4, but jobs has 4 entries"),
+    (set_to("placements.0.device_index", 2), "placements[0].device_index=2, but devices has 2"),
+    (set_to("placements.0.share.fraction", 0.0), "placements[0].share: share of 0.0 of a device"),
+    (set_to("placements.0.share.fraction", math.nan), "placements[0].share: share of nan"),
+    (set_to("placements.0.share.fraction", 1.5), "placements[0].share: share of 1.5"),
+    (set_to("placements.0.share.mode", "luck"), "placements[0].share: sharing mode 'luck'"),
+    (
+        lambda r: r.placements.extend([r.placements[0]] * 4096),
+        "the request asks for 4097 rows, at most 4096",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BAD, ids=[said[:60] for _, said in BAD])
+def test_what_cannot_exist_is_refused_with_its_place_and_how_to_mend_it(job, change, said):
+    with pytest.raises(InvalidJobError) as caught:
+        wire_requests.read_predict(make_request(job, change), catalogue().__getitem__)
+
+    assert str(caught.value).startswith(said)
+
+
+def test_too_many_jobs_times_devices_are_refused_before_any_work(job):
+    request = make_request(job, lambda r: r.ClearField("placements"))
+    request.devices.extend([pb.Device(kind="v100")] * 1023)
+
+    with pytest.raises(InvalidJobError, match="asks for 4100 rows, at most 4096"):
+        wire_requests.read_predict(request, catalogue().__getitem__)
+
+
+def test_a_small_request_cannot_ask_for_a_minute_of_work(job):
+    request = make_request(job, lambda r: r.ClearField("placements"))
+    del request.jobs[1:]
+    request.jobs[0].op_stats.extend([request.jobs[0].op_stats[0]] * 9_998)
+    request.devices.extend([pb.Device(kind="v100")] * 99)
+
+    with pytest.raises(InvalidJobError, match="asks for 1010000 operator rows"):
+        wire_requests.read_predict(request, catalogue().__getitem__)
+
+
+def test_an_unknown_kind_of_device_names_its_place(release, job):
+    request = make_request(job, set_to("devices.0.kind", "v10"))
+
+    with pytest.raises(UnknownDeviceError, match=r"devices\[0\]: .*nearest is 'v100'.*data_sheet"):
+        wire_requests.read_predict(request, device_of(release))
+
+
+def device_of(release):
+    from presage.features.device import find_device
+
+    return lambda kind: find_device(kind, release.devices)
+
+
+def make_interference_request(job, change) -> pb.PredictInterferenceRequest:
+    request = pb.PredictInterferenceRequest(
+        jobs=[wire.write_job(job())],
+        devices=[pb.Device(kind="v100")],
+        colocations=[pb.Colocation(members=[pb.Colocation.Member()] * 2)] * 2,
+    )
+    change(request)
+    return request
+
+
+BAD_COLOCATIONS = [
+    (lambda r: r.ClearField("colocations"), "colocations is empty"),
+    (lambda r: r.ClearField("jobs"), "jobs has 0 entries"),
+    (
+        lambda r: r.colocations[1].ClearField("members"),
+        "colocations[1].members has 0 jobs, must have 1 to 64",
+    ),
+    (
+        lambda r: r.colocations[1].members.extend([pb.Colocation.Member()] * 63),
+        "colocations[1].members has 65 jobs, must have 1 to 64",
+    ),
+    (
+        set_to("colocations.1.members.1.job_index", 1),
+        "colocations[1].members[1].job_index=1, but jobs has 1 entries",
+    ),
+    (set_to("colocations.0.device_index", 9), "colocations[0].device_index=9, but devices has 1"),
+    (
+        set_to("colocations.0.members.1.share.fraction", -0.5),
+        "colocations[0].members[1].share: share of -0.5",
+    ),
+    (
+        lambda r: r.colocations.extend([pb.Colocation(members=[pb.Colocation.Member()] * 64)] * 64),
+        "the request asks for 4100 rows, at most 4096",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), BAD_COLOCATIONS, ids=[said[:60] for _, said in BAD_COLOCATIONS]
+)
+def test_a_colocation_that_cannot_exist_is_refused_with_its_place(job, change, said):
+    request = make_interference_request(job, change)
+
+    with pytest.raises(InvalidJobError) as caught:
+        wire_requests.read_predict_interference(request, catalogue().__getitem__)
+
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("value", [2**63, 1.5, "many", None])
+def test_a_size_that_no_message_can_carry_is_named_before_it_is_sent(job, value):
+    impossible = job(parameters=100)
+    object.__setattr__(impossible, "peak_live_bytes", value)
+    if value is None:
+        object.__setattr__(impossible.job, "name", "\ud800")
+
+    with pytest.raises(InvalidJobError, match="job 'job' cannot be sent"):
+        wire.write_job(impossible)
