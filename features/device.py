@@ -71,12 +71,20 @@ class Device:
             "cores": self.cores,
             "memory_bandwidth": self.memory_bandwidth,
             "peak_flops['fp32']": self.peak_flops.get("fp32", 0.0),
+            **{f"peak_flops[{name!r}]": value for name, value in self.peak_flops.items()},
         }
         for name, value in positive.items():
             if not (math.isfinite(value) and value > 0):
                 raise InvalidJobError(
                     f"device {self.kind!r}: {name}={value}, must be a finite number > 0; "
                     "take it from the data sheet"
+                )
+        for name in ("compute_capability", "op_overhead_s", "context_bytes"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidJobError(
+                    f"device {self.kind!r}: {name}={value}, must be a finite number >= 0; "
+                    "take it from the data sheet, or measure it with `presage profile`"
                 )
 
     def flops_per_s(self, precision: str) -> float:

@@ -77,7 +77,8 @@ class ScalarPredictor(nn.Module):
         learnt: Tensor = self.calibrate(self.stack(x.expand(self.members, -1, -1)).mean(0))
         if self.prior is None:
             return learnt.clamp(0.0, 1.0)
-        return torch.exp(learnt) * features[:, self.prior : self.prior + 1]
+        # e^15 times the prior is no forecast any more, but it is a number.
+        return torch.exp(learnt.clamp(-15.0, 15.0)) * features[:, self.prior : self.prior + 1]
 
 
 class InterferencePredictor(nn.Module):

@@ -1,0 +1,126 @@
+"""The main job without a mock in between: measure, learn, promote, serve, ask."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from presage.features.colocation import Colocation
+from presage.features.device import Share, cpu_kind
+from presage.features.schema import Placement
+from presage.serving.client import PresageClient
+from presage.serving.job_features import from_onnx
+
+ROOT = Path(__file__).parents[1]
+CODE = ("features", "models", "pipelines")
+ENVIRONMENT = os.environ | {
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    "OMP_NUM_THREADS": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """A checkout with tiny parameters, after `dvc repro`."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in CODE:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    campaign = Path("data/profiles/cpu-2")
+    shutil.copytree(ROOT / campaign, folder / campaign)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["profile"] |= {"budget_s": 90, "jobs": 3, "colocations": 1, "families": ["mlp"]}
+    for predictor in params["train"].values():
+        predictor |= {"steps": 60, "ensemble": 1, "hidden": 16}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
+    run("dvc", "repro", cwd=folder)
+    return folder
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def server(workspace):
+    command = [sys.executable, "-m", "presage", "serve", "--port", "0"]
+    command += ["--registry", "sqlite:///data/registry/mlflow.db"]
+    environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(workspace / "cache")}
+    with subprocess.Popen(
+        command, cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process.stdout.readline().split()[-1]
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    import torch
+
+    path = tmp_path_factory.mktemp("model") / "net.onnx"
+    net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    torch.onnx.export(
+        net.eval(), (torch.randn(2, 64),), path, dynamo=True, verbose=False,
+        external_data=False, dynamic_shapes={"input": {0: "batch"}},
+    )  # fmt: skip
+    return path
+
+
+@pytest.mark.timeout(900)
+def test_a_scheduler_is_answered_by_the_release_that_was_just_measured_and_promoted(
+    workspace, server, onnx_file
+):
+    job = from_onnx(onnx_file, batch_size=32, iterations=500, optimizer="adam")
+    with PresageClient(server) as client:
+        device = client.device(cpu_kind())
+        alone = client.predict([Placement(job, device)])[0]
+        pair = Colocation(device, (job, job), (Share(mode="time-slice"),) * 2)
+        together = client.predict_interference([pair])[0]
+        served = client.release()
+
+    manifest = json.loads((workspace / "data/release/release.json").read_text())
+    assert served.release_id == manifest["release_id"]
+    assert cpu_kind() in served.trained_devices
+    assert 0 < alone.step_time_s.low <= alone.step_time_s.median <= alone.step_time_s.high
+    assert alone.runtime_s.median > 500 * alone.step_time_s.median
+    assert 2**26 < alone.memory_bytes.median < 2**33
+    assert 0 < alone.compute_utilization.median <= 1
+    assert all(1 <= s.low <= s.high for s in together.slowdowns)
+
+
+def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(workspace):
+    metrics = json.loads((workspace / "data/evaluation/metrics.json").read_text())
+
+    for splits in metrics.values():
+        assert splits.keys() == {"job", "family"}
+        for models in splits.values():
+            assert {"mlp", "constant", "linear", "boosted_trees"} <= models.keys()
+            assert {"mape", "median_ape", "coverage_80%", "coverage_90%"} <= models["mlp"].keys()
+
+
+def test_nothing_changed_is_nothing_done(workspace):
+    decision = (workspace / "data/decision.json").read_bytes()
+    output = run("dvc", "repro", cwd=workspace)
+
+    assert "Stage 'profile' didn't change" in output
+    assert "Running stage 'train" not in output
+    assert (workspace / "data/decision.json").read_bytes() == decision
+
+
+def test_metrics_and_plots_are_dvcs(workspace):
+    assert "mape" in run("dvc", "metrics", "show", "--json", cwd=workspace)
+    run("dvc", "plots", "show", "--out", "plots", cwd=workspace)
+    assert (workspace / "plots" / "index.html").stat().st_size > 1000
