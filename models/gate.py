@@ -31,6 +31,8 @@ OUT_OF_BOUNDS, TOO_SLOW, NO_FIGURE = "out of bounds", "too slow", "no figure"
 NOT_COMPARED = "not compared"
 REFUSING = (WORSE, OUT_OF_BOUNDS, TOO_SLOW, NO_FIGURE)
 
+_ROUNDING = 1e-6  # of percentages: 14 of 15 jobs is not out of bounds by a last digit
+
 # Metrics that are compared with the champion's, and whether more is better.
 COMPARED = {
     "mape": False,
@@ -157,8 +159,8 @@ def _judge(champion: Scores, challenger: Scores, policy: GatePolicy) -> Iterator
                 yield _compare(predictor, metric, old, value, policy)
             elif metric.startswith("coverage_"):
                 nominal = float(metric.removeprefix("coverage_").rstrip("%")) / 100
-                bounds = coverage_bounds(nominal, int(figures["jobs"]), policy)
-                within = bounds[0] <= value <= bounds[1]
+                bounds = coverage_bounds(nominal, int(figures["rows"]), policy)
+                within = bounds[0] - _ROUNDING <= value <= bounds[1] + _ROUNDING
                 verdict = WITHIN if within else OUT_OF_BOUNDS
                 yield Row(predictor, metric, old, value, *bounds, verdict)
             elif metric == "latency_us":

@@ -324,9 +324,13 @@ class Registry:
             check_database(self.uri, self._database, create=create)
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
-        from mlflow.exceptions import MlflowException
-        from mlflow.tracking import MlflowClient
-
+        try:
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise RegistryError(
+                f"cannot {doing}: MLflow is not installed; pip install 'presage[train]'"
+            ) from error
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         uri = self.uri if self._database is None else f"{SQLITE}{self._database}"
         try:

@@ -230,25 +230,32 @@ def _withdrawn(challenger: RegisteredRelease) -> Document:
 
 
 def print_table(decision: Decision) -> None:
-    """The table that was decided by."""
+    """The table that was decided by, within 80 columns: DVC gives a stage no more."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("predictor", "metric", title="gate, on the held-out jobs")
-    for title in ("champion", "challenger", "limit"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table = Table(title="gate, on the held-out jobs")
+    for title in ("metric", "champion", "challenger", "limit", "verdict"):
+        justify: Any = "left" if title in ("metric", "verdict") else "right"
+        table.add_column(title, justify=justify, no_wrap=True)
+    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
+    predictor = ""
     for row in decision.rows:
-        limits = [
-            f"{sign} {value:.4g}"
-            for sign, value in ((">=", row.at_least), ("<=", row.at_most))
-            if value is not None
-        ]
+        if row.predictor != predictor:
+            predictor = row.predictor
+            table.add_section()
+            table.add_row(predictor, style="bold")
         before = "-" if row.champion is None else f"{row.champion:.4g}"
-        style = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
-        cells = (row.predictor, row.metric, before, f"{row.challenger:.4g}", " ".join(limits))
-        table.add_row(*cells, row.verdict, style=style.get(row.verdict))
+        cells = (row.metric, before, f"{row.challenger:.4g}", _limit(row), row.verdict)
+        table.add_row(*cells, style=styles.get(row.verdict))
     Console().print(table)
+
+
+def _limit(row: gate.Row) -> str:
+    if row.at_least is not None and row.at_most is not None:
+        return f"{row.at_least:.4g} to {row.at_most:.4g}"
+    low = "" if row.at_least is None else f">= {row.at_least:.4g}"
+    return low if row.at_most is None else f"<= {row.at_most:.4g}"
 
 
 def main(argv: list[str] | None = None) -> None:
