@@ -159,7 +159,7 @@ def _judge(champion: Scores, challenger: Scores, policy: GatePolicy) -> Iterator
                 yield _compare(predictor, metric, old, value, policy)
             elif metric.startswith("coverage_"):
                 nominal = float(metric.removeprefix("coverage_").rstrip("%")) / 100
-                bounds = coverage_bounds(nominal, int(figures["rows"]), policy)
+                bounds = coverage_bounds(nominal, int(figures["jobs"]), policy)
                 within = bounds[0] - _ROUNDING <= value <= bounds[1] + _ROUNDING
                 verdict = WITHIN if within else OUT_OF_BOUNDS
                 yield Row(predictor, metric, old, value, *bounds, verdict)

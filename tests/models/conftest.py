@@ -68,7 +68,7 @@ def to_onnx(nodes: list[Any], constants: dict[str, np.ndarray], **inputs: list[A
     opset = [helper.make_opsetid("", 18)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=10)
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def solo_model(predictor: str, bias: float, spread: float) -> bytes:

@@ -104,6 +104,13 @@ def test_few_jobs_are_not_refused_by_noise_and_many_are_held_to_the_points(polic
     assert coverage_bounds(0.9, 10, policy)[1] == 100
 
 
+def test_rows_of_one_job_do_not_count_as_many(policy):
+    change = {"coverage_80%": 70.0, "mape": 1.0, "rows": 10_000}
+
+    assert decide(scores(), scores(jobs=20, **change), policy).promote
+    assert not decide(scores(), scores(jobs=2000, **change), policy).promote
+
+
 def test_the_bounds_refuse_an_honest_release_as_rarely_as_the_policy_says(policy):
     covered = np.random.default_rng(0).binomial(50, 0.75, 20_000) * 2  # percent of 50 jobs
     refused = (covered < coverage_bounds(0.8, 50, policy)[0]).mean()
@@ -142,7 +149,7 @@ def test_what_is_no_number_is_refused_unless_the_champion_has_none_either(policy
 def test_a_policy_names_every_metric_and_no_other(policy):
     fields = asdict(policy)
     with pytest.raises(TypeError, match="patience"):
-        GatePolicy(**fields, patience=3)
+        GatePolicy(**fields | {"patience": 3})
     with pytest.raises(ValueError, match=r"promote\.tolerance names"):
         GatePolicy(**fields | {"tolerance": {"mape": 0.1}})
     with pytest.raises(ValueError, match=r"promote\.mape=-1"):

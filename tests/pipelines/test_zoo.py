@@ -2,7 +2,7 @@ import functools
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from presage.pipelines.profiling.training_step import OPTIMIZERS, make_optimizer, supervised
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build, parse

@@ -1,0 +1,35 @@
+"""Writes docs/tables.md from the schemas, so that the page cannot be wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from presage.features.schema import FEATURE_SETS
+from presage.features.tables import TABLES
+
+PAGE = Path(__file__).with_name("tables.md")
+
+
+def page() -> str:
+    """The page as it should be."""
+    lines = ["# Tables and features", ""]
+    lines += ["Written by `python docs/make_tables_page.py`; a test holds it to the schemas.", ""]
+    for table in TABLES.values():
+        lines += [f"## `{table.name}`", "", f"One row per {', '.join(table.key)}.", ""]
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        for column in table.columns:
+            empty = "; empty when the run failed" if column.nullable else ""
+            lines.append(f"| `{column.name}` | {column.type} | {column.meaning}{empty} |")
+        lines.append("")
+    for name, columns in FEATURE_SETS.items():
+        lines += [f"## Feature set `{name}`", "", "| column | meaning | seen as |", "|---|---|---|"]
+        for feature in columns:
+            seen = "it is" if feature.log_offset is None else f"log(value + {feature.log_offset:g})"
+            lines.append(f"| `{feature.name}` | {feature.meaning} | {seen} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(not PAGE.write_text(page()))
