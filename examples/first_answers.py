@@ -21,6 +21,7 @@ from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.schema import Placement
 from presage.features.torch_graph import trace_step
+from presage.models.registry_uri import peek_champion
 from presage.pipelines.profiling.measure import RunOptions, measure_alone, measure_together
 from presage.pipelines.profiling.zoo import JobConfig, build, parse
 from presage.render import interval, quantity
@@ -92,7 +93,11 @@ def compare(table: Table, job: str, what: str, forecast: Forecast, measured: flo
 @contextmanager
 def server() -> Iterator[str]:
     """`presage serve` on any free port; its address. Stopped at the end."""
-    command = [sys.executable, "-m", "presage", "serve", "--registry", REGISTRY, "--port", "0"]
+    what = ["--registry", REGISTRY]
+    if peek_champion(REGISTRY) is None:
+        print("the gate let no release through (data/decision.json says why): serving the newest")
+        what = ["--release", "data/release"]
+    command = [sys.executable, "-m", "presage", "serve", *what, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -61,6 +61,7 @@ def server(workspace):
     with subprocess.Popen(
         command, cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdout is not None
         yield process.stdout.readline().split()[-1]
         process.terminate()
         assert process.wait(timeout=30) == 0

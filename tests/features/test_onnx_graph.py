@@ -51,9 +51,15 @@ def test_an_exported_model_has_the_published_features_of_the_traced_one(exported
     read = read_onnx(exported, batch_size=BATCH, optimizer="adam")
     with torch.device("meta"):
         traced = trace_module(network(), [torch.empty(BATCH, 3, 32, 32)], optimizer="adam")
-    options = dict(name="network", batch_size=BATCH, iterations=10)
     rows = [
-        matrix([Placement(from_graph(g, **options), find_device("v100"))], "published")[0]
+        matrix(
+            [
+                Placement(
+                    from_graph(g, name="net", batch_size=BATCH, iterations=10), find_device("v100")
+                )
+            ],
+            "published",
+        )[0]
         for g in (read, traced)
     ]
 

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from presage.features import tables
 from presage.features.errors import TableError, TrainingError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
@@ -49,13 +48,10 @@ def workspace(tmp_path_factory):
         store(models / name, forecasts[name], onnx)
     table, onnx = train_interference.train(solo, interference, forecasts, TINY)
     store(models / "interference", table, onnx)
-    evaluate.main(
-        ["--features", str(features), "--models", str(models)]
-        + ["--target", str(root / "data/evaluation")]
-    )
-    params = {
-        "train": {name: vars_of(TINY) | {"steps": 20000} for name in ("solo", "interference")}
-    }
+    folders = ["--features", str(features), "--models", str(models)]
+    evaluate.main([*folders, "--target", str(root / "data/evaluation")])
+    slow = vars_of(TINY) | {"steps": 20_000}
+    params = {"train": {"solo": slow, "interference": slow}}
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     return root
 
@@ -99,9 +95,11 @@ def test_forecasts_are_in_order_and_each_job_is_judged_once_per_split(workspace)
 
 
 def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
-    folders = [workspace / "data" / name for name in ("features", "models", "evaluation")]
-    first = release.assemble_release(*folders, tmp_path / "one")
-    again = release.assemble_release(*folders, tmp_path / "two")
+    features, models, evaluation = (
+        workspace / "data" / name for name in ("features", "models", "evaluation")
+    )
+    first = release.assemble_release(features, models, evaluation, tmp_path / "one")
+    again = release.assemble_release(features, models, evaluation, tmp_path / "two")
 
     assert first.release_id == again.release_id
     assert first.trained_devices == {"cpu-2"}
@@ -194,4 +192,4 @@ def test_ctrl_c_in_any_stage_is_130_to_the_shell_and_leaves_no_half_written_file
     assert finished or code in (130, -signal.SIGINT)
     assert not list(workspace.rglob("*.partial"))
     for path in (workspace / "again").rglob("*.parquet"):
-        assert tables.pq.read_table(path).num_rows
+        assert pq.read_table(path).num_rows
