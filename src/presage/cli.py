@@ -41,6 +41,7 @@ Job = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples a step.")]
 Optimizer = Annotated[str, typer.Option(help="sgd, adam or adamw.")]
+Precision = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16 or fp64.")]
 Dim = Annotated[
     list[str] | None, typer.Option(help="NAME=N, a symbolic dimension of an ONNX file; repeat it.")
 ]
@@ -79,6 +80,7 @@ def features(
     job: Job,
     batch_size: BatchSize = 32,
     optimizer: Optimizer = "sgd",
+    precision: Precision = "fp32",
     dim: Dim = None,
     device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
     feature_set: Annotated[str, typer.Option("--set", help="published or full.")] = "published",
@@ -91,7 +93,10 @@ def features(
 
     if feature_set not in FEATURE_SETS:
         raise typer.BadParameter(f"{feature_set!r} is not published or full", param_hint="--set")
-    read = read_job(job, batch_size=batch_size, iterations=1000, optimizer=optimizer, dims=dim)
+    read = read_job(
+        job, batch_size=batch_size, iterations=1000, optimizer=optimizer, precision=precision,
+        dims=dim,
+    )  # fmt: skip
     on = find_device(device) if device else detect()
     print_features(read, on, feature_set, as_json=as_json)
 
@@ -110,6 +115,7 @@ def predict(
     batch_size: BatchSize = 32,
     iterations: Annotated[int, typer.Option(min=1, help="Steps of the job.")] = 1000,
     optimizer: Optimizer = "sgd",
+    precision: Precision = "fp32",
     dim: Dim = None,
     coverage: Annotated[float, typer.Option(help="Of the interval: 0.8 or 0.9.")] = 0.8,
     as_json: AsJson = False,
@@ -122,7 +128,14 @@ def predict(
     from presage.render import print_colocation, print_forecasts
 
     jobs = [
-        read_job(name, batch_size=batch_size, iterations=iterations, optimizer=optimizer, dims=dim)
+        read_job(
+            name,
+            batch_size=batch_size,
+            iterations=iterations,
+            optimizer=optimizer,
+            precision=precision,
+            dims=dim,
+        )
         for name in job
     ]
     with _backend(server, release) as backend:

@@ -19,6 +19,7 @@ def read_job(
     batch_size: int,
     iterations: int,
     optimizer: str,
+    precision: str = "fp32",
     dims: Sequence[str] | None = None,
 ) -> JobFeatures:
     """Features of an ONNX file, a JSON file of job features, or ``module:function``.
@@ -41,7 +42,11 @@ def read_job(
         return job_features.from_json(text, source=source)
     if ":" in source and not path.exists():
         return _from_function(
-            source, batch_size=batch_size, iterations=iterations, optimizer=optimizer
+            source,
+            batch_size=batch_size,
+            iterations=iterations,
+            optimizer=optimizer,
+            precision=precision,
         )
     return job_features.from_onnx(
         path,
@@ -49,6 +54,7 @@ def read_job(
         iterations=iterations,
         dims=dict(_dimension(text) for text in dims or ()),
         optimizer=optimizer,
+        precision=precision,
     )
 
 
@@ -59,7 +65,9 @@ def _dimension(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def _from_function(source: str, *, batch_size: int, iterations: int, optimizer: str) -> JobFeatures:
+def _from_function(
+    source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str
+) -> JobFeatures:
     """Trace what ``module:function`` returns; it is called under the meta device.
 
     The function takes the batch size if it has a parameter, and returns ``(module, inputs)``.
@@ -89,6 +97,7 @@ def _from_function(source: str, *, batch_size: int, iterations: int, optimizer: 
         inputs,
         iterations=iterations,
         optimizer=optimizer,
+        precision=precision,
         name=function_name,
         family=function_name,
     )
