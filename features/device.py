@@ -46,9 +46,9 @@ class Device:
         NVIDIA's number (7.0 for a V100); 0 for a CPU.
     cores : int
         CUDA cores, or CPU cores.
-    peak_flops : Mapping[str, float]
+    peak_flops_per_s : Mapping[str, float]
         FLOP/s per precision; "fp32" is always there.
-    memory_bandwidth : float
+    memory_bandwidth_bytes_per_s : float
         Bytes per second.
     op_overhead_s : float
         Least time from one operator to the next: dispatch on a CPU, launch on a GPU.
@@ -60,8 +60,8 @@ class Device:
     compute_capability: float
     memory_bytes: int
     cores: int
-    peak_flops: Mapping[str, float] = field(hash=False)
-    memory_bandwidth: float
+    peak_flops_per_s: Mapping[str, float] = field(hash=False)
+    memory_bandwidth_bytes_per_s: float
     op_overhead_s: float
     context_bytes: int
 
@@ -69,9 +69,12 @@ class Device:
         positive = {
             "memory_bytes": self.memory_bytes,
             "cores": self.cores,
-            "memory_bandwidth": self.memory_bandwidth,
-            "peak_flops['fp32']": self.peak_flops.get("fp32", 0.0),
-            **{f"peak_flops[{name!r}]": value for name, value in self.peak_flops.items()},
+            "memory_bandwidth_bytes_per_s": self.memory_bandwidth_bytes_per_s,
+            "peak_flops_per_s['fp32']": self.peak_flops_per_s.get("fp32", 0.0),
+            **{
+                f"peak_flops_per_s[{name!r}]": value
+                for name, value in self.peak_flops_per_s.items()
+            },
         }
         for name, value in positive.items():
             if not (math.isfinite(value) and value > 0):
@@ -89,7 +92,7 @@ class Device:
 
     def flops_per_s(self, precision: str) -> float:
         """Peak FLOP/s at ``precision``; fp32's where the device has no figure for it."""
-        return self.peak_flops.get(precision, self.peak_flops["fp32"])
+        return self.peak_flops_per_s.get(precision, self.peak_flops_per_s["fp32"])
 
 
 @cache
@@ -142,8 +145,8 @@ def detect() -> Device:
         compute_capability=0.0,
         memory_bytes=memory_bytes,
         cores=cores,
-        peak_flops={name: value * cores for name, value in per_core.peak_flops.items()},
-        memory_bandwidth=per_core.memory_bandwidth * cores,
+        peak_flops_per_s={name: value * cores for name, value in per_core.peak_flops_per_s.items()},
+        memory_bandwidth_bytes_per_s=per_core.memory_bandwidth_bytes_per_s * cores,
         op_overhead_s=per_core.op_overhead_s,
         context_bytes=per_core.context_bytes,
     )

@@ -40,7 +40,7 @@ def roofline(features: JobFeatures, device: Device, share: Share) -> Roofline:
     """
     matrix_rate = device.flops_per_s(features.job.precision) * share.fraction
     vector_rate = device.flops_per_s("fp32") * share.fraction
-    bandwidth = device.memory_bandwidth * share.fraction
+    bandwidth = device.memory_bandwidth_bytes_per_s * share.fraction
     compute_s = memory_s = bound_s = compute_bound_s = 0.0
     count = 0
     for row in features.op_stats:

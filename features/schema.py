@@ -158,10 +158,13 @@ FULL: tuple[FeatureColumn, ...] = (
     *(_group(group, "flops") for group in ("convolution", "matmul")),
     *(_group(group, "bytes") for group in _GROUPS),
     FeatureColumn(
-        "peak_flops", "FLOP/s at the job's precision", 1.0,
+        "peak_flops_per_s", "FLOP/s at the job's precision", 1.0,
         lambda f: f.device.flops_per_s(f.job.job.precision),
     ),
-    FeatureColumn("memory_bandwidth", "bytes/s", 1.0, lambda f: f.device.memory_bandwidth),
+    FeatureColumn(
+        "memory_bandwidth_bytes_per_s", "of the device", 1.0,
+        lambda f: f.device.memory_bandwidth_bytes_per_s,
+    ),
     FeatureColumn("op_overhead_s", "of the device", 1e-9, lambda f: f.device.op_overhead_s),
     FeatureColumn("share", "fraction of compute given", 1e-3, lambda f: f.share.fraction),
     FeatureColumn("roofline_s", "roofline step time", 1e-9, lambda f: f.roofline.step_s),

@@ -125,7 +125,10 @@ def write_release(  # every part of the manifest is named once, here
             name: {"unit": unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
             for name, unit in PREDICTORS.items()
         },
-        "devices": [asdict(device) | {"peak_flops": dict(device.peak_flops)} for device in devices],
+        "devices": [
+            asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+            for device in devices
+        ],
         "trained_devices": sorted(trained_devices),
         "domain": {name: list(bounds) for name, bounds in domain.items()},
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},

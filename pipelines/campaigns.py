@@ -88,8 +88,8 @@ def _device(row: Mapping[str, Any]) -> Device:
         compute_capability=row["compute_capability"],
         memory_bytes=row["memory_bytes"],
         cores=row["cores"],
-        peak_flops=dict(zip(row["precisions"], row["peak_flops"], strict=True)),
-        memory_bandwidth=row["memory_bandwidth"],
+        peak_flops_per_s=dict(zip(row["precisions"], row["peak_flops_per_s"], strict=True)),
+        memory_bandwidth_bytes_per_s=row["memory_bandwidth_bytes_per_s"],
         op_overhead_s=row["op_overhead_s"],
         context_bytes=row["context_bytes"],
     )

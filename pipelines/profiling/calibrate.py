@@ -54,8 +54,8 @@ def measure_device(*, threads: int, device: str) -> dict[str, Any]:
         return {
             "context_bytes": context_bytes,
             "op_overhead_s": _op_overhead_s(device),
-            "memory_bandwidth": _memory_bandwidth(device),
-            "peak_flops": {name: _peak_flops(name, device) for name in PRECISIONS[device]},
+            "memory_bandwidth_bytes_per_s": _memory_bandwidth(device),
+            "peak_flops_per_s": {name: _peak_flops(name, device) for name in PRECISIONS[device]},
         }
 
 

@@ -74,15 +74,15 @@ def node_rows(graph: OpGraph) -> list[Row]:
 
 def device_row(device: Device, context: Context, measured_at_s: float) -> Row:
     """Row of ``devices``."""
-    peaks = sorted(device.peak_flops.items())
+    peaks = sorted(device.peak_flops_per_s.items())
     return {
         "device_kind": device.kind,
         "compute_capability": device.compute_capability,
         "memory_bytes": device.memory_bytes,
         "cores": device.cores,
         "precisions": [name for name, _ in peaks],
-        "peak_flops": [flops for _, flops in peaks],
-        "memory_bandwidth": device.memory_bandwidth,
+        "peak_flops_per_s": [flops for _, flops in peaks],
+        "memory_bandwidth_bytes_per_s": device.memory_bandwidth_bytes_per_s,
         "op_overhead_s": device.op_overhead_s,
         "context_bytes": device.context_bytes,
         **context.provenance(measured_at_s),

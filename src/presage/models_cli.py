@@ -268,8 +268,8 @@ def _devices_table(manifest: Mapping[str, Any]) -> Any:
             device["kind"],
             str(device["cores"]),
             f"{device['memory_bytes'] / 2**30:.1f}",
-            f"{device['peak_flops']['fp32'] / 1e9:.0f}",
-            f"{device['memory_bandwidth'] / 1e9:.0f}",
+            f"{device['peak_flops_per_s']['fp32'] / 1e9:.0f}",
+            f"{device['memory_bandwidth_bytes_per_s'] / 1e9:.0f}",
         )
     return table
 

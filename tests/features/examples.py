@@ -51,8 +51,8 @@ def device(**changes: Any) -> Device:
         "compute_capability": 7.0,
         "memory_bytes": 32 << 30,
         "cores": 2880,
-        "peak_flops": {"fp32": 1e12, "fp16": 8e12},
-        "memory_bandwidth": 1e11,
+        "peak_flops_per_s": {"fp32": 1e12, "fp16": 8e12},
+        "memory_bandwidth_bytes_per_s": 1e11,
         "op_overhead_s": 1e-5,
         "context_bytes": 1 << 28,
     }

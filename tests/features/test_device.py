@@ -37,7 +37,8 @@ def test_without_a_gpu_the_processor_is_the_device():
 
 
 @pytest.mark.parametrize(
-    "change", [{"cores": 0}, {"memory_bandwidth": float("nan")}, {"op_overhead_s": -1.0}]
+    "change",
+    [{"cores": 0}, {"memory_bandwidth_bytes_per_s": float("nan")}, {"op_overhead_s": -1.0}],
 )
 def test_a_device_that_cannot_be_is_refused(change):
     with pytest.raises(InvalidJobError, match=next(iter(change))):

@@ -35,7 +35,10 @@ def test_sums_are_kept(nodes):
 def test_the_roofline_of_statistics_is_within_an_octave_of_the_operator_by_operator_one(nodes):
     where = device(op_overhead_s=0.0)
     exact_s = sum(
-        n.count * max(n.flops / where.flops_per_s("fp32"), n.bytes_moved / where.memory_bandwidth)
+        n.count
+        * max(
+            n.flops / where.flops_per_s("fp32"), n.bytes_moved / where.memory_bandwidth_bytes_per_s
+        )
         for n in nodes
     )
     summed_s = roofline(features(*nodes), where, Share()).step_s

@@ -344,8 +344,8 @@ def test_a_campaign_fills_every_table(measured):
         assert row["fits"]
         assert row["slowdown"] == pytest.approx(row["step_time_median_s"] / row["solo_step_time_s"])
     assert device["cores"] == CORES
-    assert dict(zip(device["precisions"], device["peak_flops"], strict=True))["fp32"] > 1e9
-    assert device["memory_bandwidth"] > 1e9
+    assert dict(zip(device["precisions"], device["peak_flops_per_s"], strict=True))["fp32"] > 1e9
+    assert device["memory_bandwidth_bytes_per_s"] > 1e9
     assert 0 < device["op_overhead_s"] < 1e-3
     assert device["context_bytes"] > 100 << 20
 

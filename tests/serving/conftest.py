@@ -31,7 +31,7 @@ STEP_FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0)
 UTILIZATION = (-0.5, 0.25, 0.5, 0.75, 1.5)  # the outer two are to be clipped
 SLOWDOWN_FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5)
 SETUP_S = {"": (1.0, 2.0, 3.0, 4.0, 5.0), "cpu-2": (10.0, 20.0, 30.0, 40.0, 50.0)}
-MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth=1.5e10)
+MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth_bytes_per_s=1.5e10)
 
 
 def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> JobFeatures:

@@ -215,7 +215,7 @@ def test_the_release_says_what_it_is(backend, release):
         ({"op_overhead_s": float("nan")}, "op_overhead_s"),
         ({"op_overhead_s": -1.0}, "op_overhead_s"),
         ({"compute_capability": float("inf")}, "compute_capability"),
-        ({"peak_flops": {"fp32": 1e12, "bf16": 0.0}}, "bf16|features cannot be computed"),
+        ({"peak_flops_per_s": {"fp32": 1e12, "bf16": 0.0}}, "bf16|features cannot be computed"),
     ],
 )
 def test_a_device_that_cannot_exist_is_refused(backend, job, cpu, changes, named):

@@ -57,8 +57,10 @@ devices = st.builds(
     compute_capability=st.floats(0, 20),
     memory_bytes=sizes,
     cores=sizes,
-    peak_flops=st.fixed_dictionaries({"fp32": st.floats(1, 1e18), "bf16": st.floats(1, 1e18)}),
-    memory_bandwidth=st.floats(1, 1e15),
+    peak_flops_per_s=st.fixed_dictionaries(
+        {"fp32": st.floats(1, 1e18), "bf16": st.floats(1, 1e18)}
+    ),
+    memory_bandwidth_bytes_per_s=st.floats(1, 1e15),
     op_overhead_s=st.floats(0, 1),
     context_bytes=counts,
 )
