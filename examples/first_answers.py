@@ -21,14 +21,13 @@ from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.schema import Placement
 from presage.features.torch_graph import trace_step
-from presage.models.registry_uri import peek_champion
+from presage.models.registry_uri import configured_uri, peek_champion
 from presage.pipelines.profiling.measure import RunOptions, measure_alone, measure_together
 from presage.pipelines.profiling.zoo import JobConfig, build, parse
 from presage.render import interval, quantity
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_graph
 
-REGISTRY = "sqlite:///data/registry/mlflow.db"
 JOBS = (
     "resnet/w16-d8/b20/sgd",
     "transformer_encoder/w128-d4-t64/b6/adamw",
@@ -93,8 +92,9 @@ def compare(table: Table, job: str, what: str, forecast: Forecast, measured: flo
 @contextmanager
 def server() -> Iterator[str]:
     """`presage serve` on any free port; its address. Stopped at the end."""
-    what = ["--registry", REGISTRY]
-    if peek_champion(REGISTRY) is None:
+    registry = configured_uri()
+    what = ["--registry", registry]
+    if peek_champion(registry) is None:
         print("the gate let no release through (data/decision.json says why): serving the newest")
         what = ["--release", "data/release"]
     command = [sys.executable, "-m", "presage", "serve", *what, "--port", "0"]

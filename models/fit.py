@@ -143,8 +143,8 @@ def fit_interference(
 
     Parameters
     ----------
-    members : ndarray of shape (colocations, size, columns)
-        Transformed features of every member, padded.
+    members : ndarray of shape (stack, colocations, size, columns)
+        Transformed features of every member, padded, as each network of the stack sees them.
     mask : ndarray of shape (colocations, size)
         1 where there is a member.
     y : ndarray of shape (colocations, size)
@@ -155,7 +155,7 @@ def fit_interference(
     _check_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights = torch.from_numpy(row_weights).float()
-    xs = torch.from_numpy(members).float().expand(len(row_weights), -1, -1, -1)
+    xs = torch.from_numpy(members).float()
     ys = torch.from_numpy(y).float().expand(len(row_weights), -1, -1)
     masks = torch.from_numpy(mask).float()
     model = InterferenceStack(xs, weights, config)

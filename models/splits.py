@@ -1,7 +1,8 @@
-"""Which rows a model may see: folds by job, and by family, equal on every machine for ever.
+"""Which rows a model may see: folds by job and by family.
 
-A fold is a digest of the job's name, not of its position: a campaign that grows moves no job to
-another fold, so a new release is judged on jobs that no earlier release has trained on either.
+By job, the fold is a digest of the job's name, not of its position: equal everywhere and for ever.
+A campaign that grows moves no job to another fold, so a new release is judged on jobs that no
+earlier release has trained on either. By family, each family is a fold of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-FOLDS = 5
+FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never trained on by a release: the gate's jury
 
 Folds = np.ndarray[Any, np.dtype[np.int64]]
@@ -25,6 +26,6 @@ def job_folds(job_ids: Sequence[str]) -> Folds:
 
 
 def family_folds(families: Sequence[str]) -> Folds:
-    """Fold of each row so that families are spread evenly: the sorted families in turn."""
-    order = {family: i % FOLDS for i, family in enumerate(sorted(set(families)))}
+    """Fold of each row: the position of its family among those present, sorted."""
+    order = {family: i for i, family in enumerate(sorted(set(families)))}
     return np.array([order[family] for family in families], dtype=np.int64)

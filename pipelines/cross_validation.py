@@ -6,6 +6,7 @@ ensemble of the by-job split that did not see the held-out fold is the one a rel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from presage.models.conformal import Array, calibrate, conformal_margin
 from presage.models.fit import LEVELS
-from presage.models.splits import FOLDS, HELD_OUT_FOLD, Folds
+from presage.models.splits import HELD_OUT_FOLD, Folds
 
 SPLITS = ("job", "family")
 
@@ -34,9 +35,12 @@ class Members:
         return np.flatnonzero(wanted)
 
 
-def plan_members(ensemble: int) -> Members:
-    """``ensemble`` members for every fold of every split."""
-    plan = [(s, f) for s in SPLITS for f in range(FOLDS) for _ in range(ensemble)]
+def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
+    """``ensemble`` members for every fold of every split; -1 marks rows that are none."""
+    numbers = {split: sorted(set(of_row.flat) - {-1}) for split, of_row in folds.items()}
+    # The held-out fold has its members even where it has no row: a release ships them.
+    numbers["job"] = sorted({HELD_OUT_FOLD, *numbers["job"]})
+    plan = [(s, f) for s in SPLITS for f in numbers[s] for _ in range(ensemble)]
     return Members(tuple(s for s, _ in plan), np.array([f for _, f in plan], dtype=np.int64))
 
 

@@ -15,7 +15,7 @@ from presage.models import baselines
 from presage.models.fit import LEVELS, transform_features
 from presage.models.metrics import interval_metrics, point_metrics
 from presage.models.release import PREDICTORS
-from presage.models.splits import FOLDS, family_folds, job_folds
+from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.stage import run_stage, write_atomically
@@ -67,15 +67,16 @@ def interference_baselines(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
 ) -> dict[str, dict[str, Scores]]:
     """Baselines on the victim's features beside the sums of its co-runners' features."""
-    data = assemble(interference, member_features(solo, forecasts))
-    real = data.mask > 0
-    x = transform_features(data.members, "full") * data.mask[:, :, None]
-    others = x.sum(axis=1, keepdims=True) - x
-    rows = np.concatenate([x, others], axis=-1)[real]
-    y = data.log_slowdown[real]
     scores: dict[str, dict[str, Scores]] = {}
-    for split, folds in victim_folds(data).items():
-        hidden = np.stack([(folds == f).any(axis=1) for f in range(FOLDS)], axis=-1)
+    for split in cv.SPLITS:
+        data = assemble(interference, member_features(solo, forecasts, split))
+        real = data.mask > 0
+        x = transform_features(data.members, "full") * data.mask[:, :, None]
+        others = x.sum(axis=1, keepdims=True) - x
+        rows = np.concatenate([x, others], axis=-1)[real]
+        y = data.log_slowdown[real]
+        folds = victim_folds(data)[split]
+        hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)
         per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[real]
         scores[split] = {
             name: point_metrics(

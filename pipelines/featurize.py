@@ -52,8 +52,13 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:
-    """One row per member of every co-location that ran to its end."""
-    ran = campaign.colocations[campaign.colocations["fits"]].reset_index(drop=True)
+    """One row per member of every co-location that ran to its end.
+
+    A measured slowdown below 1 (noise, or a neighbour that keeps the cores awake) is learnt and
+    judged as 1: nobody slows down by less than nothing, and no forecast says so.
+    """
+    # A member that failed leaves the others without a slowdown.
+    ran = campaign.colocations[campaign.colocations["slowdown"].notna()].reset_index(drop=True)
     key = ran["colocation_id"] + " in " + ran["campaign"] + " on " + ran["machine"]
     return pd.DataFrame(
         {
@@ -65,7 +70,7 @@ def featurize_interference(campaign: Campaign) -> pd.DataFrame:
             "device_kind": ran["device_kind"],
             "machine": ran["machine"],
             "campaign": ran["campaign"],
-            "slowdown": ran["slowdown"],
+            "slowdown": ran["slowdown"].clip(lower=1.0),
         }
     )
 

@@ -51,7 +51,7 @@ def cross_validate(
     import torch
 
     folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
-    members = cv.plan_members(config.ensemble)
+    members = cv.plan_members(config.ensemble, folds)
     learnt = target.to_learnt(
         solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
     )

@@ -39,16 +39,19 @@ class Colocations:
     rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
 
 
-def member_features(solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def member_features(
+    solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame], split: str
+) -> pd.DataFrame:
     """Features and out-of-fold solo medians of each measured job, by (job, machine, campaign).
 
-    Out of fold, because at serving time a member's solo profile is a forecast too.
+    Out of fold, because at serving time a member's solo profile is a forecast too; of the split
+    that is to be judged, or an unseen family's profile would come from networks that know it.
     """
     values = pd.DataFrame(feature_matrix(solo, "full"))
     for column, predictor in zip(SOLO_COLUMNS, SOLO_PREDICTORS, strict=True):
         table = forecasts[predictor]
-        of_job = table[(table["split"] == "job") & (table["features"] == "full")]
-        values[column] = of_job["q0.5"].to_numpy()
+        out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
+        values[column] = out_of_fold["q0.5"].to_numpy()
     values.index = pd.MultiIndex.from_frame(solo[["job_id", "machine", "campaign"]])
     return values
 
@@ -121,38 +124,39 @@ def train(
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    data = assemble(interference, member_features(solo, forecasts))
-    folds = victim_folds(data)
-    plan = cv.plan_members(config.ensemble)
-    weights = colocation_weights(plan, folds, data.mask)
-    x = transform_features(data.members, "full")
+    data = {s: assemble(interference, member_features(solo, forecasts, s)) for s in cv.SPLITS}
+    of_job = data["job"]  # but for their members' solo medians, the splits' tables are equal
+    folds = victim_folds(of_job)
+    plan = cv.plan_members(config.ensemble, folds)
+    weights = colocation_weights(plan, folds, of_job.mask)
+    x = {split: transform_features(data[split].members, "full") for split in cv.SPLITS}
+    inputs = np.stack([x[split] for split in plan.split])
     with training_progress("interference") as progress:
         stack = fit_interference(
-            x, data.mask, data.log_slowdown, weights, config, progress=progress
+            inputs, of_job.mask, of_job.log_slowdown, weights, config, progress=progress
         )
     with torch.no_grad():
-        inputs = torch.from_numpy(x).float().expand(len(weights), -1, -1, -1)
-        outputs = stack(inputs, torch.from_numpy(data.mask).float()).numpy().astype(np.float64)
-    real = data.mask > 0
-    per_victim = outputs[:, real]  # (stack, victims, levels)
-    y, order = data.log_slowdown[real], data.rows[real]
+        outputs = stack(torch.from_numpy(inputs).float(), torch.from_numpy(of_job.mask).float())
+    real = of_job.mask > 0
+    per_victim = outputs.numpy().astype(np.float64)[:, real]  # (stack, victims, levels)
+    y, order = of_job.log_slowdown[real], of_job.rows[real]
     parts = []
     for split in cv.SPLITS:
         of_victim = folds[split][real]
         raw = cv.out_of_fold(per_victim, plan, split, of_victim)
         calibrated = np.maximum(cv.calibrate_out_of_fold(y, raw, of_victim), 0)
-        part = data.victims.loc[order, ["colocation", "member", "members", *WHO]]
+        part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
         part = part.assign(split=split, features="full", fold=of_victim, measured=np.exp(y))
         part[QUANTILES] = np.exp(calibrated)
         parts.append(part)
         if split == "job":
             margins = cv.release_margins(y, raw, of_victim)
     select_members(stack, plan.of("job", HELD_OUT_FOLD))
-    example = torch.from_numpy(data.members[:2]).float()
-    mask = torch.from_numpy(data.mask[:2]).float()
+    example = torch.from_numpy(of_job.members[:2]).float()
+    mask = torch.from_numpy(of_job.mask[:2]).float()
     leading = ("colocations", "members")
     onnx = export(
-        InterferencePredictor(stack, data.members.shape[-1], margins),
+        InterferencePredictor(stack, of_job.members.shape[-1], margins),
         {"members": (example, leading), "mask": (mask, leading)},
     )
     return pd.concat(parts, ignore_index=True), onnx

@@ -136,9 +136,8 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     mask = np.ones((40, 3))
     mask[:20, 2] = 0
     log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
-    stack = fit_interference(
-        transform_features(members, "full"), mask, log_slowdown, np.stack([mask] * 2), CONFIG
-    )
+    x = transform_features(members, "full")
+    stack = fit_interference(np.stack([x] * 2), mask, log_slowdown, np.stack([mask] * 2), CONFIG)
     leading = ("colocations", "members")
     content = export(
         InterferencePredictor(stack, n_columns, MARGINS),
