@@ -11,19 +11,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share, detect
+from presage.features.errors import ProfilingError
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.schema import Placement
-from presage.features.torch_graph import trace_step
 from presage.models.registry_uri import configured_uri, peek_champion
+from presage.pipelines.profiling.campaign import trace
 from presage.pipelines.profiling.measure import RunOptions, measure_alone, measure_together
-from presage.pipelines.profiling.zoo import JobConfig, build, parse
+from presage.pipelines.profiling.zoo import JobConfig, parse
+from presage.pipelines.stage import run_stage
 from presage.render import interval, quantity
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_graph
@@ -55,8 +56,7 @@ def main() -> None:
         for config, answer in zip(configs, answers, strict=True):
             member = measure_alone(config, here, options, window_s=1.5).members[0]
             if member.failure:
-                table.add_row(config.name, "run", "", member.failure, "", "")
-                continue
+                raise ProfilingError(f"{config.name}: {member.failure} ({member.message})")
             compare(table, config.name, "step time", answer.step_time_s, member.step_time_median_s)
             compare(table, "", "memory", answer.memory_bytes, member.memory_peak_bytes)
             compare(table, "", "compute", answer.compute_utilization, member.compute_utilization)
@@ -65,8 +65,7 @@ def main() -> None:
             configs[:2], shared.members, together.slowdowns, strict=True
         ):
             if member.step_time_median_s is None or member.solo_step_time_s is None:
-                table.add_row(f"{config.name}, shared", "run", "", member.failure, "", "")
-                continue
+                raise ProfilingError(f"{config.name}, shared: {member.failure} ({member.message})")
             slowdown = member.step_time_median_s / member.solo_step_time_s
             compare(table, f"{config.name}, shared", "slowdown", forecast, slowdown)
     console.print(table)
@@ -74,9 +73,7 @@ def main() -> None:
 
 def features(config: JobConfig) -> JobFeatures:
     """What the service is told of a job: traced on the meta device, nothing is run."""
-    with torch.device("meta"):
-        step = build(config)
-    graph = trace_step(step.run, step.modules, step.input_elements)
+    graph = trace(config)
     return from_graph(graph, name=config.name, batch_size=config.batch_size, iterations=1000)
 
 
@@ -112,4 +109,4 @@ def server() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -82,6 +82,10 @@ def _gradients(node: OpNode, *, data_needs_gradient: bool) -> Iterator[OpNode]:
         input_elements=node.output_elements + node.input_elements,
         output_elements=node.input_elements,
     )
+    if node.kind == "Attention":
+        # Four products, and the scores once more: they are not kept.
+        yield replace(backward, flops=5 * node.flops // 2)
+        return
     if data_needs_gradient or node.kind not in MATRIX_KINDS:
         yield backward
     if node.kind in MATRIX_KINDS:

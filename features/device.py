@@ -96,12 +96,26 @@ class Device:
 
 
 @cache
-def catalogue() -> Mapping[str, Device]:
-    """Devices known by name, from ``features/devices.yaml``."""
+def _sheets() -> Mapping[str, Mapping[str, Any]]:
     import yaml
 
     rows: dict[str, dict[str, Any]] = yaml.safe_load(CATALOGUE_FILE.read_text())
-    return {kind: Device(kind=kind, **row) for kind, row in rows.items()}
+    return rows
+
+
+@cache
+def catalogue() -> Mapping[str, Device]:
+    """Devices known by name, from ``features/devices.yaml``."""
+    return {
+        kind: Device(kind=kind, **{key: value for key, value in row.items() if key != "names"})
+        for kind, row in _sheets().items()
+    }
+
+
+@cache
+def gpu_names() -> Mapping[str, str]:
+    """Kind by each name that ``features/devices.yaml`` says NVIDIA's driver gives it."""
+    return {name: kind for kind, row in _sheets().items() for name in row.get("names", ())}
 
 
 def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
@@ -123,27 +137,41 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
     )
 
 
+def usable_cores() -> int:
+    """Processor cores that this process may use; all of them where the system cannot tell."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
 def cpu_kind() -> str:
     """Name of this machine's processor as a device: "cpu-" and the cores this process may use."""
-    return f"cpu-{len(os.sched_getaffinity(0))}"
+    return f"cpu-{usable_cores()}"
 
 
-def detect() -> Device:
+def detect(*, gpu: bool = True) -> Device:
     """The device of this machine that jobs would be measured on.
 
-    An NVIDIA GPU where its driver answers, else the processor with the catalogue's nominal
-    speed; `presage profile` calibrates either.
+    An NVIDIA GPU where its driver answers and the installed torch is built for it, else the
+    processor with the catalogue's nominal speed; `presage profile` calibrates either.
+
+    Parameters
+    ----------
+    gpu : bool
+        False for the processor whatever the driver says, as when torch finds no GPU to run on.
     """
-    gpu = _detect_gpu()
-    if gpu is not None:
-        return gpu
-    cores = len(os.sched_getaffinity(0))
-    per_core = catalogue()["cpu-1"]
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    from presage.features.gpu import detect_gpu
+
+    return (detect_gpu() if gpu else None) or _processor()
+
+
+def _processor() -> Device:
+    cores, per_core = usable_cores(), catalogue()["cpu-1"]
     return Device(
         kind=cpu_kind(),
         compute_capability=0.0,
-        memory_bytes=memory_bytes,
+        memory_bytes=_physical_memory_bytes() or per_core.memory_bytes * cores,
         cores=cores,
         peak_flops_per_s={name: value * cores for name, value in per_core.peak_flops_per_s.items()},
         memory_bandwidth_bytes_per_s=per_core.memory_bandwidth_bytes_per_s * cores,
@@ -152,23 +180,10 @@ def detect() -> Device:
     )
 
 
-def _detect_gpu() -> Device | None:
-    """First NVIDIA GPU, matched by name to the catalogue; None without GPU or driver."""
+def _physical_memory_bytes() -> int | None:
+    """Memory of the machine; None where the system does not say (Windows)."""
     try:
-        import pynvml
-    except ImportError:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
         return None
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        name = str(pynvml.nvmlDeviceGetName(handle)).lower()
-    except pynvml.NVMLError:
-        return None
-    words = name.replace("-", " ").split()
-    joined = "".join(words)
-    for kind, device in sorted(catalogue().items(), key=lambda item: -len(item[0])):
-        if kind.replace("-", "") in joined or kind in words:
-            return device
-    raise UnknownDeviceError(
-        f"GPU {name!r} is not in the catalogue; add its data sheet to features/devices.yaml"
-    )
+    return size if size > 0 else None

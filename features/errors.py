@@ -22,6 +22,10 @@ class InvalidJobError(PresageError):
     """A job, device, share or co-location in a request is not one that can exist."""
 
 
+class ConfigError(PresageError):
+    """A configuration file is missing, or a key of it is unknown, missing or of no use."""
+
+
 class UnknownDeviceError(PresageError):
     """No device of that kind is in the catalogue or in the release."""
 

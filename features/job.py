@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from presage.features.errors import InvalidJobError
-from presage.features.op_stats import OpStats
+from presage.features.op_stats import MAX_COUNT, OpStats
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
 
@@ -36,6 +36,7 @@ class Job:
                     f"job {self.job_id!r}: {field}={value}, must be >= 1; "
                     f"give the job's real {field.replace('_', ' ')}"
                 )
+            _check_size(self.job_id, field, value)
         if self.precision not in PRECISIONS:
             raise InvalidJobError(
                 f"job {self.job_id!r}: precision {self.precision!r} is not known; "
@@ -73,7 +74,15 @@ class JobFeatures:
                 "extract them with `presage features` from the model's module or ONNX file"
             )
         for field in ("parameters", "peak_live_bytes"):
-            if getattr(self, field) < 0:
-                raise InvalidJobError(
-                    f"job {self.job.job_id!r}: {field}={getattr(self, field)}, must be >= 0"
-                )
+            value = getattr(self, field)
+            if value < 0:
+                raise InvalidJobError(f"job {self.job.job_id!r}: {field}={value}, must be >= 0")
+            _check_size(self.job.job_id, field, value)
+
+
+def _check_size(job_id: str, field: str, value: int) -> None:
+    if value > MAX_COUNT:
+        raise InvalidJobError(
+            f"job {job_id!r}: {field} has {value.bit_length()} bits, must be below 2**63; "
+            f"give the job's real {field.replace('_', ' ')}"
+        )

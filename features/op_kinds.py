@@ -34,6 +34,15 @@ OP_KINDS = (
     "Update",  # whatever an optimizer does
     "Other",
 )
+# FLOPs per element of what is not counted shape by shape, 1 where a kind is not named. Round
+# figures do, since these operators are bound by memory.
+ELEMENT_FLOPS: Mapping[str, int] = {
+    "Normalization": 8,
+    "Softmax": 5,
+    "Copy": 0,
+    "Embedding": 0,
+    "Concat": 0,
+}
 
 
 def _table(rows: Mapping[str, str]) -> dict[str, str]:
@@ -135,6 +144,11 @@ ONNX_KINDS: Mapping[str, str] = _table(
 ONNX_FREE = frozenset(
     "Constant Identity Reshape Flatten Squeeze Unsqueeze Shape Size CastLike".split()
 )
+
+
+def element_flops(kind: str, elements: int) -> int:
+    """FLOPs of an operator that does the same to each of ``elements``."""
+    return ELEMENT_FLOPS.get(kind, 1) * elements
 
 
 def aten_kind(op: str) -> str:

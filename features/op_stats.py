@@ -9,6 +9,7 @@ little, so a server can compute the roofline on any device without seeing the gr
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from presage.features.op_kinds import OP_KINDS
 # Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
 # device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
 MIN_OCTAVE, MAX_OCTAVE = -4, 12
+MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table column hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +52,24 @@ class OpStats:
                 f"operator statistics of {self.kind}: count={self.count}, must be >= 1; "
                 "leave the row out when there is no such operator"
             )
-        for field in (
-            "input_elements_max",
-            "input_elements",
-            "output_elements",
-            "flops",
-            "bytes_moved",
-        ):
+        for field, most in _MOST.items():
             value = getattr(self, field)
-            if not math.isfinite(value) or value < 0:
+            if not 0 <= value <= most:  # nor is nan, and no whole number is too large to compare
+                shown = value if isinstance(value, float) or abs(value) <= most else "too large"
                 raise InvalidJobError(
-                    f"operator statistics of {self.kind}: {field}={value}, "
+                    f"operator statistics of {self.kind}: {field}={shown}, "
                     "must be a finite number >= 0"
                 )
+
+
+_MOST = {
+    "count": MAX_COUNT,
+    "input_elements_max": MAX_COUNT,
+    "input_elements": MAX_COUNT,
+    "output_elements": MAX_COUNT,
+    "flops": sys.float_info.max,
+    "bytes_moved": sys.float_info.max,
+}
 
 
 def intensity_octave(flops: float, bytes_moved: float) -> int:

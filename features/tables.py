@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,16 +30,27 @@ class Column:
     type: pa.DataType
     meaning: str
     minimum: float | None = None
+    above: float | None = None  # a minimum that is itself no value
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
+class Law:
+    """What a row says by several of its columns; ``broken`` tells which rows do not keep to it."""
+
+    column: str  # the one to name
+    rule: str
+    broken: Callable[[pa.Table], pa.ChunkedArray]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """A named list of columns, and the key no two rows share."""
+    """A named list of columns, the key no two rows share, and the laws that every row keeps."""
 
     name: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    laws: tuple[Law, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,6 +59,29 @@ class Table:
 
 
 _TEXT, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+SLOWDOWN_ROUNDING = 1e-6  # relative
+
+
+def _held_if_it_ran(column: str) -> Law:
+    def broken(data: pa.Table) -> pa.ChunkedArray:
+        return pc.and_(pc.equal(data.column("failure"), ""), pc.is_null(data.column(column)))
+
+    return Law(column, "must hold a value where failure is ''", broken)
+
+
+def _held_if_slowed(column: str) -> Law:
+    def broken(data: pa.Table) -> pa.ChunkedArray:
+        return pc.and_(pc.is_valid(data.column("slowdown")), pc.is_null(data.column(column)))
+
+    return Law(column, "must hold a value where slowdown does", broken)
+
+
+def _is_no_ratio(data: pa.Table) -> pa.ChunkedArray:
+    slowdown = data.column("slowdown")
+    ratio = pc.divide(data.column("step_time_median_s"), data.column("solo_step_time_s"))
+    return pc.greater(pc.abs(pc.subtract(slowdown, ratio)), pc.multiply(ratio, SLOWDOWN_ROUNDING))
+
 
 _PROVENANCE = (
     Column("campaign", _TEXT, "name of the campaign that measured this row"),
@@ -111,8 +145,8 @@ EXECUTIONS = Table(
         Column("share", _FLOAT, "fraction of the device's compute it was given", minimum=0),
         Column("sharing_mode", _TEXT, "exclusive, time-slice, mps, mig, cpu-quota"),
         Column("steps", _INT, "steps timed", minimum=0),
-        Column("step_time_median_s", _FLOAT, "median step", minimum=0, nullable=True),
-        Column("step_time_p90_s", _FLOAT, "90th percentile step", minimum=0, nullable=True),
+        Column("step_time_median_s", _FLOAT, "median step", above=0, nullable=True),
+        Column("step_time_p90_s", _FLOAT, "90th percentile step", above=0, nullable=True),
         Column(
             "compute_utilization",
             _FLOAT,
@@ -134,7 +168,13 @@ EXECUTIONS = Table(
             minimum=0,
             nullable=True,
         ),
-        Column("setup_s", _FLOAT, "from process start to the first step", minimum=0, nullable=True),
+        Column(
+            "setup_s",
+            _FLOAT,
+            "from process start to the end of the first step",
+            minimum=0,
+            nullable=True,
+        ),
         Column(
             "foreign_load",
             _FLOAT,
@@ -144,6 +184,17 @@ EXECUTIONS = Table(
         ),
         Column("failure", _TEXT, "'' when it ran, else out-of-memory, crash, timeout"),
         *_PROVENANCE,
+    ),
+    tuple(
+        _held_if_it_ran(column)
+        for column in (
+            "step_time_median_s",
+            "step_time_p90_s",
+            "compute_utilization",
+            "memory_utilization",
+            "memory_peak_bytes",
+            "setup_s",
+        )
     ),
 )
 
@@ -159,13 +210,18 @@ COLOCATIONS = Table(
         Column("share", _FLOAT, "fraction of compute this member was given", minimum=0),
         Column("sharing_mode", _TEXT, "time-slice, mps, mig, cpu-quota"),
         Column("steps", _INT, "steps timed while all members ran", minimum=0),
-        Column("step_time_median_s", _FLOAT, "median step, together", minimum=0, nullable=True),
-        Column("solo_step_time_s", _FLOAT, "median step, alone", minimum=0, nullable=True),
-        Column("slowdown", _FLOAT, "together / alone", minimum=0, nullable=True),
+        Column("step_time_median_s", _FLOAT, "median step, together", above=0, nullable=True),
+        Column("solo_step_time_s", _FLOAT, "median step, alone", above=0, nullable=True),
+        Column("slowdown", _FLOAT, "together / alone", above=0, nullable=True),
         Column("foreign_load", _FLOAT, "as in `executions`", minimum=0, nullable=True),
-        Column("fits", _BOOL, "all members ran to the end in the device's memory"),
+        Column("fits", _BOOL, "the device's memory was enough: no member ran out of it"),
         Column("failure", _TEXT, "this member's: '', out-of-memory, crash, timeout"),
         *_PROVENANCE,
+    ),
+    (
+        _held_if_slowed("step_time_median_s"),
+        _held_if_slowed("solo_step_time_s"),
+        Law("slowdown", "must be step_time_median_s / solo_step_time_s", _is_no_ratio),
     ),
 )
 
@@ -196,7 +252,8 @@ def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
     ------
     TableError
         A column is missing, extra or of another type; a value is null, NaN, infinite or below
-        its minimum; a key occurs twice. Names the table, the column and the first bad row.
+        its minimum; a row breaks a law; a key occurs twice. Names the file, the column and the
+        first bad row.
     """
     found, expected = data.column_names, [c.name for c in table.columns]
     missing = [name for name in expected if name not in found]
@@ -216,6 +273,9 @@ def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
     data = data.select(expected)
     for column in table.columns:
         _check_column(column, data.column(column.name), source=source)
+    named = {column.name: column for column in table.columns}
+    for law in table.laws:
+        _refuse(law.broken(data), named[law.column], data.column(law.column), law.rule, source)
     _check_key(table, data, source=source)
     return data.cast(table.schema)
 
@@ -237,6 +297,9 @@ def _check_column(column: Column, values: pa.ChunkedArray, *, source: str) -> No
     if column.minimum is not None:
         below = pc.less(values, pa.scalar(column.minimum, type=column.type))
         _refuse(below, column, values, f"must be >= {column.minimum:g}", source)
+    if column.above is not None:
+        below = pc.less_equal(values, pa.scalar(column.above, type=column.type))
+        _refuse(below, column, values, f"must be > {column.above:g}", source)
 
 
 def _refuse(
@@ -244,8 +307,10 @@ def _refuse(
 ) -> None:
     row = bad.index(pa.scalar(True)).as_py()
     if row >= 0:
+        value = values[row].as_py()
         raise TableError(
-            f"{source}: row {row}, column {column.name!r} is {values[row].as_py()}, {rule} "
+            f"{source}: row {row}, column {column.name!r} is "
+            f"{'empty' if value is None else value}, {rule} "
             f"({column.meaning}); measure that row again or remove it"
         )
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +32,7 @@ from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import columns, schema_hash
 
-FORMAT = 1
+FORMAT = 2  # 1 did not say which precisions and co-locations it had seen
 MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
@@ -56,6 +58,12 @@ class Release:
         Devices that were measured, as calibrated; they come before the catalogue's.
     trained_devices : frozenset of str
         Kinds that training rows were measured on.
+    colocated_devices : frozenset of str
+        Kinds that co-locations of several jobs were learnt from.
+    max_members : int
+        Members of the largest of those co-locations; 1 where there was none.
+    precisions : frozenset of str
+        Of the jobs in training.
     domain : mapping of str to (float, float)
         Lowest and highest value of each column in training.
     setup_s : mapping of str to tuple of float
@@ -68,6 +76,9 @@ class Release:
     levels: tuple[float, ...]
     devices: Mapping[str, Device]
     trained_devices: frozenset[str]
+    colocated_devices: frozenset[str]
+    max_members: int
+    precisions: frozenset[str]
     domain: Mapping[str, tuple[float, float]]
     setup_s: Mapping[str, tuple[float, ...]]
     manifest: Mapping[str, Any]
@@ -106,13 +117,20 @@ def write_release(  # every part of the manifest is named once, here
     levels: Sequence[float],
     devices: Sequence[Device],
     trained_devices: Sequence[str],
+    colocated_devices: Sequence[str],
+    max_members: int,
+    precisions: Sequence[str],
     domain: Mapping[str, tuple[float, float]],
     setup_s: Mapping[str, Sequence[float]],
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
 ) -> Release:
-    """Write a release folder, replacing what was there; a reader never sees half of one."""
+    """Write a release folder, replacing what was there.
+
+    A reader never sees half of one. For an instant it may find none, and :func:`load_release`
+    then raises ReleaseError. When writing fails or is interrupted, what was there is kept.
+    """
     content: dict[str, Any] = {
         "format": FORMAT,
         "feature_set": "full",
@@ -130,6 +148,9 @@ def write_release(  # every part of the manifest is named once, here
             for device in devices
         ],
         "trained_devices": sorted(trained_devices),
+        "colocated_devices": sorted(colocated_devices),
+        "max_members": max_members,
+        "precisions": sorted(precisions),
         "domain": {name: list(bounds) for name, bounds in domain.items()},
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
         "metrics": metrics,
@@ -137,19 +158,36 @@ def write_release(  # every part of the manifest is named once, here
         "versions": dict(versions),
     }
     content["release_id"] = _content_id(content)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name, model in models.items():
-        (partial / f"{name}.onnx").write_bytes(model)
-    (partial / MANIFEST).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.mkdir(parents=True)
+        for name, model in models.items():
+            _write_durably(partial / f"{name}.onnx", model)
+        manifest = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        _write_durably(partial / MANIFEST, manifest.encode())
+        put_in_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return load_release(folder)
+
+
+def put_in_place(new: Path, folder: Path) -> None:
+    """Let ``new``, on the same file system, become ``folder``; what was there goes.
+
+    A reader finds the old folder or the new one whole, or, for an instant between two renames,
+    none. When it cannot be done, or is interrupted, the old one is back in its place.
+    """
+    old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
+    try:
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        if old.exists():
+            if folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.rename(folder)
 
 
 def load_release(folder: Path) -> Release:
@@ -187,6 +225,9 @@ def load_release(folder: Path) -> Release:
             levels=tuple(float(level) for level in content["levels"]),
             devices={row["kind"]: Device(**row) for row in content["devices"]},
             trained_devices=frozenset(content["trained_devices"]),
+            colocated_devices=frozenset(content["colocated_devices"]),
+            max_members=int(content["max_members"]),
+            precisions=frozenset(content["precisions"]),
             domain={name: (low, high) for name, (low, high) in content["domain"].items()},
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
             manifest=content,
@@ -231,6 +272,14 @@ def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
                 f"{path}: sha256 is {found[:12]}..., the manifest says {expected[:12]}...; "
                 "the file was changed: restore the folder from the registry"
             )
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    """Write a file that is whole on the disk before its folder gets its name."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _content_id(content: Mapping[str, Any]) -> str:

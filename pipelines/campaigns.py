@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features import tables
-from presage.features.device import Device
-from presage.features.errors import TableError
+from presage.features.device import Device, Share
+from presage.features.errors import InvalidJobError, TableError
 from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures
-from presage.features.op_stats import summarize
+from presage.features.op_stats import OpStats, summarize
 
-DeviceKey = tuple[str, str]  # kind, machine
+DeviceKey = tuple[str, str, str]  # kind, machine, campaign
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,30 @@ def read_campaign(folder: Path) -> Campaign:
     Raises
     ------
     TableError
-        A table is missing or breaks its schema, or a row refers to a job, graph or device
-        that no other row describes.
+        A table is missing or breaks its schema; a row is of a job, share or device that cannot
+        exist, or refers to a job, graph or device that no other row describes.
     """
     data = {
         name: tables.read(table, folder / f"{name}.parquet")
         for name, table in tables.TABLES.items()
     }
     jobs = _jobs(data["jobs"], data["nodes"], folder)
-    devices = {
-        (row["device_kind"], row["machine"]): _device(row) for row in data["devices"].to_pylist()
-    }
+    devices = _devices(data["devices"], folder / "devices.parquet")
     executions = data["executions"].to_pandas()
     colocations = data["colocations"].to_pandas()
     for name, frame in (("executions", executions), ("colocations", colocations)):
-        _check_known(frame["job_id"], jobs, "job", folder / f"{name}.parquet")
-        keys = list(zip(frame["device_kind"], frame["machine"], strict=True))
-        _check_known(keys, devices, "device", folder / f"{name}.parquet")
+        path = folder / f"{name}.parquet"
+        _check_known(frame["job_id"], jobs, "job", path)
+        keys = list(zip(frame["device_kind"], frame["machine"], frame["campaign"], strict=True))
+        _check_known(keys, devices, "device", path)
+        with _blamed_on(path):
+            for fraction, mode in set(zip(frame["share"], frame["sharing_mode"], strict=True)):
+                Share(fraction, mode)
     return Campaign(folder, jobs, devices, executions, colocations)
 
 
-def job_features(row: Mapping[str, Any], nodes: Sequence[OpNode]) -> JobFeatures:
-    """A row of `jobs` and the operators of its graph, as what predictors see."""
+def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatures:
+    """A row of `jobs` and the statistics of its graph, as what predictors see."""
     job = Job(
         job_id=row["job_id"],
         name=row["name"],
@@ -70,7 +73,7 @@ def job_features(row: Mapping[str, Any], nodes: Sequence[OpNode]) -> JobFeatures
         input_elements=row["input_elements"],
         graph_digest=row["graph_digest"],
     )
-    return JobFeatures(job, summarize(nodes), row["parameters"], row["peak_live_bytes"])
+    return JobFeatures(job, stats, row["parameters"], row["peak_live_bytes"])
 
 
 def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeatures]:
@@ -79,7 +82,27 @@ def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeature
         graphs.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
     rows = jobs.to_pylist()
     _check_known([row["graph_digest"] for row in rows], graphs, "graph", folder / "jobs.parquet")
-    return {row["job_id"]: job_features(row, graphs[row["graph_digest"]]) for row in rows}
+    with _blamed_on(folder / "nodes.parquet"):
+        stats = {digest: summarize(graph) for digest, graph in graphs.items()}
+    with _blamed_on(folder / "jobs.parquet"):
+        return {row["job_id"]: job_features(row, stats[row["graph_digest"]]) for row in rows}
+
+
+def _devices(devices: pa.Table, path: Path) -> dict[DeviceKey, Device]:
+    with _blamed_on(path):
+        return {
+            (row["device_kind"], row["machine"], row["campaign"]): _device(row)
+            for row in devices.to_pylist()
+        }
+
+
+@contextmanager
+def _blamed_on(path: Path) -> Iterator[None]:
+    """Turn a value that cannot exist into the error of the file that holds it."""
+    try:
+        yield
+    except (InvalidJobError, ValueError) as error:
+        raise TableError(f"{path}: {error}; restore it from git, or measure it again") from error
 
 
 def _device(row: Mapping[str, Any]) -> Device:

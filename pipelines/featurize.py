@@ -36,6 +36,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             "job_id": [job.job_id for job in jobs],
             "model": [job.name for job in jobs],
             "family": [job.family for job in jobs],
+            "precision": [job.precision for job in jobs],
             "device_kind": ran["device_kind"],
             "machine": ran["machine"],
             "campaign": ran["campaign"],

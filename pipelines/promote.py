@@ -26,7 +26,7 @@ from presage.models import gate
 from presage.models.gate import Decision, GatePolicy
 from presage.models.registry_uri import configured_uri, peek_champion
 from presage.models.release import Release, load_release
-from presage.pipelines.stage import read_params, run_stage, write_atomically
+from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
@@ -88,11 +88,9 @@ def judge(
     A champion that cannot be scored, because it was made for another feature schema or its files
     are damaged, is no measure: bounds alone decide then, and the reason says so.
     """
-    import pandas as pd
-
     from presage.models.score import score
 
-    solo, interference = (pd.read_parquet(features / name) for name in TABLES)
+    solo, interference = (read_table(features / name) for name in TABLES)
     ours = score(release, solo, interference)
     if champion is None:
         return Judgement(gate.decide(None, ours, policy), ours, None)
@@ -265,9 +263,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("features", type=Path, help="folder of featurize")
     parser.add_argument("decision", type=Path, help="JSON file to write the decision to")
     args = parser.parse_args(argv)
-    params = read_params("promote")
-    params.pop("registry", None)
-    policy = GatePolicy(**params)  # an unknown key fails by name
+    policy = read_params("promote", GatePolicy, besides=["registry"])
     uri, release = configured_uri(), load_release(args.release)
     about = _read_about(args.decision, release.release_id)
     if about is not None and peek_champion(uri) == release.release_id:

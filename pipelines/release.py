@@ -27,6 +27,14 @@ def training_rows(solo: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
+    """Members of the co-locations that the shipped networks have seen: no member held out."""
+    held_out = job_folds(list(interference["job_id"])) == HELD_OUT_FOLD
+    hidden = interference["colocation"].isin(interference.loc[held_out, "colocation"])
+    rows: pd.DataFrame = interference[~hidden]
+    return rows
+
+
 def feature_domain(solo: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Lowest and highest value of each column of the full set."""
     return {
@@ -48,6 +56,7 @@ def assemble_release(features: Path, models: Path, evaluation: Path, target: Pat
     """Write the release folder that these outputs make."""
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     seen = training_rows(pd.read_parquet(solo_file))
+    together = training_colocations(pd.read_parquet(interference_file))
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     return write_release(
         target,
@@ -55,6 +64,9 @@ def assemble_release(features: Path, models: Path, evaluation: Path, target: Pat
         levels=LEVELS,
         devices=[Device(**row) for row in json.loads((features / "devices.json").read_text())],
         trained_devices=sorted(set(seen["device_kind"])),
+        colocated_devices=sorted(set(together["device_kind"])),
+        max_members=int(together["members"].max()) if len(together) else 1,
+        precisions=sorted(set(seen["precision"])),
         domain=feature_domain(seen),
         setup_s=setup_quantiles(seen),
         metrics=json.loads((evaluation / "metrics.json").read_text()),

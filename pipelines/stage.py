@@ -1,24 +1,36 @@
-"""What every stage shares at its edge: parameters, whole files, exit codes."""
+"""What every stage shares at its edge: parameters, tables, whole files, exit codes.
+
+A stage that is interrupted while its imports still run dies of the signal, as any Python program
+does, which a shell shows as 130 too: a handler set on import would be every library user's as well.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from presage.features.errors import PresageError
+from presage.features.errors import ConfigError, PresageError, TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INTERRUPTED = 130
+PARAMS = Path("params.yaml")
+
+Config = TypeVar("Config")
 
 
 def run_stage(main: Callable[[], None]) -> None:
     """Run a stage's ``main``: one line for an error a person can mend, 130 for Ctrl-C."""
     try:
         main()
-    except PresageError as error:
+    except (PresageError, OSError) as error:  # such as a file that is gone, or a full disk
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -39,9 +51,101 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def read_params(section: str, path: Path = Path("params.yaml")) -> dict[str, Any]:
-    """One section of params.yaml; the stage's dataclass refuses unknown keys by name."""
+def read_table(path: Path) -> pd.DataFrame:
+    """Table that an earlier stage wrote.
+
+    Raises
+    ------
+    TableError
+        The file is missing, or is not parquet.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise TableError(f"{path}: no such table; `dvc repro` runs the stage before") from error
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(
+            f"{path}: not a readable parquet file ({_one_line(error)}); delete it and `dvc repro`"
+        ) from error
+
+
+def read_params(
+    section: str, into: type[Config], *, besides: Iterable[str] = (), path: Path = PARAMS
+) -> Config:
+    """A section of params.yaml, such as ``train.solo``, as the dataclass that declares its keys.
+
+    ``besides`` are keys of the section that others read.
+
+    Raises
+    ------
+    ConfigError
+        The file or the section is missing; a key is unknown, missing, or of no use.
+    """
+    given = {key: value for key, value in read_section(section, path).items() if key not in besides}
+    where = f"{path}: {section}"
+    known = {field.name: field for field in fields(into)}  # type: ignore[arg-type]
+    check_keys(given, known, where=where)
+    missing = [
+        name
+        for name, field in known.items()
+        if name not in given and field.default is field.default_factory is MISSING
+    ]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing; `git diff {path}` shows what it was")
+    for name, value in given.items():
+        _check_numbers(value, get_type_hints(into)[name], where=f"{where}.{name}")
+    try:
+        return into(**given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {_one_line(error)}") from error
+
+
+def read_section(section: str, path: Path = PARAMS) -> Mapping[str, Any]:
+    """Keys and values of a section of a YAML file; dots lead into sections of sections.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or no YAML; or the section is missing or empty.
+    """
     import yaml
 
-    content: dict[str, Any] = yaml.safe_load(path.read_text())[section]
-    return content
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; run it from the repository's root") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {_one_line(error)}") from error
+    for name in section.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path}: no section {section!r}; `git diff {path}` shows what it was")
+    return found
+
+
+def check_keys(given: Iterable[str], known: Iterable[str], *, where: str) -> None:
+    """Refuse the first key that is not known, and name the nearest that is."""
+    known = list(known)
+    for key in given:
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
+            raise ConfigError(f"{where}.{key} is not a setting; {hint}")
+
+
+def _check_numbers(value: object, kind: object, *, where: str) -> None:
+    """A network of "64" neurons would fail far from the file that says so."""
+    kinds = {int: int, float: int | float}
+    if kind in kinds and (isinstance(value, bool) or not isinstance(value, kinds[kind])):
+        wanted = "a whole number" if kind is int else "a number (to YAML, 1e-2 is text)"
+        raise ConfigError(f"{where}={value!r} is not {wanted}")
+    if isinstance(value, Mapping) and get_args(kind):
+        for key, part in value.items():
+            _check_numbers(part, get_args(kind)[-1], where=f"{where}.{key}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

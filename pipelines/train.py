@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.progress import training_progress
-from presage.pipelines.stage import read_params, run_stage, write_atomically
+from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
@@ -115,9 +114,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    params: dict[str, Any] = read_params("train")
-    solo = pd.read_parquet(args.features / "solo.parquet")
-    table, onnx = train(solo, TARGETS[args.predictor], FitConfig(**params["solo"]))
+    config = read_params("train.solo", FitConfig)
+    solo = read_table(args.features / "solo.parquet")
+    table, onnx = train(solo, TARGETS[args.predictor], config)
     write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))
     write_atomically(args.target / "forecasts.parquet", table.to_parquet)
 

@@ -18,7 +18,7 @@ from presage.models.release import SOLO_COLUMNS
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.progress import training_progress
-from presage.pipelines.stage import read_params, run_stage, write_atomically
+from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 from presage.pipelines.train import QUANTILES, WHO, feature_matrix
 
 # Which predictor's median fills which of SOLO_COLUMNS.
@@ -169,11 +169,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    config = FitConfig(**read_params("train")["interference"])
-    solo = pd.read_parquet(args.features / "solo.parquet")
-    interference = pd.read_parquet(args.features / "interference.parquet")
+    config = read_params("train.interference", FitConfig)
+    solo = read_table(args.features / "solo.parquet")
+    interference = read_table(args.features / "interference.parquet")
     forecasts = {
-        name: pd.read_parquet(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
+        name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
     }
     table, onnx = train(solo, interference, forecasts, config)
     write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))

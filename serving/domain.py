@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from presage.features.colocation import Colocation
 from presage.features.errors import ReleaseError
 from presage.features.schema import FEATURE_SETS, Placement
 from presage.models.release import Release
@@ -23,7 +24,7 @@ ROUNDING = 1e-6
 
 
 class Domain:
-    """The box of feature values, and the devices, that a release learnt from."""
+    """What a release learnt from: a box of feature values, devices, precisions, co-locations."""
 
     def __init__(self, release: Release) -> None:
         definition = FEATURE_SETS["full"]
@@ -39,6 +40,9 @@ class Domain:
         slack = MARGIN * (high - low) + ROUNDING
         self._low, self._high = low - slack, high + slack
         self._trained_devices = release.trained_devices
+        self._precisions = release.precisions
+        self._colocated_devices = release.colocated_devices
+        self._max_members = release.max_members
 
     def contains(self, placements: Sequence[Placement], features: Array) -> Mask:
         """Which placements lie inside, given their feature matrix (placements, columns)."""
@@ -46,10 +50,23 @@ class Domain:
         inside: Mask = ((seen >= self._low) & (seen <= self._high)).all(axis=1)
         known = [
             p.device.kind in self._trained_devices
+            and p.job.job.precision in self._precisions
             and all(row.kind != "Other" for row in p.job.op_stats)
             for p in placements
         ]
         return inside & np.array(known, dtype=np.bool_)
+
+    def contains_together(self, colocations: Sequence[Colocation]) -> Mask:
+        """Which co-locations are of a size and on a device that jobs were measured together.
+
+        Their members are another question. A lone job has no neighbour to know anything about.
+        """
+        known = [
+            len(c.members) == 1
+            or (len(c.members) <= self._max_members and c.device.kind in self._colocated_devices)
+            for c in colocations
+        ]
+        return np.array(known, dtype=np.bool_)
 
     def _as_seen(self, values: Array) -> Array:
         """Columns as the models see them: logarithms of those that are scales."""

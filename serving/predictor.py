@@ -140,7 +140,8 @@ class Predictor:
         sizes = np.array([len(colocation.members) for colocation in colocations])
         starts = np.cumsum(sizes) - sizes
         # One stranger makes the whole co-location strange: its neighbours feel it.
-        inside = np.repeat(np.logical_and.reduceat(solo.in_domain, starts), sizes)
+        alike = np.logical_and.reduceat(solo.in_domain, starts)
+        inside = np.repeat(alike & self._domain.contains_together(colocations), sizes)
         slowdowns = self._forecasts(
             self._slowdowns(solo, sizes), "slowdown", inside, coverage, ends
         )

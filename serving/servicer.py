@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from presage.features.errors import (
+    ConfigError,
     GraphError,
     InvalidJobError,
     PresageError,
@@ -34,6 +35,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     InvalidJobError: grpc.StatusCode.INVALID_ARGUMENT,
     GraphError: grpc.StatusCode.INVALID_ARGUMENT,
     UnknownDeviceError: grpc.StatusCode.NOT_FOUND,
+    ConfigError: grpc.StatusCode.INTERNAL,
     ReleaseError: grpc.StatusCode.INTERNAL,
     TableError: grpc.StatusCode.INTERNAL,
     ProfilingError: grpc.StatusCode.INTERNAL,

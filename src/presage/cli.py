@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -245,16 +247,62 @@ def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
 
 
 def _download_champion(registry: str) -> Path:
-    """The champion's folder, laid down beside the others in the user's cache."""
-    from presage.models.registry import Registry
+    """The champion's folder, laid down beside the others in the user's cache.
 
-    champions = Registry(registry)
-    champion = champions.resolve("champion")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "presage" / "releases"
-    folder = cache / champion.release_id
-    if not folder.exists():
-        champions.download(champion.version, folder)
+    A folder that is there and whole is taken as it is, without MLflow.
+    """
+    from presage.features.errors import RegistryError
+    from presage.models.registry_uri import peek_champion
+    from presage.models.release import load_release, put_in_place
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/releases"
+    champion = peek_champion(registry)
+    if champion is not None and _is_whole(cache / champion):
+        return cache / champion
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=cache, prefix=".") as partial:
+            _fetch_champion(registry, Path(partial) / "release")
+            # Its own id: the champion may have changed since, or could not be peeked at.
+            folder = cache / load_release(Path(partial) / "release").release_id
+            if not _is_whole(folder):
+                put_in_place(Path(partial) / "release", folder)
+    except OSError as error:
+        raise RegistryError(
+            f"{cache}: the champion cannot be laid down there ({error.strerror}); "
+            "set XDG_CACHE_HOME to a folder that may be written"
+        ) from error
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    from presage.features.errors import ReleaseError
+    from presage.models.release import load_release
+
+    try:
+        return load_release(folder).release_id == folder.name
+    except ReleaseError:
+        return False
+
+
+def _fetch_champion(registry: str, folder: Path) -> None:
+    """Download in a process of its own: MLflow's 175 MB would stay in the server's for ever."""
+    from presage.features.errors import RegistryError
+
+    show = ["models", "show", "champion", "--registry", registry, "--download", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "presage", *show, "--json"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode == 0:
+        return
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if said.startswith("error: "):
+        raise RegistryError(said.removeprefix("error: "))
+    raise RegistryError(
+        f"{registry}: the champion cannot be downloaded ({said}); "
+        "try `presage models show champion --registry ...`"
+    )
 
 
 def main() -> None:

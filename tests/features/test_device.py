@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from presage.features.device import catalogue, cpu_kind, detect, find_device
+from presage.features.device import catalogue, cpu_kind, detect, find_device, usable_cores
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from tests.features.examples import device
 
@@ -29,11 +29,20 @@ def test_a_measured_device_comes_before_the_catalogues():
 
 
 def test_without_a_gpu_the_processor_is_the_device():
-    found = detect()
+    found = detect(gpu=False)
 
-    if found.compute_capability == 0:
-        assert found.kind == cpu_kind() == f"cpu-{len(os.sched_getaffinity(0))}"
-        assert found.memory_bytes > 2**28
+    assert found.compute_capability == 0
+    assert found.kind == cpu_kind() == f"cpu-{len(os.sched_getaffinity(0))}"
+    assert found.memory_bytes > 2**28
+
+
+def test_a_system_that_tells_neither_affinity_nor_memory_gets_nominal_ones(monkeypatch):
+    for call in ("sched_getaffinity", "sysconf"):
+        monkeypatch.delattr(os, call)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+
+    assert usable_cores() == 6
+    assert detect(gpu=False).memory_bytes == 6 * catalogue()["cpu-1"].memory_bytes
 
 
 @pytest.mark.parametrize(

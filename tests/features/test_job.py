@@ -14,6 +14,20 @@ def test_a_job_of_nothing_is_refused(field):
         job(**{field: 0})
 
 
+@pytest.mark.parametrize("field", ["batch_size", "iterations", "input_elements"])
+def test_a_job_beyond_64_bits_is_refused_without_printing_its_digits(field):
+    with pytest.raises(InvalidJobError, match=f"{field} has 1329 bits, must be below"):
+        job(**{field: 10**400})
+
+
+@pytest.mark.parametrize(("size", "message"), [(-1, "=-1, must be >= 0"), (2**63, "has 64 bits")])
+def test_features_of_an_impossible_size_are_refused(size, message):
+    for field in ("parameters", "peak_live_bytes"):
+        sizes = {"parameters": 1, "peak_live_bytes": 1} | {field: size}
+        with pytest.raises(InvalidJobError, match=f"{field}.*{message}"):
+            JobFeatures(job(), features().op_stats, **sizes)
+
+
 def test_an_unknown_precision_names_the_known_ones():
     with pytest.raises(InvalidJobError, match="bf16"):
         job(precision="fp7")

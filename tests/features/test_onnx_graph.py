@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +10,7 @@ from torch import nn
 from presage.features.device import find_device
 from presage.features.errors import GraphError
 from presage.features.onnx_graph import read_onnx
+from presage.features.onnx_shapes import load_model
 from presage.features.schema import Placement, matrix
 from presage.features.torch_graph import trace_module
 from presage.serving.job_features import from_graph
@@ -120,6 +123,19 @@ def test_an_lstm_by_hand(tmp_path):
     assert lstm.flops == 2 * 9 * 2 * 24 * (5 + 6)
 
 
+def test_an_lstm_whose_sequence_is_not_used_is_still_one(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6)],
+        [tensor("x", 9, 2, 5)],
+        [tensor("h", 1, 2, 6)],
+        [("w", np.zeros((1, 24, 5), np.float32)), ("r", np.zeros((1, 24, 6), np.float32))],
+    )
+    (lstm,) = read_onnx(path, batch_size=9, training=False).nodes
+
+    assert (lstm.kind, lstm.flops) == ("Recurrent", 2 * 9 * 2 * 24 * (5 + 6))
+
+
 def test_an_unknown_operator_is_counted_and_its_successors_are_read(tmp_path):
     path = save(
         tmp_path,
@@ -134,6 +150,20 @@ def test_an_unknown_operator_is_counted_and_its_successors_are_read(tmp_path):
 
     assert graph.unknown_ops == {"onnx.their.own.Quaternion": 1}
     assert next(n for n in graph.nodes if n.kind == "Relu").input_elements == 24
+
+
+def test_a_chain_of_unknown_operators_keeps_the_shape_of_the_first_input(tmp_path):
+    names = ["x", *(f"q{i}" for i in range(20)), "y"]
+    nodes = [
+        helper.make_node("Relu" if i % 5 == 0 else "Quaternion", [a], [b],
+                         domain="" if i % 5 == 0 else "their.own")
+        for i, (a, b) in enumerate(itertools.pairwise(names))
+    ]  # fmt: skip
+    path = save(tmp_path, nodes, [tensor("x", "batch", 6)], [tensor("y", "batch", 6)])
+    graph = read_onnx(path, batch_size=4, training=False)
+
+    assert graph.unknown_ops == {"onnx.their.own.Quaternion": 16}
+    assert {n.output_elements for n in graph.nodes} == {24}
 
 
 def test_an_add_of_a_vector_of_weights_is_a_bias(tmp_path):
@@ -161,6 +191,52 @@ def test_external_weights_need_not_be_there(tmp_path):
             file.unlink()
 
     assert read_onnx(path, batch_size=4).parameters == 512 * 512 + 512
+
+
+def test_weights_are_dropped_at_once_and_the_numbers_that_shapes_need_are_kept(tmp_path):
+    table = onnx.numpy_helper.from_array(np.ones((1000, 50), np.float32))
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Constant", [], ["table"], value=table),
+            helper.make_node("MatMul", ["x", "w"], ["wide"]),
+            helper.make_node("MatMul", ["wide", "table"], ["narrow"]),
+            helper.make_node("Reshape", ["narrow", "shape"], ["y"]),
+        ],
+        [tensor("x", "batch", 200)],
+        [tensor("y", "batch", 5, 10)],
+        [("w", np.ones((200, 1000), np.float32)), ("shape", np.array([-1, 5, 10]))],
+    )
+    assert path.stat().st_size > 10**6
+    assert load_model(path).ByteSize() < 1000
+
+    graph = read_onnx(path, batch_size=4, training=False)
+    assert graph.parameters == 200 * 1000
+    assert flops(graph) == 2 * 4 * 1000 * (200 + 50)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_backward_pass_of_attention_is_five_products_for_two(tmp_path, optimizer):
+    path = tmp_path / "model.onnx"
+    shape = ["batch", 4, 8, 16]
+    names = [("x", "wq", "q"), ("x", "wk", "k"), ("x", "wv", "v")]
+    graph = helper.make_graph(
+        [
+            *(helper.make_node("MatMul", [x, w], [out]) for x, w, out in names),
+            helper.make_node("Attention", ["q", "k", "v"], ["y"]),
+        ],
+        "g", [tensor("x", *shape)], [tensor("y", *shape)],
+        [onnx.numpy_helper.from_array(np.ones((16, 16), np.float32), w) for _, w, _ in names],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]), path)
+    nodes = read_onnx(path, batch_size=2, optimizer=optimizer).nodes
+    forward, backward = (
+        sum(n.flops * n.count for n in nodes if (n.kind, n.phase) == ("Attention", phase))
+        for phase in ("forward", "backward")
+    )
+
+    assert forward == 4 * 2 * 4 * (8 * 8 * 16)
+    assert backward == 5 * forward // 2
 
 
 # Bad input: what is wrong, where, and how to mend it.
@@ -205,6 +281,43 @@ def test_a_symbolic_dimension_without_a_value_names_the_option(tmp_path):
     )
     refused(path, "pass --dim sequence=N")
     assert read_onnx(path, batch_size=4, dims={"sequence": 5}, training=False)
+
+
+def test_a_dimension_without_a_name_goes_by_its_position_as_the_message_says(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [tensor("x", None, None, 3)],
+        [tensor("y", None, None, 3)],
+    )
+    refused(path, r"dimension 1 \('1'\) has no value; pass --dim 1=N")
+    (relu,) = read_onnx(path, batch_size=4, dims={"1": 5}, training=False).nodes
+
+    assert relu.input_elements == 4 * 5 * 3
+
+
+def test_a_batch_given_twice_must_be_the_same_both_times(tmp_path):
+    path = save(
+        tmp_path,
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [tensor("x", "batch", 3)],
+        [tensor("y", "batch", 3)],
+    )
+    refused(path, "--dim batch=64 contradicts a batch size of 4; pass --batch-size 64",
+            dims={"batch": 64})  # fmt: skip
+    assert read_onnx(path, batch_size=4, dims={"batch": 4}, training=False)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_dimension_of_nothing_is_refused(tmp_path, size):
+    path = save(
+        tmp_path,
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [tensor("x", "batch", "sequence")],
+        [tensor("y", "batch", "sequence")],
+    )
+    refused(path, f"sequence of {size}; give", dims={"sequence": size})
+    refused(path, f"batch size of {size}; give", batch_size=size, dims={"sequence": 3})
 
 
 def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):

@@ -72,7 +72,11 @@ def test_intensity_octaves(flops, moved, octave):
         ({"count": 0}, "count=0"),
         ({"flops": float("nan")}, "flops=nan"),
         ({"bytes_moved": -1.0}, "bytes_moved=-1.0"),
-        ({"flops": float("inf")}, "finite"),
+        ({"flops": float("inf")}, "flops=inf, must be a finite"),
+        ({"flops": 10**400}, "flops=too large, must be a finite"),
+        ({"count": 2**63}, "count=too large"),
+        ({"input_elements_max": 2**63}, "input_elements_max=too large"),
+        ({"output_elements": -1}, "output_elements=-1"),
     ],
 )
 def test_statistics_that_cannot_be_are_refused_by_name(change, message):

@@ -12,6 +12,14 @@ ROW = {
     "failure": "", "campaign": "c", "machine": "m", "versions": "torch=2", "measured_at_s": 1.0,
 }  # fmt: skip
 
+TOGETHER = {
+    "colocation_id": "a + b @ cpu-2", "member": 0, "members": 2, "job_id": "a",
+    "device_kind": "cpu-2", "share": 1.0, "sharing_mode": "time-slice", "steps": 9,
+    "step_time_median_s": 0.03, "solo_step_time_s": 0.02, "slowdown": 1.5, "foreign_load": 0.01,
+    "fits": True, "failure": "", "campaign": "c", "machine": "m", "versions": "torch=2",
+    "measured_at_s": 1.0,
+}  # fmt: skip
+
 
 def table(**columns) -> pa.Table:
     data = tables.from_rows(tables.EXECUTIONS, [ROW], source="test")
@@ -74,6 +82,58 @@ def test_a_failed_run_has_no_measurements():
     failed = ROW | {"step_time_median_s": None, "failure": "out-of-memory"}
 
     assert tables.from_rows(tables.EXECUTIONS, [failed], source="test").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "step_time_median_s",
+        "step_time_p90_s",
+        "compute_utilization",
+        "memory_utilization",
+        "memory_peak_bytes",
+        "setup_s",
+    ],
+)
+def test_a_run_that_did_not_fail_holds_every_measurement(column):
+    with pytest.raises(TableError, match=f"test: row 1, column '{column}' is empty, must hold"):
+        tables.from_rows(
+            tables.EXECUTIONS, [ROW, ROW | {"job_id": "other", column: None}], source="test"
+        )
+
+
+def test_what_others_used_need_not_be_known():
+    unknown = ROW | {"foreign_load": None}
+
+    assert tables.from_rows(tables.EXECUTIONS, [unknown], source="test").num_rows == 1
+
+
+def test_no_step_takes_no_time():
+    refused(table(step_time_median_s=[0.0]), "row 0, column 'step_time_median_s' is 0.0, must be >")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"step_time_median_s": None}, "column 'step_time_median_s' is empty, must hold a value"),
+        ({"solo_step_time_s": None}, "column 'solo_step_time_s' is empty, must hold a value"),
+        ({"solo_step_time_s": 0.0}, "column 'solo_step_time_s' is 0.0, must be > 0"),
+        ({"slowdown": 0.0}, "column 'slowdown' is 0.0, must be > 0"),
+        ({"slowdown": 1.5 * (1 + 2e-6)}, "must be step_time_median_s / solo_step_time_s"),
+    ],
+)
+def test_a_slowdown_is_the_ratio_of_two_times_that_are_there(change, match):
+    with pytest.raises(TableError, match=f"^together: row 0, .*{match}"):
+        tables.from_rows(tables.COLOCATIONS, [TOGETHER | change], source="together")
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"slowdown": 1.5 * (1 + 1e-9)}, {"slowdown": None, "step_time_median_s": None}]
+)
+def test_a_member_may_be_slowed_down_or_brought_down_by_another(change):
+    row = TOGETHER | change
+
+    assert tables.from_rows(tables.COLOCATIONS, [row], source="together").to_pylist() == [row]
 
 
 def test_two_rows_with_one_key_are_refused():

@@ -117,6 +117,9 @@ def make_release() -> MakeRelease:
         manifest: dict[str, Any] = {
             "devices": [catalogue()["cpu-2"]],
             "trained_devices": ["cpu-2"],
+            "colocated_devices": ["cpu-2"],
+            "max_members": 4,
+            "precisions": ["fp32"],
             "domain": dict.fromkeys(columns("full"), (0.0, 1000000000000.0)),
             "setup_s": {"": [1.0] * len(LEVELS)},
             "metrics": {"step_time": {"job": split, "family": split}},

@@ -1,18 +1,24 @@
 import json
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.pipelines.release import training_colocations
 from tests.features.examples import device
 
 MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
 
 
 def write(folder, **changes):
-    values = dict(
+    values: dict[str, Any] = dict(
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
-        trained_devices=["example"], domain={"flops": (1.0, 2.0)}, setup_s={"": [1, 2, 3, 4, 5]},
+        trained_devices=["example"], colocated_devices=["example"], max_members=3,
+        precisions=["fp32"], domain={"flops": (1.0, 2.0)}, setup_s={"": [1, 2, 3, 4, 5]},
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
     return write_release(folder, **(values | changes))
@@ -30,6 +36,8 @@ def test_what_is_written_is_loaded(tmp_path):
 
     assert load_release(tmp_path / "release") == release
     assert release.devices["example"] == device()
+    assert (release.max_members, release.colocated_devices) == (3, {"example"})
+    assert release.precisions == {"fp32"}
     assert release.model_path("memory").read_bytes() == MODELS["memory"]
 
 
@@ -49,6 +57,59 @@ def test_writing_again_replaces_the_whole_folder(tmp_path):
     assert not (tmp_path / "release" / "stray").exists()
 
 
+@pytest.fixture
+def break_at(monkeypatch):
+    """Let the n-th call of one of Path's methods (from 0) raise, and the others work."""
+
+    def arrange(method, n, error):
+        real, calls = getattr(Path, method), iter(range(99))
+
+        def call(self, *arguments, **named):
+            if next(calls) == n:
+                raise error
+            return real(self, *arguments, **named)
+
+        monkeypatch.setattr(Path, method, call)
+
+    return arrange
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    ("method", "n"),
+    [("open", 0), ("open", 3), ("rename", 0), ("rename", 1)],  # a file, a file, away, in place
+)
+def test_a_write_that_is_cut_off_leaves_the_old_release_and_nothing_else(
+    tmp_path, break_at, method, n, error
+):
+    old = write(tmp_path / "release")
+    break_at(method, n, error)
+
+    with pytest.raises(type(error)):
+        write(tmp_path / "release", data_digest="another")
+
+    assert load_release(tmp_path / "release") == old
+    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
+def test_two_writers_share_no_partial_folder(tmp_path, monkeypatch):
+    inner: list[Any] = []
+    real = Path.rename
+
+    def rename(self, target):
+        if not inner:  # as the first writer is about to put its release in place
+            inner.append(None)
+            inner[0] = write(tmp_path / "release", data_digest="another")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(OSError, match="not empty"):
+        write(tmp_path / "release")
+
+    assert load_release(tmp_path / "release") == inner[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
 def test_intervals_are_found_by_their_coverage(tmp_path):
     release = write(tmp_path / "release")
 
@@ -56,6 +117,19 @@ def test_intervals_are_found_by_their_coverage(tmp_path):
     assert release.interval_levels(0.9) == (0, 4)
     with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
         release.interval_levels(0.5)
+
+
+def test_a_co_location_with_a_held_out_member_was_not_trained_on():
+    names = [f"job-{i}" for i in range(40)]
+    folds = job_folds(names)
+    seen = [name for name, fold in zip(names, folds, strict=True) if fold != HELD_OUT_FOLD]
+    held_out = next(name for name, fold in zip(names, folds, strict=True) if fold == HELD_OUT_FOLD)
+    members = {"two": seen[:2], "three": [*seen[:2], held_out]}
+    rows = [(name, job, len(jobs)) for name, jobs in members.items() for job in jobs]
+    table = pd.DataFrame(rows, columns=["colocation", "job_id", "members"])
+
+    assert set(training_colocations(table)["colocation"]) == {"two"}
+    assert training_colocations(table.iloc[2:]).empty
 
 
 # Bad input: nothing of a damaged release may be served.

@@ -134,6 +134,9 @@ def make_release(folder: Path, **changes: Any) -> Release:
         "levels": LEVELS,
         "devices": [MEASURED],
         "trained_devices": ["cpu-2"],
+        "colocated_devices": ["cpu-2"],
+        "max_members": 3,
+        "precisions": ["fp32"],
         "domain": {
             name: (low, high)
             for name, low, high in zip(

@@ -87,7 +87,7 @@ def test_a_module_and_its_factory_have_the_same_features_and_keep_their_weights(
         assert torch.equal(tensor, before[name])
 
 
-@given(st.integers(1, 2**80), st.floats(0, 1e300), st.text(max_size=20))
+@given(st.integers(1, 2**63 - 1), st.floats(0, 1e300), st.text(max_size=20))
 def test_json_brings_back_the_same_features(job, batch_size, flops, name):
     from dataclasses import replace
 

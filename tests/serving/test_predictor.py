@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import helper
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share
 from presage.features.errors import ReleaseError
 from presage.features.schema import Placement, columns
-from presage.serving.memory_fit import fit_probability
 from presage.serving.predictor import Predictor
 
 
@@ -49,32 +46,36 @@ def test_a_device_of_an_untrained_kind_is_out_of_domain_whatever_its_numbers(rel
     assert not predict_one(Predictor(release), job(), replace(cpu, kind="cpu-2b")).in_domain
 
 
-MEMORY = np.array([[1.0, 2.0, 4.0], [2.0, 3.0, 5.0]])
+def test_a_precision_that_was_not_trained_on_is_out_of_domain(release_with, job, cpu):
+    rate = cpu.peak_flops_per_s["fp32"]
+    alike = replace(cpu, peak_flops_per_s={"fp32": rate, "bf16": rate})  # so are the features
+
+    for trained, inside in ((["fp32"], [True, False]), (["bf16", "fp32"], [True, True])):
+        predictor = Predictor(release_with(precisions=trained))
+        asked = [predict_one(predictor, job(precision=p), alike) for p in ("fp32", "bf16")]
+        assert [forecast.in_domain for forecast in asked] == inside
 
 
-def test_ninety_percent_sure_to_fit_is_where_the_ninety_percent_quantiles_together_fit():
-    # Symmetric quantiles, so that the normal approximation is exact.
-    memory = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]])
-
-    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=9.0) == pytest.approx(0.9)
-    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=6.0) == pytest.approx(0.5)
-    assert fit_probability(memory, (0.1, 0.5, 0.9), capacity_bytes=3.0) == pytest.approx(0.1)
-
-
-@given(st.floats(0, 20), st.floats(0, 20))
-def test_more_memory_never_makes_a_fit_less_sure(less, more):
-    less, more = sorted((less, more))
-
-    assert fit_probability(MEMORY, (0.1, 0.5, 0.9), capacity_bytes=less) <= fit_probability(
-        MEMORY, (0.1, 0.5, 0.9), capacity_bytes=more
+def together(predictor, job, device, members):
+    (forecast,) = predictor.predict_interference(
+        [Colocation(device, (job,) * members, (Share(0.5, "cpu-quota"),) * members)]
     )
+    (inside,) = {slowdown.in_domain for slowdown in forecast.slowdowns}
+    return inside
 
 
-def test_certain_memory_fits_or_does_not():
-    certain = np.array([[3.0, 3.0, 3.0]])
+def test_more_members_than_any_trained_co_location_had_are_out_of_domain(release_with, job, cpu):
+    predictor = Predictor(release_with(max_members=3))
 
-    assert fit_probability(certain, (0.1, 0.5, 0.9), capacity_bytes=3.0) == 1.0
-    assert fit_probability(certain, (0.1, 0.5, 0.9), capacity_bytes=2.9) == 0.0
+    assert [together(predictor, job(), cpu, n) for n in (1, 2, 3, 4)] == [True, True, True, False]
+
+
+def test_a_device_without_trained_co_locations_knows_lone_jobs_only(release_with, job, cpu):
+    predictor = Predictor(release_with(colocated_devices=["h200"]))
+
+    assert predict_one(predictor, job(), cpu).in_domain
+    assert together(predictor, job(), cpu, 1)
+    assert not together(predictor, job(), cpu, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,169 @@
+"""An ONNX file as parsed, with every dimension given a value and every shape inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from presage.features.errors import GraphError
+from presage.features.onnx_cost import Value
+from presage.features.op_kinds import ONNX_FREE, onnx_kind
+
+# Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
+# the like are given, a few numbers each.
+KEPT_BYTES = 1024
+
+
+def load_model(path: Path) -> Any:
+    """The file parsed, without the values of its weights.
+
+    Raises
+    ------
+    GraphError
+        It is missing, truncated or not ONNX.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise GraphError(
+            f"{path}: truncated, or not an ONNX file ({len(content)} bytes do not parse); "
+            "export the model again"
+        ) from error
+    if not model.ir_version or not model.graph.node:
+        raise GraphError(
+            f"{path}: parses, but holds no ONNX graph (ir_version {model.ir_version}, "
+            f"{len(model.graph.node)} nodes); give a file written by torch.onnx.export or the like"
+        )
+    _drop_weights(model.graph)
+    return model
+
+
+def _drop_weights(graph: Any) -> None:
+    """Forget the values of all but small tensors: inference copies the model, several times."""
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    for tensor in (*graph.initializer, *(a.t for a in attributes if a.HasField("t"))):
+        if tensor.ByteSize() > KEPT_BYTES:
+            for field in (
+                "raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data",
+            ):  # fmt: skip
+                tensor.ClearField(field)
+    for attribute in attributes:
+        if attribute.HasField("g"):
+            _drop_weights(attribute.g)
+
+
+def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: Path) -> None:
+    """Replace symbolic dimensions of the inputs; forget intermediate shapes that relied on them.
+
+    Raises
+    ------
+    GraphError
+        A dimension has no value, one less than 1, or one that contradicts the batch size.
+    """
+    for name, size in {"batch size": batch_size, **dims}.items():
+        if size < 1:
+            raise GraphError(f"{path}: {name} of {size}; give a dimension of at least 1")
+    weights = {i.name for i in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise GraphError(
+                f"{path}: input {value.name!r} has no shape; export the model with example inputs"
+            )
+        for axis, dim in enumerate(tensor.shape.dim):
+            where = f"{path}: input {value.name!r}"
+            if not (dim.HasField("dim_value") and dim.dim_value > 0):
+                dim.dim_value = _size_of(dim.dim_param, axis, batch_size, dims, where)
+            elif axis == 0 and len(tensor.shape.dim) > 1 and dim.dim_value != batch_size:
+                raise GraphError(
+                    f"{where} has a fixed batch of {dim.dim_value}, "
+                    f"not {batch_size}; pass --batch-size {dim.dim_value}, or export it with "
+                    "a dynamic first dimension"
+                )
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _size_of(name: str, axis: int, batch_size: int, dims: Mapping[str, int], where: str) -> int:
+    """Value of a symbolic dimension, by its name or, without one, by its position."""
+    name = name or str(axis)
+    size = dims.get(name, batch_size if axis == 0 else None)
+    if size is None:
+        raise GraphError(f"{where}, dimension {axis} ({name!r}) has no value; pass --dim {name}=N")
+    if axis == 0 and size != batch_size:
+        raise GraphError(
+            f"{where}, dimension 0 ({name!r}) is the batch: --dim {name}={size} contradicts "
+            f"a batch size of {batch_size}; pass --batch-size {size}"
+        )
+    return size
+
+
+def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
+    """Shapes of all tensors. An unknown operator is taken to keep its first input's shape.
+
+    Raises
+    ------
+    GraphError
+        Operators and shapes do not fit together.
+    """
+    for _ in range(1 + len(model.graph.node)):
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise GraphError(
+                f"{path}: shape inference failed: {line}; run onnx.checker on the file"
+            ) from error
+        values = _known_values(inferred)
+        for initializer in model.graph.initializer:
+            shape = tuple(initializer.dims)
+            values[initializer.name] = Value(shape, initializer.data_type)
+        guesses = _guess_unknown_outputs(model, values)
+        if not guesses:
+            return values
+        known = [v for v in model.graph.value_info if v.name not in guesses]
+        del model.graph.value_info[:]
+        model.graph.value_info.extend(known)
+        model.graph.value_info.extend(
+            onnx.helper.make_tensor_value_info(name, value.elem_type, value.shape)
+            for name, value in guesses.items()
+        )
+    return values
+
+
+def _known_values(model: Any) -> dict[str, Value]:
+    values = {}
+    graph = model.graph
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            continue
+        dims = tensor.shape.dim
+        if all(d.HasField("dim_value") for d in dims):
+            values[value.name] = Value(tuple(d.dim_value for d in dims), tensor.elem_type)
+    return values
+
+
+def _guess_unknown_outputs(model: Any, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Shapes of what operators unknown to shape inference write, where their input's is known."""
+    guesses: dict[str, Value] = {}
+    for node in model.graph.node:
+        inferable = node.domain in ("", "ai.onnx") and onnx_kind(node.op_type) != "Other"
+        if inferable or node.op_type in ONNX_FREE or not node.input:
+            continue
+        first = values.get(node.input[0]) or guesses.get(node.input[0])
+        if first is not None:
+            guesses |= {name: first for name in node.output if name and name not in values}
+    return guesses
