@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from presage.features.colocation import Colocation
-from presage.features.device import Share, detect
+from presage.features.device import Share, detect, usable_cores
 from presage.features.errors import ProfilingError
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
@@ -48,7 +48,7 @@ def main() -> None:
         pair = Colocation(device, tuple(jobs[:2]), (Share(mode="time-slice"),) * 2)
         together = client.predict_interference([pair])[0]
         release_id = client.release().release_id
-    options = RunOptions(threads=here.cores)
+    options = RunOptions(threads=usable_cores())
     table = Table(title=f"release {release_id} on {here.kind}: forecast (80 % interval), measured")
     for name in ("job", "what", "forecast", "measured", "error", "inside"):
         table.add_column(name, justify="right" if name in ("measured", "error") else "left")

@@ -151,7 +151,7 @@ def _projected_attention(node: Any, operands: Operands, out: Value) -> int | Non
         return None
     batch, length, inner = data.shape
     columns = weight.shape[1]
-    query_width = attribute(node, "qkv_hidden_sizes", [columns // 3])[0]
+    query_width = int(attribute(node, "qkv_hidden_sizes", [columns // 3])[0])
     keys = length + (past.shape[-2] if past else 0)
     projection = 2 * batch * length * inner * columns
     return projection + 2 * keys * (batch * length * query_width + out.elements)

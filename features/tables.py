@@ -83,6 +83,13 @@ def _is_no_ratio(data: pa.Table) -> pa.ChunkedArray:
     return pc.greater(pc.abs(pc.subtract(slowdown, ratio)), pc.multiply(ratio, SLOWDOWN_ROUNDING))
 
 
+def _are_not_as_many(data: pa.Table) -> pa.ChunkedArray:
+    counts = (
+        pc.list_value_length(data.column(name)) for name in ("precisions", "peak_flops_per_s")
+    )
+    return pc.not_equal(*counts)
+
+
 _PROVENANCE = (
     Column("campaign", _TEXT, "name of the campaign that measured this row"),
     Column("machine", _TEXT, "digest of the machine it ran on (processor, memory, kernel)"),
@@ -240,6 +247,7 @@ DEVICES = Table(
         Column("context_bytes", _INT, "memory before the first tensor", minimum=0),
         *_PROVENANCE,
     ),
+    (Law("peak_flops_per_s", "must be as many as precisions", _are_not_as_many),),
 )
 
 TABLES: Mapping[str, Table] = {t.name: t for t in (JOBS, NODES, EXECUTIONS, COLOCATIONS, DEVICES)}

@@ -115,9 +115,9 @@ def fit_scalar(
     """
     _check_rows(row_weights)
     torch.manual_seed(config.seed)
-    weights = torch.from_numpy(row_weights).float()
-    xs = torch.from_numpy(x).float().expand(len(row_weights), -1, -1)
-    ys = torch.from_numpy(y).float().expand(len(row_weights), -1)
+    weights = torch.tensor(row_weights).float()
+    xs = torch.tensor(x).float().expand(len(row_weights), -1, -1)
+    ys = torch.tensor(y).float().expand(len(row_weights), -1)
     model = ScalarStack(xs, ys, weights, config)
     levels = torch.tensor(LEVELS)
 
@@ -154,10 +154,10 @@ def fit_interference(
     """
     _check_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
-    weights = torch.from_numpy(row_weights).float()
-    xs = torch.from_numpy(members).float()
-    ys = torch.from_numpy(y).float().expand(len(row_weights), -1, -1)
-    masks = torch.from_numpy(mask).float()
+    weights = torch.tensor(row_weights).float()
+    xs = torch.tensor(members).float()
+    ys = torch.tensor(y).float().expand(len(row_weights), -1, -1)
+    masks = torch.tensor(mask).float()
     model = InterferenceStack(xs, weights, config)
     levels = torch.tensor(LEVELS)
 

@@ -37,7 +37,9 @@ class Members:
 
 def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
     """``ensemble`` members for every fold of every split; -1 marks rows that are none."""
-    numbers = {split: sorted(set(of_row.flat) - {-1}) for split, of_row in folds.items()}
+    numbers = {
+        split: [int(f) for f in np.unique(of_row) if f >= 0] for split, of_row in folds.items()
+    }
     # The held-out fold has its members even where it has no row: a release ships them.
     numbers["job"] = sorted({HELD_OUT_FOLD, *numbers["job"]})
     plan = [(s, f) for s in SPLITS for f in numbers[s] for _ in range(ensemble)]

@@ -18,7 +18,7 @@ from presage.models.release import PREDICTORS
 from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
-from presage.pipelines.stage import run_stage, write_atomically
+from presage.pipelines.stage import read_table, run_stage, write_atomically
 from presage.pipelines.train import QUANTILES, feature_matrix
 from presage.pipelines.train_interference import assemble, member_features, victim_folds
 
@@ -125,9 +125,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    solo = pd.read_parquet(args.features / "solo.parquet")
-    interference = pd.read_parquet(args.features / "interference.parquet")
-    forecasts = {p: pd.read_parquet(args.models / p / "forecasts.parquet") for p in PREDICTORS}
+    solo = read_table(args.features / "solo.parquet")
+    interference = read_table(args.features / "interference.parquet")
+    forecasts = {p: read_table(args.models / p / "forecasts.parquet") for p in PREDICTORS}
     metrics = evaluate(solo, interference, forecasts)
     text = json.dumps(metrics, indent=2, sort_keys=True) + "\n"
     write_atomically(args.target / "metrics.json", lambda path: path.write_text(text))

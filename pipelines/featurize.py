@@ -25,7 +25,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     placements = [
         Placement(
             campaign.jobs[row["job_id"]],
-            campaign.devices[row["device_kind"], row["machine"]],
+            campaign.devices[row["device_kind"], row["machine"], row["campaign"]],
             Share(row["share"], row["sharing_mode"]),
         )
         for row in ran.to_dict("records")

@@ -14,21 +14,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from presage.features.errors import PresageError, ProfilingError
+from presage.pipelines.stage import PARAMS, check_settings, read_section, run_stage
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.campaign import Progress, Report
 
-INTERRUPTED = 130
+BUDGET_S = 150.0  # unless params.yaml or a flag says otherwise
 
 
 def run_profile(
     folder: Path,
     *,
     campaign: str = "local",
-    budget_s: float = 120.0,
+    budget_s: float = BUDGET_S,
     jobs: int | None = None,
     colocations: int | None = None,
     window_s: float = 1.2,
@@ -65,39 +63,27 @@ def run_profile(
         return run_campaign(folder, settings, report)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; the exit status is 130 after Ctrl-C."""
-    try:
-        args = _parser().parse_args(argv)
-        given = {key: value for key, value in vars(args).items() if value is not None}
-        folder, params = given.pop("folder"), given.pop("params")
-        if given.pop("trace_again"):
-            return _trace_again(folder)
-        end = run_profile(folder, **(_read_params(params) | given))
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command goes on from here\n")
-        return INTERRUPTED
-    except PresageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    args = _parser().parse_args(argv)
+    given = {key: value for key, value in vars(args).items() if value is not None}
+    folder, params = given.pop("folder"), given.pop("params")
+    if given.pop("trace_again"):
+        from presage.pipelines.profiling.campaign import trace_again
+
+        sys.stderr.write(f"traced {trace_again(folder)} jobs again: {folder}\n")
+        return
+    end = run_profile(folder, **(_read_params(params) | given))
     sys.stderr.write(
         f"measured {end.alone} jobs alone and {end.together} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
     )
-    return 0
-
-
-def _trace_again(folder: Path) -> int:
-    from presage.pipelines.profiling.campaign import trace_again
-
-    sys.stderr.write(f"traced {trace_again(folder)} jobs again: {folder}\n")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, metavar="OUT_DIR")
-    parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    parser.add_argument("--params", type=Path, default=PARAMS)
     parser.add_argument(
         "--trace-again",
         action="store_true",
@@ -120,13 +106,12 @@ def _read_params(path: Path) -> dict[str, Any]:
     """Section ``profile``; empty without the file, since every key can be a flag."""
     if not path.exists():
         return {}
-    params: dict[str, Any] = (yaml.safe_load(path.read_text()) or {}).get("profile") or {}
-    if unknown := params.keys() - (run_profile.__kwdefaults__ or {}).keys():
-        raise ProfilingError(
-            f"{path}: profile.{min(unknown)} is not a setting; "
-            f"known are {', '.join(run_profile.__kwdefaults__ or {})}"
-        )
-    return {key: value for key, value in params.items() if value is not None}
+    from presage.pipelines.profiling.campaign_settings import CampaignSettings
+
+    params = read_section("profile", path)
+    given = {key: value for key, value in params.items() if value is not None}
+    check_settings(given, CampaignSettings, where=f"{path}: profile")
+    return given
 
 
 @contextlib.contextmanager
@@ -166,4 +151,4 @@ def _reporter() -> Iterator[Report]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_stage(main)

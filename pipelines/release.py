@@ -16,7 +16,7 @@ from presage.features.schema import columns
 from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.stage import run_stage
+from presage.pipelines.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
@@ -55,8 +55,8 @@ def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
 def assemble_release(features: Path, models: Path, evaluation: Path, target: Path) -> Release:
     """Write the release folder that these outputs make."""
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
-    seen = training_rows(pd.read_parquet(solo_file))
-    together = training_colocations(pd.read_parquet(interference_file))
+    seen = training_rows(read_table(solo_file))
+    together = training_colocations(read_table(interference_file))
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     return write_release(
         target,

@@ -86,17 +86,14 @@ def read_params(
     """
     given = {key: value for key, value in read_section(section, path).items() if key not in besides}
     where = f"{path}: {section}"
-    known = {field.name: field for field in fields(into)}  # type: ignore[arg-type]
-    check_keys(given, known, where=where)
+    check_settings(given, into, where=where)
     missing = [
-        name
-        for name, field in known.items()
-        if name not in given and field.default is field.default_factory is MISSING
+        field.name
+        for field in fields(into)  # type: ignore[arg-type]
+        if field.name not in given and field.default is field.default_factory is MISSING
     ]
     if missing:
         raise ConfigError(f"{where}.{missing[0]} is missing; `git diff {path}` shows what it was")
-    for name, value in given.items():
-        _check_numbers(value, get_type_hints(into)[name], where=f"{where}.{name}")
     try:
         return into(**given)
     except (TypeError, ValueError) as error:
@@ -126,25 +123,34 @@ def read_section(section: str, path: Path = PARAMS) -> Mapping[str, Any]:
     return found
 
 
-def check_keys(given: Iterable[str], known: Iterable[str], *, where: str) -> None:
-    """Refuse the first key that is not known, and name the nearest that is."""
-    known = list(known)
-    for key in given:
-        if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
+def check_settings(given: Mapping[str, Any], into: type, *, where: str) -> None:
+    """Refuse a key that the dataclass ``into`` does not declare, and text for a number.
+
+    Raises
+    ------
+    ConfigError
+        Names the key, and the nearest one that is known.
+    """
+    kinds = get_type_hints(into)
+    for key, value in given.items():
+        if key not in kinds:
+            near = get_close_matches(str(key), kinds, n=1)
+            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(kinds)}"
             raise ConfigError(f"{where}.{key} is not a setting; {hint}")
+        _check_number(value, kinds[key], where=f"{where}.{key}")
 
 
-def _check_numbers(value: object, kind: object, *, where: str) -> None:
+def _check_number(value: object, kind: Any, *, where: str) -> None:
     """A network of "64" neurons would fail far from the file that says so."""
-    kinds = {int: int, float: int | float}
-    if kind in kinds and (isinstance(value, bool) or not isinstance(value, kinds[kind])):
-        wanted = "a whole number" if kind is int else "a number (to YAML, 1e-2 is text)"
-        raise ConfigError(f"{where}={value!r} is not {wanted}")
-    if isinstance(value, Mapping) and get_args(kind):
+    kinds = {kind, *get_args(kind)}  # of Mapping[str, float]: float among them
+    if isinstance(value, Mapping) and str in kinds:
         for key, part in value.items():
-            _check_numbers(part, get_args(kind)[-1], where=f"{where}.{key}")
+            _check_number(part, get_args(kind)[-1], where=f"{where}.{key}")
+    elif not kinds.isdisjoint((int, float)):
+        wanted = (int, float) if float in kinds else int
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            what = "a number (to YAML, 1e-2 is text)" if float in kinds else "a whole number"
+            raise ConfigError(f"{where}={value!r} is not {what}")
 
 
 def _one_line(error: Exception) -> str:

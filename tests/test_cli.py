@@ -8,12 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
+from presage.features import tables
+from presage.serving import job_features
+from tests.features.examples import features
 from tests.serving.conftest import make_release
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1"}
@@ -27,6 +30,13 @@ def small(batch_size):
 
 def nothing():
     return 42
+
+class Net(nn.Linear):
+    def __init__(self, batch_size):
+        super().__init__(batch_size, 1)
+
+def fails(batch_size):
+    return {}["absent"]
 """
 
 
@@ -42,6 +52,9 @@ def folder(tmp_path_factory):
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("their.own", 1)]
     graph = helper.make_graph(ops, "g", values[:1], values[1:])
     onnx.save(helper.make_model(graph, opset_imports=opsets), path / "strange.onnx")
+    huge = json.loads(job_features.to_json(features()))
+    huge["op_stats"][0]["flops"] = 10**400
+    (path / "huge.json").write_text(json.dumps(huge))
     (path / "broken.onnx").write_bytes(b"\x08\x07\x12\x04torch but not really an ONNX file")
     return path
 
@@ -55,6 +68,15 @@ def presage(*arguments, cwd, timeout=120):
     return subprocess.run(
         [sys.executable, "-m", "presage", *map(str, arguments)],
         cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def presage_with(preparation, *arguments, cwd):
+    """As :func:`presage`, after some lines of Python."""
+    lines = ["import sys", f"sys.argv = {['presage', *arguments]}", preparation]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join([*lines, "from presage.__main__ import main; main()"])],
+        cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
 
 
@@ -90,6 +112,32 @@ def test_features_of_a_function_are_shown_and_its_json_is_read_back_by_predict(f
     assert content["release_id"] == release.release_id
     assert content["jobs"][0]["batch_size"] == 8
     assert content["jobs"][0]["step_time_s"]["median"] > 0
+
+
+def test_iterations_are_the_options_or_the_files_but_a_json_jobs_batch_is_its_own(folder, release):
+    done = presage(
+        "features", "mine:small", "--batch-size", 8, "--iterations", 77, "--json", cwd=folder
+    )
+    assert json.loads(done.stdout)["job"]["iterations"] == 77
+    (folder / "own.json").write_text(done.stdout)
+    ask = ["predict", "--job", "own.json", "--device", "cpu-2", "--release", release.folder]
+
+    for said, iterations in (([], 77), (["--iterations", 9], 9)):
+        answer = presage(*ask, *said, "--json", cwd=folder)
+        assert json.loads(answer.stdout)["jobs"][0]["iterations"] == iterations
+    refused(presage(*ask, "--batch-size", 8, cwd=folder), "own.json", "--batch-size cannot change")
+
+
+def test_a_machine_that_nobody_measured_is_described_by_what_it_says_itself(folder, release):
+    elsewhere = "import os; os.sched_getaffinity = lambda pid: set(range(61))"
+    done = presage_with(
+        elsewhere, "predict", "--job", "mine:small", "--release", str(release.folder), "--json",
+        cwd=folder,
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
+
+    assert answer["device"] == "cpu-61"
+    assert answer["jobs"][0]["step_time_s"]["in_domain"] is False
 
 
 def test_an_unknown_operator_is_counted_predicted_for_and_out_of_domain(folder, release):
@@ -135,6 +183,11 @@ def test_doctor_says_when_a_server_does_not_answer(folder):
         (["features", "none.onnx"], ["none.onnx", "cannot be read"]),
         (["features", "mine:missing"], ["mine:missing", "module:function"]),
         (["features", "mine:nothing"], ["returned int", "(torch module, inputs)"]),
+        (["features", "mine:Net"], ["returned Net", "(torch module, inputs)"]),
+        (["features", "mine:fails"], ["mine:fails: KeyError: 'absent' (mine.py, line "]),
+        (["features", "huge.json"], ["huge.json: op_stats[0]", "flops=too large"]),
+        (["features", "strange.onnx", "--dim", "x=²"], ["'x=²' is not NAME=N"]),
+        (["features", "strange.onnx", "--dim", "batch=64"], ["pass --batch-size 64"]),
         (["features", "mine:small", "--device", "v1000"], ["v1000", "nearest is 'v100'"]),
         (["predict", "--job", "mine:small", "--release", "nowhere"], ["nowhere", "release.json"]),
         (["predict", "--job", "mine:small", "--server", "127.0.0.1:9"], ["127.0.0.1:9"]),
@@ -142,6 +195,10 @@ def test_doctor_says_when_a_server_does_not_answer(folder):
         (["serve", "--release", "nowhere"], ["nowhere/release.json", "cannot be read"]),
         (["serve", "--registry", "http://127.0.0.1:9"], ["http://127.0.0.1:9"]),
         (["profile", "--budget", "3s", "--out", "p"], ["budget of 3 s is too small"]),
+        (["profile", "--threads", "999", "--out", "p"], ["threads=999"]),
+        (["profile", "--window-s", "0", "--out", "p"], ["window_s=0"]),
+        (["profile", "--solo-share", "2", "--out", "p"], ["solo_share=2"]),
+        (["profile", "--families", "mpl", "--out", "p"], ["'mpl'", "nearest is 'mlp'"]),
         (["models", "show", "champion", "--registry", "sqlite:////proc/no/m.db"], ["/proc/no"]),
     ],
 )
@@ -170,13 +227,67 @@ def test_a_port_in_use_is_named(folder, release):
     refused(done, f"127.0.0.1:{port} is in use", "--port")
 
 
-def test_ctrl_c_while_profiling_exits_130_and_leaves_whole_tables(folder, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "presage", "profile", "--budget", "60s", "--out", tmp_path / "p"],
-        cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [
+        ("typer", ["--help"], "cli"),
+        ("onnx", ["features", "strange.onnx"], "features"),
+        ("torch", ["features", "mine:small"], "profile"),
+    ],
+)
+def test_an_optional_package_that_is_missing_says_what_to_install(
+    folder, package, arguments, extra
+):
+    refused(
+        presage_with(f"sys.modules[{package!r}] = None", *arguments, cwd=folder),
+        repr(package), f"pip install 'presage[{extra}]'",
     )  # fmt: skip
-    time.sleep(9)
-    os.killpg(process.pid, signal.SIGINT)
 
-    assert process.wait(timeout=30) == 130
-    assert not list(Path(tmp_path).rglob("*.partial"))
+
+def test_profiling_reads_params_yaml_as_the_stage_does_and_an_option_comes_first(tmp_path):
+    (tmp_path / "params.yaml").write_text("profile: {budget_s: 4, families: [mlp]}")
+    (tmp_path / "typo.yaml").write_text("profile: {budgets: 4}")
+
+    refused(presage("profile", cwd=tmp_path), "budget of 4 s is too small")
+    refused(presage("profile", "--budget", "5s", cwd=tmp_path), "budget of 5 s is too small")
+    refused(presage("profile", "--params", "typo.yaml", cwd=tmp_path), "budgets")
+
+
+def test_ctrl_c_in_any_command_is_one_line_and_130(folder):
+    interrupts = """
+import presage.doctor
+def interrupted(*_): raise KeyboardInterrupt
+presage.doctor.diagnose = interrupted"""
+    done = presage_with(interrupts, "doctor", cwd=folder)
+
+    assert (done.returncode, done.stderr) == (130, "interrupted; files are whole\n")
+
+
+def test_ctrl_c_while_profiling_exits_130_and_leaves_whole_tables_and_no_process(tmp_path):
+    out = tmp_path / "p"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "presage", "profile", "--budget", "90s", "--out", out],
+        cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    until_s = time.monotonic() + 80
+    while not (out / "devices.parquet").exists() and process.poll() is None:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+
+    assert process.returncode == 130, said
+    assert said.endswith("interrupted; files are whole\n")
+    assert "Traceback" not in said
+    assert not list(out.rglob("*.partial"))
+    for path in out.glob("*.parquet"):
+        assert tables.read(tables.TABLES[path.stem], path) is not None
+    assert not [p for p in psutil.process_iter() if _runs_in(p, tmp_path)]
+
+
+def _runs_in(process, folder):
+    """Whether a process, or the one that started it, was started in ``folder``."""
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False

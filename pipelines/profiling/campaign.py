@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -12,16 +13,16 @@ from pathlib import Path
 
 import torch
 
-from presage.features.device import Device, detect
+from presage.features.device import Device, detect, usable_cores
 from presage.features.errors import GraphError, ProfilingError
 from presage.features.graph import OpGraph
 from presage.features.torch_graph import trace_step
 from presage.pipelines.profiling import rows
 from presage.pipelines.profiling.calibrate import calibrate
-from presage.pipelines.profiling.campaign_settings import CampaignSettings, cores
+from presage.pipelines.profiling.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.child import ChildFailure
-from presage.pipelines.profiling.machine import machine_digest, versions
+from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
 from presage.pipelines.profiling.measure import (
     RunOptions,
     RunResult,
@@ -66,10 +67,12 @@ def run_campaign(
     Raises
     ------
     ProfilingError
-        The settings cannot be met, the folder is in use, or calibration fails.
+        The settings cannot be met, the folder is in use, calibration fails, or the budget is too
+        small for one job; or this is not Linux.
     TableError
         The folder holds a damaged table.
     """
+    require_linux()
     with locked(folder):
         return _Campaign(folder, settings, report, options).run()
 
@@ -105,7 +108,9 @@ class _Campaign:
         self._report = report
         self._tables = CampaignTables(folder)
         self._device = detect()
-        self._options = options or RunOptions(settings.threads or cores(), seed=settings.seed)
+        self._options = options or RunOptions(
+            settings.threads or usable_cores(), seed=settings.seed
+        )
         self._context = rows.Context(
             device=self._device,
             fraction=_fraction(self._device, self._options.threads),
@@ -153,7 +158,8 @@ class _Campaign:
         patience_s = min(self._options.quiet_wait_s, self._settings.budget_s / 10)
         wait_until_quiet(make_sampler(self._device), self._options, patience_s=patience_s)
         try:
-            device = calibrate(self._device, threads=self._options.threads)
+            # The whole device, whatever part of it jobs are given: a share scales it down.
+            device = calibrate(self._device, threads=usable_cores())
         except ChildFailure as failure:
             raise ProfilingError(
                 f"device {self._device.kind!r} cannot be calibrated: {failure}; "
@@ -176,9 +182,20 @@ class _Campaign:
             and (not settings.families or config.family in settings.families)
         ]
         for config in itertools.islice(configs, None if wanted is None else max(0, wanted)):
-            if self._elapsed_s + self._alone.next_s > until_s:
+            needed_s = self._elapsed_s + self._alone.next_s
+            if not done and not self._alone.taken_s:
+                self._check_first_job(needed_s)
+            elif needed_s > until_s:
                 return
             self._measure_job(config)
+
+    def _check_first_job(self, needed_s: float) -> None:
+        """It may use the whole budget: a campaign that measures nothing is none."""
+        if needed_s > self._settings.budget_s:
+            raise ProfilingError(
+                f"budget of {self._settings.budget_s:g} s is too small for one job: "
+                f"{self._elapsed_s:.0f} s are gone; raise profile.budget_s to {math.ceil(needed_s)}"
+            )
 
     def _measure_job(self, config: JobConfig) -> None:
         began_s = time.monotonic()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from presage.features.device import usable_cores
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling.zoo import FAMILIES
 
 LEAST_BUDGET_S = 15.0  # calibration, and one job
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +56,9 @@ class CampaignSettings:
             )
         if self.window_s <= 0:
             raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
-        if self.threads is not None and not 1 <= self.threads <= cores():
+        if self.threads is not None and not 1 <= self.threads <= usable_cores():
             raise ProfilingError(
-                f"threads={self.threads}; give 1 to {cores()}, the cores of this machine"
+                f"threads={self.threads}; give 1 to {usable_cores()}, the cores of this machine"
             )
         for family in self.families:
             if family not in FAMILIES:

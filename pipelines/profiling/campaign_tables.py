@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,11 +64,20 @@ def locked(folder: Path) -> Iterator[None]:
     Raises
     ------
     ProfilingError
-        Another process holds it.
+        Another process holds it; or it cannot be made, or not be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    import fcntl  # not on Windows, where other commands still run
+
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ProfilingError(
+            f"{folder}: not a folder that can be made or read ({error.strerror}); name another"
+        ) from error
+    try:
+        if not os.access(folder, os.W_OK):
+            raise ProfilingError(f"{folder}: this user may not write into it; name another folder")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -18,11 +18,9 @@ from typing import Any, Self, TextIO
 
 PR_SET_PDEATHSIG = 1
 
-FAILURES = ("out-of-memory", "crash", "timeout")
-
 
 class ChildFailure(Exception):  # noqa: N818 - it is a result to record, not an error to mend
-    """The child gave no answer: ``failure`` is one of FAILURES, the message says how it ended."""
+    """No answer: ``failure`` is "out-of-memory", "crash" or "timeout"; the message says how."""
 
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
@@ -127,7 +125,7 @@ def child_environment(threads: int) -> dict[str, str]:
     An OpenMP thread that waits spins for some microseconds and then sleeps. Without spinning,
     waking a sleeping core dominates small operators, and a job alone is slower than beside another
     that keeps the cores awake; with libgomp's default of endless spinning, co-runners steal whole
-    time slices from one another (docs/measuring.md has the numbers).
+    time slices from one another. The numbers: docs/decisions/0003-openmp-threads-spin-briefly.md.
     """
     count = str(threads)
     return {

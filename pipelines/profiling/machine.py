@@ -7,15 +7,31 @@ import os
 import platform
 from pathlib import Path
 
-from presage.features.device import Device
+from presage.features.device import Device, usable_cores
+from presage.features.errors import ProfilingError
 from presage.pipelines.profiling.samplers import is_gpu
+
+
+def require_linux() -> None:
+    """Refuse other systems, which have neither /proc nor a way to die with one's parent.
+
+    Raises
+    ------
+    ProfilingError
+        This is another system.
+    """
+    if platform.system() != "Linux":
+        raise ProfilingError(
+            f"profiling needs Linux, this is {platform.system()}; measure on a Linux machine, "
+            "in a container or in WSL, and copy the folder of tables here"
+        )
 
 
 def machine_digest(device: Device) -> str:
     """Short hash of processor, cores, memory, kernel and GPU; the host's name is not in it."""
     facts = (
         _cpu_model(),
-        len(os.sched_getaffinity(0)),
+        usable_cores(),
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         platform.release(),
         *((device.kind,) if is_gpu(device) else ()),

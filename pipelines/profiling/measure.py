@@ -214,13 +214,17 @@ def _quietest_window(
         if failed := _failed(members.jobs, answers):
             return failed
         result = _evaluate(members, answers, sample)
-        if best is None or _load(result.foreign_load) < _load(best.foreign_load):
-            best = result
+        best = result if best is None else better(best, result)
         quiet = _load(best.foreign_load) <= options.max_foreign_load
-        if quiet or time.monotonic() + window_s > until_s:
+        if (quiet and not best.failed) or time.monotonic() + window_s > until_s:
             break
     assert best is not None, "attempts >= 1"
     return best
+
+
+def better(one: RunResult, other: RunResult) -> RunResult:
+    """The one that was measured, and of two such the less disturbed; the first of equals."""
+    return min(one, other, key=lambda result: (result.failed, _load(result.foreign_load)))
 
 
 def wait_until_quiet(sampler: Sampler, options: RunOptions, *, patience_s: float) -> float:

@@ -127,7 +127,7 @@ def colocation_rows(
         "device_kind": context.device.kind,
         **context.share("time-slice"),
         "foreign_load": result.foreign_load,
-        "fits": not result.failed,
+        "fits": all(member.failure != "out-of-memory" for member in result.members),
         **context.provenance(measured_at_s),
     }
     return [

@@ -54,7 +54,7 @@ class CpuSampler:
     """
 
     def __init__(self) -> None:
-        self._cores = sorted(os.sched_getaffinity(0))
+        self._cores = sorted(os.sched_getaffinity(0))  # which, not only how many
         self._pids: frozenset[int] = frozenset()
         self._start_s = self._busy_s = 0.0
         self._by_pid: dict[int, float] = {}

@@ -7,7 +7,6 @@ stdin, steps until the window's deadline and reports each step. It ends when std
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import sys
 import time
@@ -74,6 +73,8 @@ def serve(
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
     if memory_limit_bytes is not None:
+        import resource  # not on Windows
+
         torch.ones(1 << 16).add_(1)  # the thread pool's stacks are not the job's
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
     with torch.device(device):

@@ -1,5 +1,24 @@
-"""``python -m presage`` is ``presage``."""
+"""``python -m presage`` is ``presage``: the entry point that needs no optional package."""
 
-from presage.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+from presage.extras import how_to_install
+
+
+def main() -> None:
+    """Run the command line; one line where the packages that it needs are not installed."""
+    try:
+        from presage.cli import main as run
+    except ModuleNotFoundError as error:
+        line = how_to_install(error)
+        if line is None:
+            raise
+        sys.stderr.write(f"error: {line}\n")
+        sys.exit(1)
+    run()
+
+
+if __name__ == "__main__":
+    main()

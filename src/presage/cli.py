@@ -10,19 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from presage.features.errors import PresageError
+from presage.extras import how_to_install
+from presage.features.errors import PresageError, UnknownDeviceError
+from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.models_cli import app as models_app
 
 if TYPE_CHECKING:
+    from presage.features.device import Device
     from presage.serving.forecasts import PredictionBackend
     from presage.serving.server import RunningServer
 
 INTERRUPTED = 130
-FEATURE_SETS = ("published", "full")
 
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
@@ -41,13 +43,30 @@ Job = Annotated[
         "torch module and its example inputs.",
     ),
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples a step.")]
-Optimizer = Annotated[str, typer.Option(help="sgd, adam or adamw.")]
-Precision = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16 or fp64.")]
-Dim = Annotated[
-    list[str] | None, typer.Option(help="NAME=N, a symbolic dimension of an ONNX file; repeat it.")
+# None where nothing was said: a JSON job has its own, and refuses another batch.
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, show_default=str(BATCH_SIZE), help="Samples a step; not of a JSON job."),
 ]
-Duration = Annotated[str, typer.Option(help="Wall time to spend, such as 150s or 9m.")]
+Iterations = Annotated[
+    int | None,
+    typer.Option(min=1, show_default=str(ITERATIONS), help="Steps of the job, a JSON job's too."),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(show_default=OPTIMIZER, help="sgd, adam or adamw; not of a JSON job."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(show_default=PRECISION, help="fp32, tf32, fp16, bf16 or fp64; not of a JSON job."),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=N, a symbolic dimension of an ONNX file; its position for one without a name. "
+        "Repeat it."
+    ),
+]
 
 
 @app.command()
@@ -55,34 +74,60 @@ def profile(
     out: Annotated[
         Path, typer.Option(help="Folder of the campaign's tables; goes on where it is.")
     ] = Path("data/profiles/local"),
-    budget: Duration = "150s",
-    campaign: Annotated[str, typer.Option(help="Name recorded in every row.")] = "local",
+    params: Annotated[
+        Path, typer.Option(help="Its section `profile` is what is not said here, if it is there.")
+    ] = Path("params.yaml"),
+    budget: Annotated[
+        str | None,
+        typer.Option(show_default="150s", help="Wall time to spend, such as 150s or 9m."),
+    ] = None,
+    campaign: Annotated[
+        str | None, typer.Option(show_default="local", help="Name recorded in every row.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Jobs alone; as many as fit.")] = None,
     colocations: Annotated[int | None, typer.Option(help="Co-locations; as many as fit.")] = None,
-    families: Annotated[str, typer.Option(help="Comma-separated; all by default.")] = "",
-    seed: int = 0,
+    families: Annotated[str | None, typer.Option(help="Comma-separated; all by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of every job; as many as there are cores.")
+    ] = None,
+    window_s: Annotated[
+        float | None,
+        typer.Option(show_default="1.2", help="Least time that a job alone is stepped."),
+    ] = None,
+    solo_share: Annotated[
+        float | None, typer.Option(show_default="0.5", help="Of the budget, for jobs alone.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(show_default="0")] = None,
 ) -> None:
-    """Measure training jobs on this machine's device, alone and co-located; resumable."""
-    from presage.pipelines.profile import run_profile
+    """Measure training jobs on this machine's device, alone and co-located; resumable.
 
-    end = run_profile(
-        out,
-        campaign=campaign,
-        budget_s=_seconds(budget),
-        jobs=jobs,
-        colocations=colocations,
-        families=[name for name in families.split(",") if name],
-        seed=seed,
-    )
-    typer.echo(f"{out}: {end.alone} jobs alone, {end.together} co-locations, {end.failed} failed")
+    The same as the DVC stage: what is not said here is params.yaml's, then the default.
+    """
+    from presage.pipelines import profile as stage
+
+    said = {
+        "params": params,
+        "budget-s": None if budget is None else _seconds(budget),
+        "campaign": campaign,
+        "jobs": jobs,
+        "colocations": colocations,
+        "families": families,
+        "threads": threads,
+        "window-s": window_s,
+        "solo-share": solo_share,
+        "seed": seed,
+    }
+    given = [f"--{name}={value}" for name, value in said.items() if value is not None]
+    stage.main([str(out), *given])
 
 
 @app.command()
 def features(
     job: Job,
-    batch_size: BatchSize = 32,
-    optimizer: Optimizer = "sgd",
-    precision: Precision = "fp32",
+    batch_size: BatchSize = None,
+    iterations: Iterations = None,
+    optimizer: Optimizer = None,
+    precision: Precision = None,
     dim: Dim = None,
     device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
     feature_set: Annotated[str, typer.Option("--set", help="published or full.")] = "published",
@@ -90,14 +135,16 @@ def features(
 ) -> None:
     """Show a model's operators and the features made of them."""
     from presage.features.device import detect, find_device
+    from presage.features.schema import FEATURE_SETS
     from presage.job_source import read_job
     from presage.render import print_features
 
     if feature_set not in FEATURE_SETS:
-        raise typer.BadParameter(f"{feature_set!r} is not published or full", param_hint="--set")
+        known = " or ".join(FEATURE_SETS)
+        raise typer.BadParameter(f"{feature_set!r} is not {known}", param_hint="--set")
     read = read_job(
-        job, batch_size=batch_size, iterations=1000, optimizer=optimizer, precision=precision,
-        dims=dim,
+        job, batch_size=batch_size, iterations=iterations, optimizer=optimizer,
+        precision=precision, dims=dim,
     )  # fmt: skip
     on = find_device(device) if device else detect()
     print_features(read, on, feature_set, as_json=as_json)
@@ -114,17 +161,17 @@ def predict(
     together: Annotated[
         bool, typer.Option("--together", help="The jobs share the device: slowdown of each.")
     ] = False,
-    batch_size: BatchSize = 32,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of the job.")] = 1000,
-    optimizer: Optimizer = "sgd",
-    precision: Precision = "fp32",
+    batch_size: BatchSize = None,
+    iterations: Iterations = None,
+    optimizer: Optimizer = None,
+    precision: Precision = None,
     dim: Dim = None,
     coverage: Annotated[float, typer.Option(help="Of the interval: 0.8 or 0.9.")] = 0.8,
     as_json: AsJson = False,
 ) -> None:
     """Foretell utilization, memory, step time and runtime of jobs, or their slowdown together."""
     from presage.features.colocation import Colocation
-    from presage.features.device import Share, detect
+    from presage.features.device import Share
     from presage.features.schema import Placement
     from presage.job_source import read_job
     from presage.render import print_colocation, print_forecasts
@@ -141,7 +188,7 @@ def predict(
         for name in job
     ]
     with _backend(server, release) as backend:
-        on = backend.device(device or detect().kind)
+        on = backend.device(device) if device else _this_machine(backend)
         if together:
             shares = (Share(mode="time-slice"),) * len(jobs)
             colocation = Colocation(on, tuple(jobs), shares)
@@ -246,6 +293,17 @@ def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
         yield Predictor(load_release(release))
 
 
+def _this_machine(backend: PredictionBackend) -> Device:
+    """Device of the machine at hand as it was calibrated for the release, else as detected."""
+    from presage.features.device import detect
+
+    here = detect()
+    try:
+        return backend.device(here.kind)
+    except UnknownDeviceError:
+        return here
+
+
 def _download_champion(registry: str) -> Path:
     """The champion's folder, laid down beside the others in the user's cache.
 
@@ -309,9 +367,19 @@ def main() -> None:
     """Entry point: one line for an error a person can mend (exit 1), 130 for Ctrl-C."""
     try:
         app(standalone_mode=True)
-    except PresageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; files are whole\n")
-        sys.exit(INTERRUPTED)
+    except (PresageError, OSError) as error:  # such as a full disk
+        _refuse(str(error))
+    except ModuleNotFoundError as error:
+        line = how_to_install(error)
+        if line is None:
+            raise
+        _refuse(line)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer's, of a KeyboardInterrupt
+            sys.stderr.write("interrupted; files are whole\n")
+        raise
+
+
+def _refuse(line: str) -> NoReturn:
+    sys.stderr.write(f"error: {line}\n")
+    sys.exit(1)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from presage.features.device import detect
 from presage.features.errors import PresageError
+from presage.features.gpu import torch_runs_on_nvidia
 from presage.render import print_json, quantity
 
 PACKAGES = (
@@ -67,10 +68,13 @@ def _nvidia() -> Finding:
         return Finding("NVIDIA driver", "nvidia-ml-py is not installed", ok=None)
     try:
         pynvml.nvmlInit()
-        found = f"{pynvml.nvmlSystemGetDriverVersion()}, {pynvml.nvmlDeviceGetCount()} GPUs"
+        gpus = pynvml.nvmlDeviceGetCount()
+        found = f"{pynvml.nvmlSystemGetDriverVersion()}, {gpus} GPUs"
     except pynvml.NVMLError as error:
         return Finding("NVIDIA driver", f"none answers ({error})", ok=None)
-    return Finding("NVIDIA driver", str(found), ok=True)
+    if gpus and not torch_runs_on_nvidia():
+        return Finding("NVIDIA driver", f"{found}; torch is built without CUDA", ok=False)
+    return Finding("NVIDIA driver", found, ok=True)
 
 
 def _package(name: str) -> Finding:

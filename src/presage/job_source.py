@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from presage.features.errors import GraphError, InvalidJobError
+from presage.features.errors import InvalidJobError
 from presage.features.job import JobFeatures
 from presage.serving import job_features
+
+# What a model is taken to be trained with, unless it is said.
+BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION = 32, 1000, "sgd", "fp32"
 
 
 def read_job(
     source: str,
     *,
-    batch_size: int,
-    iterations: int,
-    optimizer: str,
-    precision: str = "fp32",
+    batch_size: int | None = None,
+    iterations: int | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
     dims: Sequence[str] | None = None,
 ) -> JobFeatures:
     """Features of an ONNX file, a JSON file of job features, or ``module:function``.
 
+    None is for what was not said: a JSON file has its own, a model the defaults above.
+
     Raises
     ------
     GraphError
-        The model cannot be read or traced.
+        The model cannot be read or traced, or the function fails.
     InvalidJobError
-        The JSON file does not describe a job, or a dimension is not NAME=N.
+        The JSON file does not describe a job, or was extracted at what is now said otherwise; a
+        dimension is not NAME=N.
     """
     path = Path(source)
     if path.suffix == ".json":
-        try:
-            text = path.read_text()
-        except OSError as error:
-            raise InvalidJobError(
-                f"{path}: cannot be read ({error.strerror}); check the path"
-            ) from error
-        return job_features.from_json(text, source=source)
+        fixed = {"batch-size": batch_size, "optimizer": optimizer, "precision": precision}
+        return _from_json(path, iterations, [name for name, given in fixed.items() if given])
+    batch_size, iterations = batch_size or BATCH_SIZE, iterations or ITERATIONS
+    optimizer, precision = optimizer or OPTIMIZER, precision or PRECISION
     if ":" in source and not path.exists():
-        return _from_function(
+        from presage.user_function import trace_function
+
+        return trace_function(
             source,
             batch_size=batch_size,
             iterations=iterations,
@@ -58,46 +61,37 @@ def read_job(
     )
 
 
+def _from_json(path: Path, iterations: int | None, said_otherwise: Sequence[str]) -> JobFeatures:
+    if said_otherwise:
+        raise InvalidJobError(
+            f"{path}: --{said_otherwise[0]} cannot change a JSON job, whose operators were counted "
+            f"at its own; leave it out, or extract the job again with `presage features MODEL "
+            f"--{said_otherwise[0]} ... --json`"
+        )
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InvalidJobError(
+            f"{path}: cannot be read ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidJobError(
+            f"{path}: not text ({error.reason}); write it with `presage features --json`"
+        ) from error
+    features = job_features.from_json(text, source=str(path))
+    if iterations is None:
+        return features
+    return replace(features, job=replace(features.job, iterations=iterations))
+
+
 def _dimension(text: str) -> tuple[str, int]:
     name, _, size = text.partition("=")
-    if not name or not size.isdigit():
-        raise InvalidJobError(f"--dim {text!r} is not NAME=N; write it like --dim sequence=128")
-    return name, int(size)
-
-
-def _from_function(
-    source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str
-) -> JobFeatures:
-    """Trace what ``module:function`` returns; it is called under the meta device.
-
-    The function takes the batch size if it has a parameter, and returns ``(module, inputs)``.
-    """
-    module_name, _, function_name = source.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise GraphError(
-            f"{source}: {error}; give module:function, importable from {Path.cwd()}"
-        ) from error
-    finally:
-        sys.path.pop(0)
-    import torch
-
-    with torch.device("meta"):
-        made: Any = function(batch_size) if function.__code__.co_argcount else function()
-    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], torch.nn.Module):
-        raise GraphError(
-            f"{source}: returned {type(made).__name__}; return (torch module, inputs), "
-            "inputs being one tensor or a tuple of tensors"
+        number = int(size)
+    except ValueError:
+        number = 0
+    if not name or number < 1:
+        raise InvalidJobError(
+            f"--dim {text!r} is not NAME=N with N >= 1; write it like --dim sequence=128"
         )
-    module, inputs = made
-    return job_features.from_module(
-        module,
-        inputs,
-        iterations=iterations,
-        optimizer=optimizer,
-        precision=precision,
-        name=function_name,
-        family=function_name,
-    )
+    return name, number

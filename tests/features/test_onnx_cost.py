@@ -9,6 +9,7 @@ from presage.features.onnx_graph import read_onnx
 
 BATCH = 2
 INTEGERS = np.uint8  # in a shape: its numbers are bytes
+SCALE = [(1,), (1, INTEGERS)]  # and zero point, of a quantized tensor
 
 
 def only_operator(tmp_path, op, inputs, *, outputs=1, **attributes):
@@ -72,11 +73,10 @@ def test_einsum_of_three_operands_is_of_no_known_kind(tmp_path):
         ("MatMulInteger", [(2, 3, 4, INTEGERS), (2, 4, 5, INTEGERS)]),
         (
             "QLinearMatMul",
-            [(2, 3, 4, INTEGERS), (1,), (1, INTEGERS), (2, 4, 5, INTEGERS), (1,), (1, INTEGERS), (1,),
-             (1, INTEGERS)],
+            [(2, 3, 4, INTEGERS), *SCALE, (2, 4, 5, INTEGERS), *SCALE, *SCALE],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_matmul_costs_the_same_in_integers(tmp_path, op, inputs):
     found = only_operator(tmp_path, op, inputs)
 
@@ -90,11 +90,10 @@ def test_a_matmul_costs_the_same_in_integers(tmp_path, op, inputs):
         ("ConvInteger", [(2, 8, 10, 10, INTEGERS), (16, 4, 3, 3, INTEGERS)]),
         (
             "QLinearConv",
-            [(2, 8, 10, 10, INTEGERS), (1,), (1, INTEGERS), (16, 4, 3, 3, INTEGERS), (1,), (1, INTEGERS), (1,),
-             (1, INTEGERS)],
+            [(2, 8, 10, 10, INTEGERS), *SCALE, (16, 4, 3, 3, INTEGERS), *SCALE, *SCALE],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_grouped_convolution_costs_the_same_in_integers(tmp_path, op, inputs):
     found = only_operator(tmp_path, op, inputs, group=2)
 

@@ -75,6 +75,40 @@ def test_an_exported_model_has_the_published_features_of_the_traced_one(exported
     assert read.peak_live_bytes == pytest.approx(traced.peak_live_bytes, rel=0.35)
 
 
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.Linear(128, 10))
+
+
+def normalized_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3),
+        nn.BatchNorm2d(32), nn.Flatten(), nn.Linear(32 * 28 * 28, 10),
+    )  # fmt: skip
+
+
+def transformer_layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(perceptron, (64,)), (normalized_network, (3, 32, 32)), (transformer_layer, (16, 64))],
+)
+def test_a_training_step_costs_what_torch_makes_of_the_same_module(make, shape, tmp_path):
+    path = tmp_path / "model.onnx"
+    # In training mode, lest the exporter fold a batch norm into its convolution.
+    torch.onnx.export(
+        make().train(), (torch.randn(2, *shape),), path, dynamo=True, verbose=False,
+        external_data=False, dynamic_shapes=({0: "batch"},),
+    )  # fmt: skip
+    read = read_onnx(path, batch_size=BATCH, optimizer="adam")
+    with torch.device("meta"):
+        traced = trace_module(make(), [torch.empty(BATCH, *shape)], optimizer="adam")
+
+    assert read.unknown_ops == {}
+    assert flops(read) == pytest.approx(flops(traced), rel=0.05)
+
+
 def flops(graph):
     return sum(n.flops * n.count for n in graph.nodes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -12,36 +13,45 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.features import tables
-from presage.features.device import detect
-from presage.features.errors import ProfilingError
-from presage.pipelines.profile import main
+from presage.features.device import detect, usable_cores
+from presage.features.errors import ConfigError, ProfilingError
+from presage.pipelines.profile import BUDGET_S, main
+from presage.pipelines.profiling import campaign
+from presage.pipelines.profiling.calibrate import TIMING_S, times_s
 from presage.pipelines.profiling.campaign import run_campaign, together_window_s, trace_again
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.campaign_settings import LEAST_BUDGET_S, CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.child import Child, ChildFailure
+from presage.pipelines.profiling.machine import machine_digest, versions
 from presage.pipelines.profiling.measure import (
+    MemberResult,
     RunOptions,
+    RunResult,
     alone_window_s,
+    better,
     common_steps,
     measure_alone,
     measure_together,
 )
 from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
+from presage.pipelines.profiling.rows import Context, colocation_rows
 from presage.pipelines.profiling.samplers import CpuSampler, NvmlSampler
 from presage.pipelines.profiling.worker import failure_kind, step_through
 from presage.pipelines.profiling.zoo import JobConfig, all_configs, parse
 
-CORES = len(os.sched_getaffinity(0))
+CORES = usable_cores()
 # Tests do not wait for a quiet machine: what they measure need not be right, only recorded.
 HASTY = RunOptions(threads=CORES, quiet_wait_s=0.0, quiet_sample_s=0.01, attempts=1)
 TINY = parse("mlp/w128-d2/b8/sgd")
@@ -72,10 +82,10 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def workers(parent: psutil.Process | None = None) -> list[psutil.Process]:
-    """Worker processes, of one parent or of any."""
-    found = parent.children() if parent else psutil.process_iter()
-    return [process for process in found if "profiling.worker" in " ".join(command(process))]
+def workers(parent: psutil.Process) -> list[psutil.Process]:
+    """Its worker processes."""
+    children = parent.children()
+    return [child for child in children if "profiling.worker" in " ".join(command(child))]
 
 
 def command(process: psutil.Process) -> list[str]:
@@ -185,6 +195,27 @@ def test_a_worker_starts_at_the_start_stops_after_the_deadline_and_steps_at_leas
     assert steps[-2][1] < start_s + 0.1 <= steps[-1][1]
     assert cpu_s < 0.05  # sleeping is not work
     assert len(step_through(lambda: None, 0.0, 0.0)[0]) == 1
+
+
+def test_a_window_that_was_measured_is_better_than_a_quiet_one_that_was_not():
+    def window(load: float | None, failure: str = "") -> RunResult:
+        return RunResult((MemberResult("a"), MemberResult("b", failure=failure)), load)
+
+    noisy, quiet, empty = window(0.3), window(0.1), window(0.0, failure="timeout")
+
+    assert better(noisy, empty) is better(empty, noisy) is noisy
+    assert better(noisy, quiet) is better(quiet, noisy) is quiet
+    assert better(quiet, window(0.1)) is quiet
+    assert better(noisy, unknown := window(None)) is unknown
+
+
+def test_what_is_timed_warms_up_first_unless_one_call_takes_all_the_time():
+    calls: list[float] = []
+    few = times_s(lambda: calls.append(0.0), "cpu", most=3)
+    slow = times_s(lambda: time.sleep(TIMING_S), "cpu")
+
+    assert (len(few), len(calls)) == (3, 4)
+    assert len(slow) == 1
 
 
 # --- samplers -----------------------------------------------------------------------------------
@@ -308,6 +339,23 @@ def test_a_child_that_keeps_silent_is_a_timeout_and_one_that_exits_a_crash():
 
 
 @pytest.mark.parametrize(
+    ("failure", "fits"), [("out-of-memory", False), ("crash", True), ("timeout", True), ("", True)]
+)
+def test_members_do_not_fit_if_one_ran_out_of_memory_and_no_slowdown_is_told_after_a_failure(
+    failure, fits
+):
+    device = detect()
+    context = Context(device, 1.0, "test", machine_digest(device), versions(device))
+    ran = MemberResult("a", steps=9, step_time_median_s=0.3, solo_step_time_s=0.2)
+    result = RunResult((ran, replace(ran, job="b", failure=failure)), foreign_load=0.0)
+    made = colocation_rows(result, {"a": 0.1, "b": 0.1}, context, 1.0)
+
+    assert [row["fits"] for row in made] == [fits, fits]
+    assert [row["slowdown"] is None for row in made] == [bool(failure)] * 2
+    assert [row["failure"] for row in made] == ["", failure]
+
+
+@pytest.mark.parametrize(
     ("error", "failure"),
     [
         (MemoryError(), "out-of-memory"),
@@ -373,6 +421,60 @@ def test_a_campaign_keeps_to_its_share_and_folder(measured):
             run_campaign(measured, fewer, lambda progress: None)
     with locked(measured), pytest.raises(ProfilingError, match="another campaign"):
         run_campaign(measured, SETTINGS, lambda progress: None)
+
+
+def test_a_device_is_calibrated_with_all_cores_whatever_threads_jobs_have(tmp_path, monkeypatch):
+    used = []
+
+    def calibrate(device, *, threads):
+        used.append(threads)
+        return device
+
+    monkeypatch.setattr(campaign, "calibrate", calibrate)
+    settings = CampaignSettings(campaign="test", budget_s=60, jobs=0, colocations=0, threads=1)
+    run_campaign(tmp_path, settings, lambda progress: None, replace(HASTY, threads=1))
+
+    assert used == [CORES]
+    assert rows(tmp_path, "executions") == []
+
+
+def test_the_least_budget_measures_a_job_or_says_what_it_takes_but_never_ends_with_nothing(
+    tmp_path,
+):
+    settings = CampaignSettings(campaign="test", budget_s=LEAST_BUDGET_S, families=("mlp",))
+    try:
+        end = run_campaign(tmp_path, settings, lambda progress: None, HASTY)
+    except ProfilingError as error:  # on a machine that is busy with other tests
+        assert "raise profile.budget_s to" in str(error)
+    else:
+        assert end.alone >= 1
+        assert rows(tmp_path, "executions")[0]["failure"] == ""
+
+
+def test_a_budget_that_calibration_used_up_says_how_many_seconds_are_needed(
+    calibrated, monkeypatch
+):
+    monkeypatch.setattr(campaign, "FIRST_ALONE_S", 40.0)
+    settings = CampaignSettings(campaign="test", budget_s=30)
+
+    with pytest.raises(ProfilingError, match=r"30 s is too small .* raise profile.budget_s to 4\d"):
+        run_campaign(calibrated, settings, lambda progress: None, HASTY)
+
+
+def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+
+    with pytest.raises(ProfilingError, match="needs Linux, this is Darwin"):
+        run_campaign(tmp_path / "new", SETTINGS, lambda progress: None)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ProfilingError, match=f"^{folder}: not a folder"):
+            run_campaign(folder, SETTINGS, lambda progress: None)
 
 
 def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_goes_on(calibrated):
@@ -448,12 +550,25 @@ def test_what_cannot_be_measured_is_refused_with_a_remedy(settings, words):
         CampaignSettings(campaign="test", **settings)
 
 
-def test_the_stage_reads_its_parameters_and_names_an_unknown_one(tmp_path, capsys):
-    params = tmp_path / "params.yaml"
-    params.write_text("profile: {budget: 60}")
+@pytest.mark.parametrize(
+    ("params", "error", "words"),
+    [
+        ("profile: {budget: 60}", ConfigError, "profile.budget is not .* nearest is 'budget_s'"),
+        ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not a whole number"),
+        ("profile: {budget_s: 5}", ProfilingError, "15 s"),
+        ("train: {}", ConfigError, "no section 'profile'"),
+    ],
+)
+def test_the_stage_reads_its_parameters_and_names_a_wrong_one(tmp_path, params, error, words):
+    path = tmp_path / "params.yaml"
+    path.write_text(params)
 
-    assert main([str(tmp_path / "out"), "--params", str(params)]) == 1
-    assert "profile.budget" in capsys.readouterr().err
-    params.write_text("profile: {budget_s: 5}")
-    assert main([str(tmp_path / "out"), "--params", str(params)]) == 1
-    assert "15 s" in capsys.readouterr().err
+    with pytest.raises(error, match=words):
+        main([str(tmp_path / "out"), "--params", str(path)])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_budget_is_one_number():
+    params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
+
+    assert params["profile"]["budget_s"] == BUDGET_S

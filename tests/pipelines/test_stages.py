@@ -5,38 +5,61 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from presage.features.errors import TableError, TrainingError
+from presage.features import tables
+from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.features.schema import columns
+from presage.models import baselines
 from presage.models.fit import FitConfig
 from presage.models.targets import TARGETS
-from presage.pipelines import evaluate, featurize, release, train, train_interference
+from presage.pipelines import evaluate, featurize, promote, release, train, train_interference
 from presage.pipelines.campaigns import read_campaign
+from presage.pipelines.profiling.campaign import trace
+from presage.pipelines.profiling.zoo import parse
+from presage.pipelines.stage import run_stage
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
 TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
 FOLDERS = ("--features", "data/features", "--models", "data/models")
+# Arguments of each stage; its target follows.
 STAGES = {
-    "featurize": (str(CAMPAIGN), "--target", "again/features"),
-    "train": ("step_time", "--features", "data/features", "--target", "again/step_time"),
-    "train_interference": (*FOLDERS, "--target", "again/interference"),
-    "evaluate": (*FOLDERS, "--target", "again/evaluation"),
-    "release": (*FOLDERS, "--evaluation", "data/evaluation", "--target", "again/release"),
+    "featurize": (str(CAMPAIGN), "--target"),
+    "train": ("step_time", "--features", "data/features", "--target"),
+    "train_interference": (*FOLDERS, "--target"),
+    "evaluate": (*FOLDERS, "--target"),
+    "release": (*FOLDERS, "--evaluation", "data/evaluation", "--target"),
+    "promote": ("data/release", "data/features"),
 }
+# A stage that says when it is in the middle of writing a file, and stays there.
+STUCK_IN_A_WRITE = """
+import os, runpy, sys, time
+
+def stay(descriptor):
+    print("writing", os.readlink(f"/proc/self/fd/{descriptor}"), flush=True)
+    time.sleep(120)
+
+os.fsync = stay
+sys.argv = sys.argv[1:]
+if sys.argv[0] == "evaluate":  # boosted trees take a minute
+    from presage.models import baselines
+    baselines.BASELINES = {"constant": baselines.Constant}
+runpy.run_module(f"presage.pipelines.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """Outputs of every stage up to evaluate, with tiny networks."""
+    """Outputs of every stage up to release, with tiny networks, and parameters for more."""
     root = tmp_path_factory.mktemp("stages")
     features, models = root / "data/features", root / "data/models"
     featurize.featurize([CAMPAIGN], features)
@@ -49,15 +72,14 @@ def workspace(tmp_path_factory):
     table, onnx = train_interference.train(solo, interference, forecasts, TINY)
     store(models / "interference", table, onnx)
     folders = ["--features", str(features), "--models", str(models)]
-    evaluate.main([*folders, "--target", str(root / "data/evaluation")])
-    slow = vars_of(TINY) | {"steps": 20_000}
-    params = {"train": {"solo": slow, "interference": slow}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(baselines.BASELINES, "boosted_trees")  # a minute, and no network of ours
+        evaluate.main([*folders, "--target", str(root / "data/evaluation")])
+    release.assemble_release(features, models, root / "data/evaluation", root / "data/release")
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["train"] = {"solo": asdict(TINY), "interference": asdict(TINY)}
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     return root
-
-
-def vars_of(config: FitConfig) -> dict:
-    return {name: getattr(config, name) for name in FitConfig.__slots__}
 
 
 def store(folder, forecasts, onnx):
@@ -74,6 +96,18 @@ def test_the_committed_campaign_is_as_large_as_promised():
     assert len({job.job.family for job in campaign.jobs.values()}) >= 10
     assert campaign.colocations["colocation_id"].nunique() >= 200
     assert set(campaign.colocations["members"]) >= {2, 3}
+
+
+def test_stored_graphs_are_what_the_tracer_gives_now():
+    jobs = tables.read(tables.JOBS, CAMPAIGN / "jobs.parquet").to_pandas()
+    smallest = jobs.loc[jobs.groupby("family")["peak_live_bytes"].idxmin()]
+    traced = {job_id: trace(parse(job_id)).digest for job_id in smallest["job_id"]}
+    stored = dict(zip(smallest["job_id"], smallest["graph_digest"], strict=True))
+
+    assert traced == stored, (
+        "the tracer has changed since these graphs were stored; run "
+        f"`python -m presage.pipelines.profile {CAMPAIGN.relative_to(ROOT)} --trace-again`"
+    )
 
 
 def test_every_measured_job_has_finite_features_and_a_positive_roofline(workspace):
@@ -135,6 +169,44 @@ def test_a_damaged_table_is_named(campaign, tmp_path, edit, match):
     assert not (tmp_path / "features").exists()
 
 
+def every(name, value):
+    """An edit that puts ``value`` into every row of a column."""
+
+    def edit(table):
+        field = table.schema.field(name)
+        column = pa.array([value] * len(table), field.type)
+        return table.set_column(table.column_names.index(name), field, column)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "match"),
+    [
+        ("jobs", every("precision", "fp7"), "precision 'fp7' is not known"),
+        ("nodes", every("kind", "Magic"), "operator kind 'Magic' is not in the op table"),
+        ("devices", every("peak_flops_per_s", [1e9]), "must be as many as precisions"),
+        ("devices", every("cores", 0), "'cores' is 0"),
+        ("executions", every("share", 2.0), "share of 2.0 of a device"),
+        ("executions", every("sharing_mode", "luck"), "sharing mode 'luck' is not known"),
+        ("executions", every("campaign", "other"), "refers to device .*'other'"),
+    ],
+)
+def test_a_value_that_cannot_exist_is_blamed_on_its_file(campaign, name, edit, match):
+    change(campaign / f"{name}.parquet", edit)
+    with pytest.raises(TableError, match=f"{campaign / name}.parquet: .*{match}"):
+        read_campaign(campaign)
+
+
+def test_a_device_is_the_one_of_its_own_campaign(campaign):
+    path = campaign / "devices.parquet"
+    change(path, lambda t: pa.concat_tables([every("campaign", "zzz")(every("cores", 64)(t)), t]))
+    read = read_campaign(campaign)
+
+    for row in read.executions.to_dict("records"):
+        assert read.devices[row["device_kind"], row["machine"], row["campaign"]].cores == 2
+
+
 def test_a_run_of_a_job_that_no_row_describes_is_named(campaign, tmp_path):
     change(campaign / "jobs.parquet", lambda table: table.slice(1))
     with pytest.raises(TableError, match=r"refers to job .* which no row describes"):
@@ -176,20 +248,99 @@ def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_ctrl_c_in_any_stage_is_130_to_the_shell_and_leaves_no_half_written_file(workspace, stage):
-    command = f"exec {sys.executable} -m presage.pipelines.{stage} {' '.join(STAGES[stage])}"
-    process = subprocess.Popen(
-        ["bash", "-c", command], cwd=workspace, text=True, stderr=subprocess.PIPE,
-        start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    time.sleep(2.5)
-    finished = process.poll() is not None
-    if not finished:
-        os.killpg(process.pid, signal.SIGINT)
-    code = process.wait(timeout=60)
+def run(stage, workspace, target):
+    modules = {"train": train, "train_interference": train_interference, "promote": promote}
+    arguments = [argument.replace("data/", f"{workspace}/data/") for argument in STAGES[stage]]
+    modules[stage].main([*arguments, str(target)])
 
-    assert finished or code in (130, -signal.SIGINT)
-    assert not list(workspace.rglob("*.partial"))
-    for path in (workspace / "again").rglob("*.parquet"):
-        assert pq.read_table(path).num_rows
+
+@pytest.mark.parametrize(
+    ("stage", "section", "change", "match"),
+    [
+        ("train", "solo", {"hiden": 9}, "train.solo.hiden is not a setting; nearest is 'hidden'"),
+        ("train", "solo", {"hidden": "9"}, "train.solo.hidden='9' is not a whole number"),
+        ("train_interference", "interference", {"seed": 0.5}, "train.interference.seed=0.5"),
+        ("train_interference", "interference", None, "no section 'train.interference'"),
+        ("promote", "tolerance", {"mape": "1e-2"}, "promote.tolerance.mape='1e-2' is not a number"),
+        ("promote", "tolerance", {"mode": 1}, "promote.tolerance names"),
+        ("promote", "tolerance", None, "promote.tolerance is missing"),
+    ],
+)
+def test_a_parameter_of_no_use_is_named(
+    workspace, tmp_path, monkeypatch, stage, section, change, match
+):
+    params = yaml.safe_load((workspace / "params.yaml").read_text())
+    within = params[stage.partition("_")[0]]
+    within[section] = within[section] | change if change else None
+    if change is None and stage == "promote":
+        del within[section]
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match=f"params.yaml: .*{match}"):
+        run(stage, workspace, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("stage", ["train", "train_interference", "promote"])
+def test_without_parameters_a_stage_says_where_to_run_it(workspace, tmp_path, monkeypatch, stage):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^params.yaml: No such file .* repository's root"):
+        run(stage, workspace, tmp_path / "target")
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1 and then nothing"])
+@pytest.mark.parametrize("stage", ["train", "train_interference"])
+def test_a_stage_names_the_table_it_cannot_read(workspace, tmp_path, monkeypatch, stage, content):
+    monkeypatch.chdir(workspace)
+    if content is not None:
+        (tmp_path / "data/features").mkdir(parents=True)
+        (tmp_path / "data/features/solo.parquet").write_bytes(content)
+
+    with pytest.raises(TableError, match=r"data/features/solo.parquet: .*dvc repro"):
+        run(stage, tmp_path, tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("params.yaml: bad"), OSError(28, "No space left on device", "model.onnx")]
+)
+def test_what_a_person_can_mend_is_one_line_and_exit_code_1(error, capsys):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_stage(fail)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+# Ctrl-C.
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_while_a_stage_writes_is_130_and_one_line_and_leaves_nothing_half_written(
+    workspace, tmp_path, stage
+):
+    arguments = [*STAGES[stage], str(tmp_path / "target")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK_IN_A_WRITE, stage, *arguments],
+        cwd=workspace,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "PRESAGE_REGISTRY": f"sqlite:///{tmp_path}/registry/mlflow.db"},
+    )
+    assert process.stdout is not None
+    begun = any(line.startswith("writing") for line in iter(process.stdout.readline, ""))
+    os.killpg(process.pid, signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+
+    assert begun
+    assert process.returncode == 130
+    assert message.endswith("interrupted; files are whole, run it again to go on\n")
+    assert "Traceback" not in message
+    assert not list(tmp_path.rglob("*.partial"))
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if tmp_path / "registry" not in path.parents]

@@ -1,0 +1,188 @@
+"""What one aten call costs: the operator nodes that stand for it in the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from presage.features.graph import OpNode
+from presage.features.op_kinds import aten_kind, element_flops
+
+FREE_OPS = frozenset(
+    "empty empty_strided empty_like new_empty new_empty_strided detach _local_scalar_dense "
+    "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk _reshape_alias".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AtenCall:
+    """One aten operator as it was called.
+
+    ``parameters`` are the :func:`storage_key` of all that is not data: weights and buffers.
+    """
+
+    name: str
+    phase: str
+    args: tuple[Any, ...]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    parameters: AbstractSet[int]
+
+    def nodes(self) -> Iterator[OpNode]:
+        """One node, two for a product with a bias, up to three for a convolution's gradients."""
+        name = self.name
+        if name == "convolution_backward":
+            yield from self._convolution_gradients()
+        elif name.startswith(("convolution", "_convolution")):
+            yield from self._convolution()
+        elif name in ("addmm", "baddbmm", "addbmm", "addmv"):
+            yield from self._matmul_with_bias()
+        else:
+            yield self._single()
+
+    def _single(self) -> OpNode:
+        name, kind = self.name, self._kind()
+        if kind == "MatMul":
+            return self._node(kind, _matmul_flops(self.inputs[0], self.outputs[0]))
+        if kind == "Attention":
+            return self._node(kind, _attention_flops(name, self.inputs))
+        if name == "embedding" or name.startswith(("gather", "index_select", "_embedding_bag")):
+            # Reads the rows it needs, not the table.
+            moved = 2 * _nbytes(self.outputs[:1]) + _nbytes(self._data(self.inputs))
+            return self._node(kind, 0, moved)
+        elements = max((t.numel() for t in (*self.inputs, *self.outputs)), default=0)
+        return self._node(kind, element_flops(kind, int(elements)))
+
+    def _kind(self) -> str:
+        if self.phase == "optimizer":
+            return "Update"
+        if self.phase == "backward" and _is_bias_gradient(self.name, self.inputs, self.outputs):
+            return "BiasAddGrad"
+        return aten_kind(self.name)
+
+    def _matmul_with_bias(self) -> Iterator[OpNode]:
+        bias, left, right = self.inputs[:3]
+        flops, factors = _matmul_flops(left, self.outputs[0]), (left, right)
+        yield self._node("MatMul", flops, read=self._data(factors), own=self._own(factors))
+        yield self._bias_add(bias)
+
+    def _convolution(self) -> Iterator[OpNode]:
+        image, weight, bias, transposed = *self.args[:3], self.args[6]
+        flops = _convolution_flops(image, weight, self.outputs[0], transposed)
+        yield self._node("Conv2D", flops, own=[weight], read=[image])
+        if isinstance(bias, Tensor):
+            yield self._bias_add(bias)
+
+    def _bias_add(self, bias: Tensor) -> OpNode:
+        """A bias fused into its matmul or convolution: a node for the count, no bytes moved."""
+        out = self.outputs
+        return self._node("BiasAdd", out[0].numel(), 0, suffix=".bias", read=out, own=[bias])
+
+    def _convolution_gradients(self) -> Iterator[OpNode]:
+        grad, image, weight = self.args[:3]
+        transposed, wanted = self.args[7], self.args[-1]
+        # Both gradients are convolutions of the forward one's size.
+        flops = _convolution_flops(image, weight, grad, transposed)
+        moved = _nbytes([grad, weight, image])
+        if wanted[0]:
+            yield self._node("Conv2D", flops, moved, suffix=".input", read=[grad], written=[image])
+        if wanted[1]:
+            yield self._node(
+                "Conv2D", flops, moved, suffix=".weight", read=[grad, image], own=[],
+                written=[weight],
+            )  # fmt: skip
+        if wanted[2]:
+            yield self._node(
+                "BiasAddGrad", grad.numel(), _nbytes([grad]), suffix=".bias", read=[grad], own=[],
+                written=self.outputs[-1:],
+            )  # fmt: skip
+
+    def _node(
+        self,
+        kind: str,
+        flops: int,
+        bytes_moved: int | None = None,
+        *,
+        suffix: str = "",
+        read: Sequence[Tensor] | None = None,
+        own: Sequence[Tensor] | None = None,
+        written: Sequence[Tensor] | None = None,
+    ) -> OpNode:
+        """A node of this call; what is not given is all of the call's."""
+        if bytes_moved is None:
+            bytes_moved = _nbytes(self.inputs) + _nbytes(self.outputs)
+        read = self._data(self.inputs) if read is None else read
+        own = self._own(self.inputs) if own is None else own
+        return OpNode(
+            op=f"aten.{self.name}{suffix}",
+            kind=kind,
+            phase=self.phase,
+            input_elements=_elements(read),
+            output_elements=_elements(self.outputs if written is None else written),
+            parameters=_elements(own),
+            flops=int(flops),
+            bytes_moved=int(bytes_moved),
+        )
+
+    def _data(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [t for t in tensors if storage_key(t) not in self.parameters]
+
+    def _own(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [t for t in tensors if storage_key(t) in self.parameters]
+
+
+def storage_key(tensor: Tensor) -> int:
+    """What a tensor and all views of it share."""
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def is_free(func: Any) -> bool:
+    """Whether an operator only makes a view, or allocates without writing."""
+    name = func.overloadpacket.__name__
+    if name in FREE_OPS or name.startswith("_record_function"):
+        return True
+    returns = func._schema.returns
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def _elements(tensors: Sequence[Tensor]) -> int:
+    return sum(t.numel() for t in tensors)
+
+
+def _nbytes(tensors: Sequence[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _is_bias_gradient(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+    """A backward sum over all dimensions but the last: how autograd writes a bias's gradient."""
+    return (
+        name == "sum"
+        and inputs[0].ndim >= 2
+        and outputs[0].numel() == inputs[0].shape[-1]
+        and outputs[0].ndim == inputs[0].ndim
+    )
+
+
+def _matmul_flops(left: Tensor, out: Tensor) -> int:
+    return 2 * int(out.numel()) * int(left.shape[-1])
+
+
+def _convolution_flops(image: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int:
+    """A multiply-add of every kernel element with every place it is laid on."""
+    places = image if transposed else out
+    channels = weight.shape[1]  # already divided by groups, in both layouts
+    return 2 * int(places.numel()) * int(channels) * math.prod(weight.shape[2:])
+
+
+def _attention_flops(name: str, inputs: Sequence[Tensor]) -> int:
+    """Two matmuls forward; five in the backward pass, which computes the scores again."""
+    backward = name.endswith("_backward")
+    query, key = (inputs[1], inputs[2]) if backward else (inputs[0], inputs[1])
+    pairs = math.prod(query.shape[:-1]) * int(key.shape[-2])
+    return (10 if backward else 4) * pairs * int(query.shape[-1])

@@ -1,0 +1,22 @@
+"""What to install when an optional package is not there; needs none of them itself."""
+
+from __future__ import annotations
+
+# By the names they are imported under; the extras are pyproject.toml's.
+_PACKAGES = {
+    "cli": "typer rich yaml",
+    "features": "onnx pyarrow pandas psutil",
+    "profile": "torch pynvml",
+    "serve": "onnxruntime grpc_health grpc_reflection",
+    "train": "sklearn onnxscript mlflow dvc",
+}
+EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in row.split()}
+
+
+def how_to_install(error: ModuleNotFoundError) -> str | None:
+    """A line for a package that one of our extras brings; None for any other."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF.get(package)
+    if extra is None:
+        return None
+    return f"the package {package!r} is not installed; pip install 'presage[{extra}]'"
