@@ -79,10 +79,11 @@ def main() -> None:
         f"{solo['family'].nunique()} families alone and {shared['colocation'].nunique()} "
         f"co-locations ({len(shared)} victims) on "
         f"{', '.join(sorted(set(solo['device_kind'])))}. Every figure is of rows that the network "
-        "has not seen: five folds by job (a digest of its name), five by family. A co-location is "
-        "hidden from a fold when any of its members is. Baselines use the same features, folds and "
-        "learnt target (the constant: the median of the target itself). MAE is in the target's unit: "
-        "fraction, bytes, seconds, times. Width is relative to the measured value, in per cent.",
+        "has not seen: five folds by job (a digest of its name), and each family left out in turn. "
+        "A co-location is hidden from a fold when any of its members is. Baselines use the same "
+        "features, folds and learnt target (the constant: the median of the target itself). MAE is "
+        "in the target's unit: fraction, bytes, seconds, times. Width is relative to the measured "
+        "value, in per cent.",
         "",
         *table(metrics),
         "",
