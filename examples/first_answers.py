@@ -38,7 +38,7 @@ JOBS = (
 
 def main() -> None:
     """Ask, then measure, then print both side by side."""
-    console = Console(width=110)
+    console = Console(width=120)
     configs = [parse(name) for name in JOBS]
     jobs = [features(config) for config in configs]
     here = detect()

@@ -102,7 +102,7 @@ def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> tuple[pd.Dat
     )
     margins = cv.release_margins(full.learnt, full.out_of_fold("job"), full.folds["job"])
     select_members(full.stack, full.members.of("job", HELD_OUT_FOLD))
-    example = torch.from_numpy(feature_matrix(solo.head(2), "full")).float()
+    example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     predictor = ScalarPredictor(full.stack, target, margins)
     return table, export(predictor, {"features": (example, ("rows",))})
 
