@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from presage.features.errors import ConfigError, PresageError, TableError
 
@@ -35,7 +35,18 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; files are whole, run it again to go on\n")
-        sys.exit(INTERRUPTED)
+        leave_interrupted()
+
+
+def leave_interrupted() -> NoReturn:
+    """End the process with status 130, at once.
+
+    Not by sys.exit: when the interrupt passed through an ``exec`` of a string (dataclasses, torch),
+    CPython 3.11 ends by SIGINT itself, whatever status was asked for.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

@@ -18,13 +18,13 @@ from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.models_cli import app as models_app
+from presage.pipelines.stage import INTERRUPTED, leave_interrupted
 
 if TYPE_CHECKING:
     from presage.features.device import Device
     from presage.serving.forecasts import PredictionBackend
     from presage.serving.server import RunningServer
 
-INTERRUPTED = 130
 
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
@@ -377,6 +377,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's, of a KeyboardInterrupt
             sys.stderr.write("interrupted; files are whole\n")
+            leave_interrupted()
         raise
 
 
