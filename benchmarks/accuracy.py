@@ -83,8 +83,8 @@ def main() -> None:
         "A co-location is hidden from a fold when any of its members is. Baselines use the same "
         "features, folds and learnt target (the constant: the median of the target itself). MAE is "
         "in the target's unit: fraction, bytes, seconds, times. Width is relative to the measured "
-        "value, in per cent. Hyper-parameters (params.yaml) were chosen among some fifteen on these "
-        "very folds, so the networks' figures are a little flattered; the baselines' are as set.",
+        "value, in per cent. Hyper-parameters (params.yaml) were chosen among some fifteen on "
+        "these very folds, so the networks' figures are a little flattered; the baselines' are as set.",
         "",
         *table(metrics),
         "",
