@@ -84,7 +84,8 @@ def main() -> None:
         "features, folds and learnt target (the constant: the median of the target itself). MAE is "
         "in the target's unit: fraction, bytes, seconds, times. Width is relative to the measured "
         "value, in per cent. Hyper-parameters (params.yaml) were chosen among some fifteen on "
-        "these very folds, so the networks' figures are a little flattered; the baselines' are as set.",
+        "these very folds, so the networks' figures are a little flattered; the baselines' are "
+        "as set.",
         "",
         *table(metrics),
         "",
