@@ -1,4 +1,4 @@
-"""What the profiler runs and the tracer traces: one training step on resident synthetic data.
+"""What the profiler runs and the tracer traces: one step of a job on resident synthetic data.
 
 Everything here also runs under ``torch.device("meta")``, where no weight is allocated: shapes never
 depend on values, and every tensor comes from a factory that obeys the default device.
@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn, optim
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A training job ready to be stepped: forward, backward, optimizer.
+    """A job ready to be stepped: forward, backward, optimizer; of inference the forward alone.
 
     Attributes
     ----------
     modules : tuple of nn.Module
         Together they hold all parameters of the job.
     run : callable
-        One whole training step; the data are made beforehand and stay where they are.
+        One whole step; the data are made beforehand and stay where they are.
     input_elements : int
         Input elements of one sample, so without the batch dimension.
     """
@@ -42,6 +43,8 @@ class TrainingStep:
         """All parameters of the job."""
         return [parameter for module in self.modules for parameter in module.parameters()]
 
+
+INFERENCE = "inference"  # in place of an optimizer: the job only runs its model forward
 
 # Learning rates matter to nothing that is measured; these keep a real run from diverging.
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], optim.Optimizer]] = {
@@ -75,7 +78,7 @@ def supervised(
     optimizer: str,
     input_elements: int,
 ) -> TrainingStep:
-    """Step of one model with one optimizer, on the same batch each time.
+    """Step of one model with one optimizer, or of its inference, on the same batch each time.
 
     Parameters
     ----------
@@ -86,15 +89,28 @@ def supervised(
     loss : callable
         Scalar loss of the model's output; it holds the targets.
     optimizer : str
-        A key of ``OPTIMIZERS``.
+        A key of ``OPTIMIZERS``, or ``INFERENCE``: the model alone then runs, in evaluation mode.
     input_elements : int
         Input elements of one sample.
     """
+    if optimizer == INFERENCE:
+        return inference(model, inputs, input_elements=input_elements)
     stepper = make_optimizer(optimizer, model.parameters())
 
     def run() -> None:
         stepper.zero_grad(set_to_none=True)
         loss(model(*inputs)).backward()  # type: ignore[no-untyped-call]
         stepper.step()
+
+    return TrainingStep(modules=(model,), run=run, input_elements=input_elements)
+
+
+def inference(model: nn.Module, inputs: tuple[Tensor, ...], *, input_elements: int) -> TrainingStep:
+    """Step of a model that only answers: no gradient is kept."""
+    model.eval().requires_grad_(False)
+
+    def run() -> None:
+        with torch.no_grad():
+            model(*inputs)
 
     return TrainingStep(modules=(model,), run=run, input_elements=input_elements)

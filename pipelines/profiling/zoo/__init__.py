@@ -55,28 +55,32 @@ def build(config: JobConfig) -> TrainingStep:
     if config.family not in FAMILIES:
         raise ValueError(_unknown("family", config.family, FAMILIES, where="the job zoo"))
     family = FAMILIES[config.family]
-    if config.variant not in family.variants:
+    variants = family.variants | family.large
+    if config.variant not in variants:
         where = f"family {config.family!r}"
-        raise ValueError(_unknown("variant", config.variant, family.variants, where=where))
+        raise ValueError(_unknown("variant", config.variant, variants, where=where))
     if config.batch_size < 1:
         raise ValueError(
             f"job {config.name!r}: batch_size={config.batch_size}, must be >= 1; "
-            f"the grid has {', '.join(map(str, family.batch_sizes))}"
+            f"the grid has {', '.join(map(str, family.batch_sizes or family.large_batch_sizes))}"
         )
-    sizes = family.variants[config.variant]
+    sizes = family.sizes(config.variant)
     step = family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
     for module in step.modules:
         apply_precision(module, config.precision)
     return step
 
 
-def all_configs() -> tuple[JobConfig, ...]:
-    """The whole grid, each family with its customary optimizer, in an order that never varies."""
+def all_configs(*, large: bool = False) -> tuple[JobConfig, ...]:
+    """The whole grid, each family with its customary optimizer, in an order that never varies.
+
+    The small variants, for a processor; with ``large`` those for a GPU instead.
+    """
     return tuple(
         JobConfig(family.name, variant, batch_size, family.optimizer)
         for _, family in sorted(FAMILIES.items())
-        for variant in sorted(family.variants)
-        for batch_size in sorted(family.batch_sizes)
+        for variant in sorted(family.large if large else family.variants)
+        for batch_size in sorted(family.large_batch_sizes if large else family.batch_sizes)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from presage.pipelines.profiling.training_step import TrainingStep
 
@@ -15,11 +15,14 @@ class Family:
     Attributes
     ----------
     variants : dict of str to dict of str to int
-        Constructor sizes of each variant, by its short name ("w64-d3": width 64, depth 3).
+        Constructor sizes of each small variant, by its short name ("w64-d3": width 64, depth 3).
     batch_sizes : tuple of int
-        Every variant is profiled at each of them.
+        Every small variant is profiled at each of them.
     optimizer : str
-        The customary one.
+        The customary one; "inference" for a family that is never trained.
+    large, large_batch_sizes
+        The same of the sizes in use and in print, for a GPU: ``variants`` keep a processor busy
+        for milliseconds, ``large`` a data-centre GPU.
     build : callable
         ``build(batch_size=, optimizer=, **sizes)`` makes the model, its data and its step.
     """
@@ -29,3 +32,9 @@ class Family:
     batch_sizes: tuple[int, ...]
     optimizer: str
     build: Callable[..., TrainingStep]
+    large: dict[str, dict[str, int]] = field(default_factory=dict)
+    large_batch_sizes: tuple[int, ...] = ()
+
+    def sizes(self, variant: str) -> dict[str, int]:
+        """Constructor sizes of a variant, small or large; KeyError without it."""
+        return (self.variants | self.large)[variant]
