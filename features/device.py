@@ -13,7 +13,7 @@ from typing import Any
 
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 
-SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "cpu-quota")
+SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
 CATALOGUE_FILE = Path(__file__).with_name("devices.yaml")
 

@@ -1,73 +1,54 @@
 """The measured tables: one pyarrow schema each, checked whenever a table is read or written.
 
 Times are seconds, sizes bytes, shares fractions of one. Every measured row says where it comes
-from: campaign, machine, versions, time.
+from: source and its licence, campaign, machine, versions, time.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from presage.features.errors import TableError
+from presage.features.checked_table import (
+    Column,
+    Law,
+    Table,
+    check,
+    column,
+    from_rows,
+    read,
+    write,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its type, what it means, and which values it may hold."""
-
-    name: str
-    type: pa.DataType
-    meaning: str
-    minimum: float | None = None
-    above: float | None = None  # a minimum that is itself no value
-    nullable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """What a row says by several of its columns; ``broken`` tells which rows do not keep to it."""
-
-    column: str  # the one to name
-    rule: str
-    broken: Callable[[pa.Table], pa.ChunkedArray]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A named list of columns, the key no two rows share, and the laws that every row keeps."""
-
-    name: str
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-    laws: tuple[Law, ...] = ()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The pyarrow schema."""
-        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
-
+__all__ = ["Column", "Law", "Table", "check", "column", "from_rows", "read", "write"]
 
 _TEXT, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 SLOWDOWN_ROUNDING = 1e-6  # relative
 
+# What `source` and `licence` hold in rows that `presage profile` measured.
+OUR_SOURCE, OUR_LICENCE = "presage profile", "Apache-2.0"
+
 
 def _held_if_it_ran(column: str) -> Law:
+    """Of our own rows; other people published what they measured, seldom all of it."""
+
     def broken(data: pa.Table) -> pa.ChunkedArray:
-        return pc.and_(pc.equal(data.column("failure"), ""), pc.is_null(data.column(column)))
+        ran = pc.equal(data.column("failure"), "")
+        ours = pc.equal(data.column("source"), OUR_SOURCE)
+        return pc.and_(pc.and_(ran, ours), pc.is_null(data.column(column)))
 
     return Law(column, "must hold a value where failure is ''", broken)
+
+
+def _holds_no_measurement(data: pa.Table) -> pa.ChunkedArray:
+    measured = ("step_time_median_s", "compute_utilization", "memory_peak_bytes")
+    empty = pc.equal(data.column("failure"), "")
+    for name in measured:
+        empty = pc.and_(empty, pc.is_null(data.column(name)))
+    return empty
 
 
 def _held_if_slowed(column: str) -> Law:
@@ -75,6 +56,14 @@ def _held_if_slowed(column: str) -> Law:
         return pc.and_(pc.is_valid(data.column("slowdown")), pc.is_null(data.column(column)))
 
     return Law(column, "must hold a value where slowdown does", broken)
+
+
+def _held_if_traced(column: str) -> Law:
+    def broken(data: pa.Table) -> pa.ChunkedArray:
+        traced = pc.not_equal(data.column("graph_digest"), "")
+        return pc.and_(traced, pc.is_null(data.column(column)))
+
+    return Law(column, "must hold a value where graph_digest does", broken)
 
 
 def _is_no_ratio(data: pa.Table) -> pa.ChunkedArray:
@@ -90,11 +79,23 @@ def _are_not_as_many(data: pa.Table) -> pa.ChunkedArray:
     return pc.not_equal(*counts)
 
 
+def _optional(name: str, type_: pa.DataType, meaning: str) -> Column:
+    """A number >= 0 that only some devices or sources tell, and that older files lack."""
+    return Column(name, type_, meaning, minimum=0, nullable=True, absent=None)
+
+
 _PROVENANCE = (
     Column("campaign", _TEXT, "name of the campaign that measured this row"),
     Column("machine", _TEXT, "digest of the machine it ran on (processor, memory, kernel)"),
     Column("versions", _TEXT, "framework and driver versions, as 'name=version' words"),
     Column("measured_at_s", _FLOAT, "Unix time of the end of the measurement", minimum=0),
+    Column(
+        "source",
+        _TEXT,
+        f"who measured: {OUR_SOURCE!r}, or where the published file is",
+        absent=OUR_SOURCE,
+    ),
+    Column("licence", _TEXT, "SPDX name of the data's licence", absent=OUR_LICENCE),
 )
 
 JOBS = Table(
@@ -110,10 +111,34 @@ JOBS = Table(
         Column("batch_size", _INT, "samples in one step", minimum=1),
         Column("iterations", _INT, "steps of the whole job", minimum=1),
         Column("input_elements", _INT, "elements of one sample", minimum=1),
-        Column("graph_digest", _TEXT, "which rows of `nodes` are this job's graph"),
-        Column("parameters", _INT, "distinct trainable elements", minimum=0),
-        Column("peak_live_bytes", _INT, "most bytes of tensors alive at once", minimum=0),
+        Column(
+            "memory_format",
+            _TEXT,
+            "contiguous, or channels-last (NHWC)",
+            absent="contiguous",
+        ),
+        Column(
+            "loads_data",
+            _BOOL,
+            "whether a step reads its samples from disk; else they are resident",
+            absent=False,
+        ),
+        Column(
+            "graph_digest",
+            _TEXT,
+            "which rows of `nodes` are this job's graph; '' when its model is not known",
+        ),
+        Column("parameters", _INT, "distinct trainable elements", minimum=0, nullable=True),
+        Column(
+            "peak_live_bytes", _INT, "most bytes of tensors alive at once", minimum=0, nullable=True
+        ),
+        _optional("parameter_bytes", _INT, "weights and buffers"),
+        _optional("gradient_bytes", _INT, "gradients at the end of the backward pass"),
+        _optional("optimizer_state_bytes", _INT, "what the optimizer keeps between steps"),
+        _optional("activation_bytes", _INT, "kept from the forward for the backward pass"),
+        _optional("workspace_bytes", _INT, "what the peak needs beyond the four before"),
     ),
+    (_held_if_traced("parameters"), _held_if_traced("peak_live_bytes")),
 )
 
 NODES = Table(
@@ -151,7 +176,7 @@ EXECUTIONS = Table(
         Column("device_kind", _TEXT, "the device it ran on"),
         Column("share", _FLOAT, "fraction of the device's compute it was given", minimum=0),
         Column("sharing_mode", _TEXT, "exclusive, time-slice, mps, mig, cpu-quota"),
-        Column("steps", _INT, "steps timed", minimum=0),
+        Column("steps", _INT, "steps timed; 0 when the source does not say", minimum=0),
         Column("step_time_median_s", _FLOAT, "median step", above=0, nullable=True),
         Column("step_time_p90_s", _FLOAT, "90th percentile step", above=0, nullable=True),
         Column(
@@ -190,18 +215,27 @@ EXECUTIONS = Table(
             nullable=True,
         ),
         Column("failure", _TEXT, "'' when it ran, else out-of-memory, crash, timeout"),
+        _optional("memory_allocated_peak_bytes", _INT, "most bytes of tensors, by the allocator"),
+        _optional("memory_reserved_peak_bytes", _INT, "most bytes the allocator held"),
+        _optional("sm_activity", _FLOAT, "DCGM: share of multiprocessors with a warp, over time"),
+        _optional("sm_occupancy", _FLOAT, "DCGM: share of the warps a multiprocessor could hold"),
+        _optional("power_w", _FLOAT, "mean power of the device"),
+        _optional("sm_clock_mhz", _FLOAT, "median clock of the multiprocessors"),
         *_PROVENANCE,
     ),
-    tuple(
-        _held_if_it_ran(column)
-        for column in (
-            "step_time_median_s",
-            "step_time_p90_s",
-            "compute_utilization",
-            "memory_utilization",
-            "memory_peak_bytes",
-            "setup_s",
-        )
+    (
+        *(
+            _held_if_it_ran(column)
+            for column in (
+                "step_time_median_s",
+                "step_time_p90_s",
+                "compute_utilization",
+                "memory_utilization",
+                "memory_peak_bytes",
+                "setup_s",
+            )
+        ),
+        Law("failure", "but nothing was measured", _holds_no_measurement),
     ),
 )
 
@@ -215,14 +249,20 @@ COLOCATIONS = Table(
         Column("job_id", _TEXT, "the member this row measures"),
         Column("device_kind", _TEXT, "the device they shared"),
         Column("share", _FLOAT, "fraction of compute this member was given", minimum=0),
-        Column("sharing_mode", _TEXT, "time-slice, mps, mig, cpu-quota"),
-        Column("steps", _INT, "steps timed while all members ran", minimum=0),
+        Column(
+            "sharing_mode",
+            _TEXT,
+            "time-slice, mps, cpu-quota; mig-mps is MPS in one MIG slice of that share",
+        ),
+        Column("steps", _INT, "steps timed while all members ran; 0 when not said", minimum=0),
         Column("step_time_median_s", _FLOAT, "median step, together", above=0, nullable=True),
         Column("solo_step_time_s", _FLOAT, "median step, alone", above=0, nullable=True),
         Column("slowdown", _FLOAT, "together / alone", above=0, nullable=True),
         Column("foreign_load", _FLOAT, "as in `executions`", minimum=0, nullable=True),
         Column("fits", _BOOL, "the device's memory was enough: no member ran out of it"),
-        Column("failure", _TEXT, "this member's: '', out-of-memory, crash, timeout"),
+        Column("failure", _TEXT, "this member's: '', out-of-memory, crash, timeout, infeasible"),
+        _optional("device_utilization", _FLOAT, "compute_utilization of all members together"),
+        _optional("power_w", _FLOAT, "mean power of the device"),
         *_PROVENANCE,
     ),
     (
@@ -250,144 +290,51 @@ DEVICES = Table(
     (Law("peak_flops_per_s", "must be as many as precisions", _are_not_as_many),),
 )
 
-TABLES: Mapping[str, Table] = {t.name: t for t in (JOBS, NODES, EXECUTIONS, COLOCATIONS, DEVICES)}
+SCALE_OUT = Table(
+    "scale_out",
+    ("job_id", "device_kind", "nodes", "devices", "placement", "machine", "campaign"),
+    (
+        Column("job_id", _TEXT, "the job, at the batch size of one device"),
+        Column("device_kind", _TEXT, "the kind of every device"),
+        Column("nodes", _INT, "how many nodes; 0 when the source does not say", minimum=0),
+        Column("devices", _INT, "how many devices stepped together", minimum=1),
+        Column(
+            "placement",
+            _TEXT,
+            "devices on each node ('1 1 2'), or consolidated, or unconsolidated",
+        ),
+        Column("step_time_s", _FLOAT, "a step of all devices, synchronised", above=0),
+        _optional("sync_time_s", _FLOAT, "the part of it spent on synchronising gradients"),
+        *_PROVENANCE,
+    ),
+)
 
+OPERATORS = Table(
+    "operators",
+    ("op", "shape", "precision", "device_kind", "machine", "campaign"),
+    (
+        Column("op", _TEXT, "the source's own name of the operator"),
+        Column("kind", _TEXT, "row of the op table"),
+        Column("shape", _TEXT, "its sizes, as 'NAME=N' words"),
+        Column("precision", _TEXT, "fp32, tf32, fp16, bf16, fp64"),
+        Column("input_elements", _INT, "elements of its inputs, parameters left out", minimum=0),
+        Column("output_elements", _INT, "elements of its outputs", minimum=0),
+        Column("parameters", _INT, "trainable elements among its inputs", minimum=0),
+        Column("flops", _INT, "floating-point operations, a multiply-add counts two", minimum=0),
+        Column("bytes_moved", _INT, "bytes read and written if nothing is cached", minimum=0),
+        Column("device_kind", _TEXT, "the device it ran on"),
+        Column("latency_s", _FLOAT, "of one run; the median where there are several", above=0),
+        Column("runs", _INT, "how many rows of the source this one stands for", minimum=1),
+        *_PROVENANCE,
+    ),
+)
 
-def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
-    """``data`` in the schema's column order.
-
-    Raises
-    ------
-    TableError
-        A column is missing, extra or of another type; a value is null, NaN, infinite or below
-        its minimum; a row breaks a law; a key occurs twice. Names the file, the column and the
-        first bad row.
-    """
-    found, expected = data.column_names, [c.name for c in table.columns]
-    missing = [name for name in expected if name not in found]
-    if missing:
-        near = get_close_matches(missing[0], found, n=1)
-        hint = f"; nearest is {near[0]!r}" if near else ""
-        raise TableError(
-            f"{source}: no column {missing[0]!r} ({len(missing)} of {len(expected)} missing){hint}."
-            f" Table {table.name!r} has: {', '.join(expected)}"
-        )
-    extra = [name for name in found if name not in expected]
-    if extra:
-        raise TableError(
-            f"{source}: column {extra[0]!r} does not belong to table {table.name!r}; "
-            "remove it, or declare it in features/tables.py"
-        )
-    data = data.select(expected)
-    for column in table.columns:
-        _check_column(column, data.column(column.name), source=source)
-    named = {column.name: column for column in table.columns}
-    for law in table.laws:
-        _refuse(law.broken(data), named[law.column], data.column(law.column), law.rule, source)
-    _check_key(table, data, source=source)
-    return data.cast(table.schema)
-
-
-def _check_column(column: Column, values: pa.ChunkedArray, *, source: str) -> None:
-    if values.type != column.type:
-        raise TableError(
-            f"{source}: column {column.name!r} is {values.type}, must be {column.type}; "
-            f"cast it before writing ({column.meaning})"
-        )
-    if not column.nullable and values.null_count:
-        row = values.is_null().index(True).as_py()
-        raise TableError(
-            f"{source}: row {row}, column {column.name!r} is empty, which it may not be "
-            f"({column.meaning}); remove the row"
-        )
-    if column.type == _FLOAT:
-        _refuse(pc.invert(pc.is_finite(values)), column, values, "must be a finite number", source)
-    if column.minimum is not None:
-        below = pc.less(values, pa.scalar(column.minimum, type=column.type))
-        _refuse(below, column, values, f"must be >= {column.minimum:g}", source)
-    if column.above is not None:
-        below = pc.less_equal(values, pa.scalar(column.above, type=column.type))
-        _refuse(below, column, values, f"must be > {column.above:g}", source)
-
-
-def _refuse(
-    bad: pa.ChunkedArray, column: Column, values: pa.ChunkedArray, rule: str, source: str
-) -> None:
-    row = bad.index(pa.scalar(True)).as_py()
-    if row >= 0:
-        value = values[row].as_py()
-        raise TableError(
-            f"{source}: row {row}, column {column.name!r} is "
-            f"{'empty' if value is None else value}, {rule} "
-            f"({column.meaning}); measure that row again or remove it"
-        )
-
-
-def _check_key(table: Table, data: pa.Table, *, source: str) -> None:
-    groups = data.group_by(list(table.key)).aggregate([([], "count_all")])
-    twice = groups.filter(pc.greater(groups.column("count_all"), 1))
-    if twice.num_rows:
-        first = {name: twice.column(name)[0].as_py() for name in table.key}
-        raise TableError(
-            f"{source}: {twice.column('count_all')[0].as_py()} rows share the key {first}; "
-            "keep one of them"
-        )
-
-
-def from_rows(table: Table, rows: Sequence[Mapping[str, Any]], *, source: str) -> pa.Table:
-    """Table of dictionaries, checked."""
-    names = {c.name for c in table.columns}
-    for row in rows:
-        if unknown := row.keys() - names:
-            raise TableError(
-                f"{source}: column {min(unknown)!r} does not belong to table {table.name!r}; "
-                "remove it, or declare it in features/tables.py"
-            )
-    try:
-        data = pa.Table.from_pylist(list(rows), schema=table.schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(f"{source}: a row does not fit table {table.name!r}: {error}") from error
-    return check(table, data, source=source)
-
-
-def read(table: Table, path: Path) -> pa.Table:
-    """Table at ``path``, checked.
-
-    Raises
-    ------
-    TableError
-        The file is missing, is not parquet, or breaks the schema.
-    """
-    try:
-        # Without partitioning: a folder called "share=1" must not grow a column.
-        data = pq.read_table(path, partitioning=None)
-    except FileNotFoundError as error:
-        raise TableError(
-            f"{path}: no such table; measure it with `presage profile`, or run `dvc repro`"
-        ) from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise TableError(
-            f"{path}: not a readable parquet file ({error}); restore it from git or measure again"
-        ) from error
-    return check(table, data, source=str(path))
-
-
-def write(table: Table, data: pa.Table, path: Path) -> None:
-    """Write a checked table; a reader sees the old file or the new one, never half of it."""
-    checked = check(table, data, source=str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        # zstd and no metadata of pandas: the same rows give the same bytes.
-        pq.write_table(checked, partial, compression="zstd")
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def column(data: pa.Table, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """One column as a numpy array; nulls become NaN."""
-    values: np.ndarray[Any, np.dtype[Any]] = data.column(name).to_numpy()
-    return values
+# What a campaign folder holds; importers may write the last two besides.
+CAMPAIGN_TABLES: Mapping[str, Table] = {
+    t.name: t for t in (JOBS, NODES, EXECUTIONS, COLOCATIONS, DEVICES)
+}
+TABLES: Mapping[str, Table] = {
+    **CAMPAIGN_TABLES,
+    SCALE_OUT.name: SCALE_OUT,
+    OPERATORS.name: OPERATORS,
+}

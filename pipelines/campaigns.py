@@ -43,7 +43,7 @@ def read_campaign(folder: Path) -> Campaign:
     """
     data = {
         name: tables.read(table, folder / f"{name}.parquet")
-        for name, table in tables.TABLES.items()
+        for name, table in tables.CAMPAIGN_TABLES.items()
     }
     jobs = _jobs(data["jobs"], data["nodes"], folder)
     devices = _devices(data["devices"], folder / "devices.parquet")

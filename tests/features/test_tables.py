@@ -38,7 +38,8 @@ def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "executions.parquet"
     tables.write(tables.EXECUTIONS, table(), path)
 
-    assert tables.read(tables.EXECUTIONS, path).to_pylist() == [ROW]
+    (row,) = tables.read(tables.EXECUTIONS, path).to_pylist()
+    assert row | ROW == row
     assert [p.name for p in tmp_path.iterdir()] == ["executions.parquet"]
 
 
@@ -102,6 +103,36 @@ def test_a_run_that_did_not_fail_holds_every_measurement(column):
         )
 
 
+def test_a_file_from_before_a_column_was_introduced_is_read_with_what_it_meant_then(tmp_path):
+    path = tmp_path / "executions.parquet"
+    younger = ["source", "licence", "power_w"]
+    pq.write_table(table().drop_columns(younger), path)
+    (row,) = tables.read(tables.EXECUTIONS, path).to_pylist()
+
+    assert [row[name] for name in younger] == [tables.OUR_SOURCE, tables.OUR_LICENCE, None]
+
+
+def test_other_people_need_not_have_measured_everything_but_something():
+    published = ROW | {"source": "elsewhere", "setup_s": None, "memory_peak_bytes": None}
+    nothing = published | {"step_time_median_s": None, "compute_utilization": None}
+
+    assert tables.from_rows(tables.EXECUTIONS, [published], source="test").num_rows == 1
+    with pytest.raises(TableError, match="nothing was measured"):
+        tables.from_rows(tables.EXECUTIONS, [nothing], source="test")
+
+
+def test_a_job_without_a_graph_has_no_parameters_and_one_with_a_graph_has():
+    job = {
+        "job_id": "a", "name": "a", "family": "a", "framework": "torch", "precision": "fp32",
+        "optimizer": "sgd", "batch_size": 1, "iterations": 1, "input_elements": 1,
+        "graph_digest": "", "parameters": None, "peak_live_bytes": None,
+    }  # fmt: skip
+
+    assert tables.from_rows(tables.JOBS, [job], source="test").num_rows == 1
+    with pytest.raises(TableError, match="'parameters' is empty"):
+        tables.from_rows(tables.JOBS, [job | {"graph_digest": "abc"}], source="test")
+
+
 def test_what_others_used_need_not_be_known():
     unknown = ROW | {"foreign_load": None}
 
@@ -131,9 +162,10 @@ def test_a_slowdown_is_the_ratio_of_two_times_that_are_there(change, match):
     "change", [{}, {"slowdown": 1.5 * (1 + 1e-9)}, {"slowdown": None, "step_time_median_s": None}]
 )
 def test_a_member_may_be_slowed_down_or_brought_down_by_another(change):
-    row = TOGETHER | change
+    given = TOGETHER | change
+    (row,) = tables.from_rows(tables.COLOCATIONS, [given], source="together").to_pylist()
 
-    assert tables.from_rows(tables.COLOCATIONS, [row], source="together").to_pylist() == [row]
+    assert row | given == row
 
 
 def test_two_rows_with_one_key_are_refused():
