@@ -1,12 +1,20 @@
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from presage.pipelines.profiling.training_step import OPTIMIZERS, make_optimizer, supervised
+from presage.pipelines.profiling.training_step import (
+    INFERENCE,
+    OPTIMIZERS,
+    make_optimizer,
+    supervised,
+)
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build, parse
 from presage.pipelines.profiling.zoo.mlp import mlp
+
+TRAINED = [name for name, family in FAMILIES.items() if family.optimizer != INFERENCE]
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +39,31 @@ def smallest(family: str) -> JobConfig:
     return min((c for c in of_family if c.batch_size == batch_size), key=parameters)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_one_step_reaches_every_parameter_and_changes_them(family):
+@pytest.mark.parametrize("family", TRAINED)
+def test_one_step_reaches_every_trained_parameter_and_changes_them(family):
+    step = build(smallest(family))
+    trained = [p for p in step.parameters() if p.requires_grad]
+    before = [p.detach().clone() for p in trained]
+
+    step.run()
+
+    assert trained
+    assert all(p.grad is not None for p in trained)
+    assert all(torch.isfinite(p).all() for p in step.parameters())
+    # Not all: a scale that the next batch norm divides out again has no gradient.
+    moved = [not torch.equal(p, old) for p, old in zip(trained, before, strict=True)]
+    assert sum(moved) > 0.9 * len(moved)
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(TRAINED)))
+def test_inference_changes_nothing(family):
     step = build(smallest(family))
     before = [p.detach().clone() for p in step.parameters()]
 
     step.run()
 
-    assert all(p.grad is not None for p in step.parameters())
-    assert all(torch.isfinite(p).all() for p in step.parameters())
-    # Not all: a scale that the next batch norm divides out again has no gradient.
-    moved = [not torch.equal(p, old) for p, old in zip(step.parameters(), before, strict=True)]
-    assert sum(moved) > 0.9 * len(moved)
+    assert all(p.grad is None and not p.requires_grad for p in step.parameters())
+    assert all(torch.equal(p, old) for p, old in zip(step.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize("config", all_configs()[::6], ids=lambda c: c.name)
@@ -79,9 +100,8 @@ def test_input_elements_do_not_depend_on_the_batch(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_job_trains_in_bf16_and_keeps_its_weights_in_fp32(family):
-    config = smallest(family)
-    step = build(JobConfig(family, config.variant, config.batch_size, precision="bf16"))
+def test_a_job_runs_in_bf16_and_keeps_its_weights_in_fp32(family):
+    step = build(replace(smallest(family), precision="bf16"))
 
     step.run()
 
@@ -131,7 +151,7 @@ def test_the_grid_is_wide_ordered_and_free_of_duplicates():
     grid = all_configs()
     keys = [(c.family, c.variant, c.batch_size) for c in grid]
 
-    assert 150 <= len(grid) <= 230
+    assert 150 <= len(grid) <= 500
     assert len(FAMILIES) >= 10
     assert len({c.name for c in grid}) == len(grid)
     assert keys == sorted(keys)

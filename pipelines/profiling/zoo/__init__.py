@@ -7,19 +7,38 @@ from difflib import get_close_matches
 
 from presage.pipelines.profiling.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import (
+    a3c,
+    convnext,
+    cyclegan,
     dcgan,
+    deepspeech2,
+    densenet,
+    diffusion,
+    efficientnet,
+    gnn,
     gpt,
+    inception,
+    llama,
+    llm_decode,
+    llm_prefill,
+    lora,
     lstm_lm,
     mlp,
     mobilenet,
+    mobilenet_v3,
     neumf,
     pointnet,
+    ppo,
     recommender_autoencoder,
     resnet,
     seq2seq_transformer,
+    td3,
     transformer_encoder,
     unet,
+    user_model,
     vgg,
+    vit,
+    yolov3,
 )
 from presage.pipelines.profiling.zoo.family import Family
 from presage.pipelines.profiling.zoo.job_config import JobConfig, parse
@@ -28,19 +47,37 @@ from presage.pipelines.profiling.zoo.precision import apply_precision
 __all__ = ["FAMILIES", "Family", "JobConfig", "all_configs", "build", "parse"]
 
 FAMILIES: dict[str, Family] = {
+    "a3c": a3c.FAMILY,
+    "convnext": convnext.FAMILY,
+    "cyclegan": cyclegan.FAMILY,
     "dcgan": dcgan.FAMILY,
+    "deepspeech2": deepspeech2.FAMILY,
+    "densenet": densenet.FAMILY,
+    "diffusion": diffusion.FAMILY,
+    "efficientnet": efficientnet.FAMILY,
+    "gnn": gnn.FAMILY,
     "gpt": gpt.FAMILY,
+    "inception": inception.FAMILY,
+    "llama": llama.FAMILY,
+    "llm_decode": llm_decode.FAMILY,
+    "llm_prefill": llm_prefill.FAMILY,
+    "lora": lora.FAMILY,
     "lstm_lm": lstm_lm.FAMILY,
     "mlp": mlp.FAMILY,
     "mobilenet": mobilenet.FAMILY,
+    "mobilenet_v3": mobilenet_v3.FAMILY,
     "neumf": neumf.FAMILY,
     "pointnet": pointnet.FAMILY,
+    "ppo": ppo.FAMILY,
     "recommender_autoencoder": recommender_autoencoder.FAMILY,
     "resnet": resnet.FAMILY,
     "seq2seq_transformer": seq2seq_transformer.FAMILY,
+    "td3": td3.FAMILY,
     "transformer_encoder": transformer_encoder.FAMILY,
     "unet": unet.FAMILY,
     "vgg": vgg.FAMILY,
+    "vit": vit.FAMILY,
+    "yolov3": yolov3.FAMILY,
 }
 
 
@@ -52,6 +89,19 @@ def build(config: JobConfig) -> TrainingStep:
     ValueError
         If the family, variant, optimizer or precision is unknown, or the batch size is below 1.
     """
+    step = _own(config) if config.is_own else _of_the_zoo(config)
+    for module in step.modules:
+        apply_precision(module, config.precision)
+    return step
+
+
+def _own(config: JobConfig) -> TrainingStep:
+    return user_model.training_step(
+        config.family, batch_size=config.batch_size, optimizer=config.optimizer
+    )
+
+
+def _of_the_zoo(config: JobConfig) -> TrainingStep:
     if config.family not in FAMILIES:
         raise ValueError(_unknown("family", config.family, FAMILIES, where="the job zoo"))
     family = FAMILIES[config.family]
@@ -65,10 +115,7 @@ def build(config: JobConfig) -> TrainingStep:
             f"the grid has {', '.join(map(str, family.batch_sizes or family.large_batch_sizes))}"
         )
     sizes = family.sizes(config.variant)
-    step = family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
-    for module in step.modules:
-        apply_precision(module, config.precision)
-    return step
+    return family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
 
 
 def all_configs(*, large: bool = False) -> tuple[JobConfig, ...]:

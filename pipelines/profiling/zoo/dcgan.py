@@ -1,4 +1,8 @@
-"""Deep convolutional generative adversarial network (Radford et al. 2015)."""
+"""Deep convolutional generative adversarial network (Radford et al. 2015).
+
+As published for 64 x 64 images, of width 64, the generator has 3,576,704 parameters and the
+discriminator 2,765,568 (those of PyTorch's tutorial on it).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from presage.pipelines.profiling.training_step import TrainingStep, make_optimizer
+from presage.pipelines.profiling.training_step import (
+    INFERENCE,
+    TrainingStep,
+    inference,
+    make_optimizer,
+)
 from presage.pipelines.profiling.zoo.family import Family
 
 LATENT = 100
@@ -58,11 +67,13 @@ def _fake(logits: Tensor) -> Tensor:
 
 
 def training_step(*, batch_size: int, optimizer: str, width: int, doublings: int) -> TrainingStep:
-    """One step of the discriminator, then one of the generator."""
+    """One step of the discriminator, then one of the generator; inference is the generator's."""
     side = 4 * 2**doublings
     images = torch.randn(batch_size, 3, side, side)
     latent = torch.randn(batch_size, LATENT, 1, 1)
     make, judge = generator(width, doublings), discriminator(width, doublings)
+    if optimizer == INFERENCE:
+        return inference(make, (latent,), input_elements=LATENT)
     make_stepper = make_optimizer(optimizer, make.parameters())
     judge_stepper = make_optimizer(optimizer, judge.parameters())
 
@@ -90,6 +101,8 @@ FAMILY = Family(
         "w32-s64": {"width": 32, "doublings": 4},
     },
     batch_sizes=(2, 8, 32),
+    large={"w64-s64": {"width": 64, "doublings": 4}},
+    large_batch_sizes=(32, 64, 128, 256, 512, 1024),
     optimizer="adam",
     build=training_step,
 )

@@ -6,14 +6,17 @@ import re
 from dataclasses import dataclass
 
 NAME = re.compile(
-    r"(?P<family>[a-z0-9_]+)/(?P<variant>[a-z0-9-]+)/b(?P<batch_size>\d+)"
-    r"/(?P<optimizer>[a-z]+)(?:/(?P<precision>[a-z0-9]+))?"
+    r"(?:(?P<family>[a-z0-9_]+)/(?P<variant>[a-z0-9-]+)|(?P<function>[\w.]+:\w+))"
+    r"/b(?P<batch_size>\d+)/(?P<optimizer>[a-z]+)(?:/(?P<precision>[a-z0-9]+))?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """All that is needed to build a training job of the zoo again."""
+    """All that is needed to build a job again: of the zoo, or a user's own.
+
+    ``family`` of a user's own is "module:function", and ``variant`` is "".
+    """
 
     family: str
     variant: str
@@ -24,8 +27,18 @@ class JobConfig:
     @property
     def name(self) -> str:
         """Readable and unique: "resnet/w16-d20/b32/sgd"; the precision follows unless fp32."""
-        name = f"{self.family}/{self.variant}/b{self.batch_size}/{self.optimizer}"
+        name = f"{self.model}/b{self.batch_size}/{self.optimizer}"
         return name if self.precision == "fp32" else f"{name}/{self.precision}"
+
+    @property
+    def model(self) -> str:
+        """Family and variant: the model, whatever its batch size."""
+        return f"{self.family}/{self.variant}" if self.variant else self.family
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a user's, not of the zoo."""
+        return ":" in self.family
 
 
 def parse(name: str) -> JobConfig:
@@ -43,8 +56,8 @@ def parse(name: str) -> JobConfig:
             "and /precision unless it is fp32: 'resnet/w16-d20/b32/sgd'"
         )
     return JobConfig(
-        family=match["family"],
-        variant=match["variant"],
+        family=match["family"] or match["function"],
+        variant=match["variant"] or "",
         batch_size=int(match["batch_size"]),
         optimizer=match["optimizer"],
         precision=match["precision"] or "fp32",

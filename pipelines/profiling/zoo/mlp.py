@@ -44,6 +44,12 @@ FAMILY = Family(
         "w4096-d2": {"width": 4096, "depth": 2},
     },
     batch_sizes=(8, 64, 256),
+    large={
+        "w2048-d16": {"width": 2048, "depth": 16},
+        "w4096-d8": {"width": 4096, "depth": 8},
+        "w8192-d4": {"width": 8192, "depth": 4},
+    },
+    large_batch_sizes=(256, 1024, 4096),
     optimizer="sgd",
     build=training_step,
 )

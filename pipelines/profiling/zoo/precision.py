@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
+
 # fp32 is a job as built; the others name what autocast computes in.
-AUTOCAST_DTYPES = {"bf16": torch.bfloat16}
 PRECISIONS = ("fp32", *AUTOCAST_DTYPES)
 
 
 def apply_precision(module: nn.Module, precision: str) -> None:
     """Make the forward pass of ``module`` compute in ``precision``, from now on.
 
-    The output is cast back to fp32, so losses need not know. On the meta device nothing changes:
-    autocast does not exist there, and shapes and operators are the same.
+    The output is cast back to fp32, so losses need not know; weights stay fp32. On the meta
+    device the casts are those of CUDA's autocast. Losses are not scaled, in fp16 neither.
 
     Raises
     ------
@@ -29,14 +30,17 @@ def apply_precision(module: nn.Module, precision: str) -> None:
             f"precision {precision!r} is not known to the job zoo; "
             f"use one of {', '.join(PRECISIONS)}"
         )
-    device_type = next(module.parameters()).device.type
-    if precision == "fp32" or device_type == "meta":
+    if precision == "fp32":
         return
-    autocast = torch.autocast(device_type, dtype=AUTOCAST_DTYPES[precision])
+    device_type = next(module.parameters()).device.type
     forward: Callable[..., Tensor] = module.forward
 
     def forward_under_autocast(*inputs: Any) -> Tensor:
-        with autocast:
+        with (
+            meta_autocast(precision)
+            if device_type == "meta"
+            else torch.autocast(device_type, dtype=AUTOCAST_DTYPES[precision])
+        ):
             return forward(*inputs).float()
 
     module.forward = forward_under_autocast

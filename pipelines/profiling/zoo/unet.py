@@ -75,6 +75,11 @@ FAMILY = Family(
         "w32-d2-s32": {"width": 32, "depth": 2, "side": 32},
     },
     batch_sizes=(1, 4, 8),
+    large={
+        "w32-d4-s512": {"width": 32, "depth": 4, "side": 512},
+        "w64-d4-s256": {"width": 64, "depth": 4, "side": 256},
+    },
+    large_batch_sizes=(1, 4, 8, 16, 32, 64),
     optimizer="adam",
     build=training_step,
 )
