@@ -9,36 +9,27 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presage.pipelines.stage import PARAMS, check_settings, read_section, run_stage
+from presage.pipelines.stage import PARAMS, read_section, run_stage
 
 if TYPE_CHECKING:
-    from presage.pipelines.profiling.campaign import Progress, Report
+    from presage.pipelines.profiling.campaign_progress import Progress, Report
+    from presage.pipelines.profiling.runner import OpenRunner
 
-BUDGET_S = 150.0  # unless params.yaml or a flag says otherwise
+BUDGET_S = 150.0  # unless params.yaml, a campaign file or a flag says otherwise
 
 
 def run_profile(
-    folder: Path,
-    *,
-    campaign: str = "local",
-    budget_s: float = BUDGET_S,
-    jobs: int | None = None,
-    colocations: int | None = None,
-    window_s: float = 1.2,
-    seed: int = 0,
-    solo_share: float = 0.5,
-    families: Sequence[str] = (),
-    threads: int | None = None,
+    folder: Path, settings: Mapping[str, Any], *, ray_address: str | None = None
 ) -> Progress:
-    """Measure this machine into the tables of ``folder``, with progress on stderr.
+    """Measure this machine, or a Ray cluster, into the tables of ``folder``; progress on stderr.
 
-    The arguments are those of ``CampaignSettings`` in ``profiling/campaign_settings.py``.
-    Ctrl-C leaves every table whole and no process behind; a later call goes on from there.
+    ``settings`` are those of ``CampaignSettings`` in ``profiling/campaign_settings.py``. Ctrl-C
+    leaves every table whole and no process behind; a later call goes on from there.
 
     Raises
     ------
@@ -47,20 +38,17 @@ def run_profile(
     """
     from presage.pipelines.profiling.campaign import run_campaign
     from presage.pipelines.profiling.campaign_settings import CampaignSettings
+    from presage.pipelines.profiling.runner import local_runner
 
-    settings = CampaignSettings(
-        campaign=campaign,
-        budget_s=budget_s,
-        jobs=jobs,
-        colocations=colocations,
-        window_s=window_s,
-        seed=seed,
-        solo_share=solo_share,
-        families=tuple(families),
-        threads=threads,
-    )
+    defaults: dict[str, Any] = {"campaign": "local", "budget_s": BUDGET_S}
+    wanted = CampaignSettings(**(defaults | dict(settings)))
+    open_runner: OpenRunner = local_runner
+    if ray_address is not None:
+        from presage.pipelines.profiling.ray_runner import ray_runner
+
+        open_runner = ray_runner(ray_address)
     with _reporter() as report:
-        return run_campaign(folder, settings, report)
+        return run_campaign(folder, wanted, report, open_runner=open_runner)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -68,12 +56,14 @@ def main(argv: list[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     given = {key: value for key, value in vars(args).items() if value is not None}
     folder, params = given.pop("folder"), given.pop("params")
+    campaign_file, ray_address = given.pop("campaign_file", None), given.pop("ray", None)
     if given.pop("trace_again"):
-        from presage.pipelines.profiling.campaign import trace_again
+        from presage.pipelines.profiling.retrace import trace_again
 
         sys.stderr.write(f"traced {trace_again(folder)} jobs again: {folder}\n")
         return
-    end = run_profile(folder, **(_read_params(params) | given))
+    settings = _read_file(campaign_file) if campaign_file else _read_params(params)
+    end = run_profile(folder, settings | given, ray_address=ray_address)
     sys.stderr.write(
         f"measured {end.alone} jobs alone and {end.together} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
@@ -85,12 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, metavar="OUT_DIR")
     parser.add_argument("--params", type=Path, default=PARAMS)
     parser.add_argument(
+        "--campaign-file", type=Path, help="YAML of settings, instead of params.yaml"
+    )
+    parser.add_argument("--ray", metavar="ADDRESS", help="measure on the nodes of a Ray cluster")
+    parser.add_argument(
         "--trace-again",
         action="store_true",
         help="measure nothing; rewrite the graphs of the jobs that are there",
     )
-    over = parser.add_argument_group("instead of params.yaml's section `profile`")
-    over.add_argument("--campaign")
+    over = parser.add_argument_group("instead of the file's")
+    over.add_argument("--campaign", help="name recorded in every row")
     over.add_argument("--budget-s", type=float)
     over.add_argument("--jobs", type=int)
     over.add_argument("--colocations", type=int)
@@ -102,16 +96,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _read_file(path: Path) -> dict[str, Any]:
+    from presage.pipelines.profiling.campaign_file import read_campaign_file
+
+    return read_campaign_file(path)
+
+
 def _read_params(path: Path) -> dict[str, Any]:
     """Section ``profile``; empty without the file, since every key can be a flag."""
     if not path.exists():
         return {}
-    from presage.pipelines.profiling.campaign_settings import CampaignSettings
+    from presage.pipelines.profiling.campaign_file import settings_of
 
-    params = read_section("profile", path)
-    given = {key: value for key, value in params.items() if value is not None}
-    check_settings(given, CampaignSettings, where=f"{path}: profile")
-    return given
+    return settings_of(read_section("profile", path), where=f"{path}: profile")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from presage.features.errors import ConfigError, PresageError, TableError
 
@@ -135,7 +135,7 @@ def read_section(section: str, path: Path = PARAMS) -> Mapping[str, Any]:
 
 
 def check_settings(given: Mapping[str, Any], into: type, *, where: str) -> None:
-    """Refuse a key that the dataclass ``into`` does not declare, and text for a number.
+    """Refuse a key that the dataclass ``into`` does not declare, and a value of another type.
 
     Raises
     ------
@@ -148,20 +148,35 @@ def check_settings(given: Mapping[str, Any], into: type, *, where: str) -> None:
             near = get_close_matches(str(key), kinds, n=1)
             hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(kinds)}"
             raise ConfigError(f"{where}.{key} is not a setting; {hint}")
-        _check_number(value, kinds[key], where=f"{where}.{key}")
+        _check_value(value, kinds[key], where=f"{where}.{key}")
 
 
-def _check_number(value: object, kind: Any, *, where: str) -> None:
+def _check_value(value: object, kind: Any, *, where: str) -> None:
     """A network of "64" neurons would fail far from the file that says so."""
-    kinds = {kind, *get_args(kind)}  # of Mapping[str, float]: float among them
-    if isinstance(value, Mapping) and str in kinds:
+    parts = get_args(kind)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where}={value!r} is not a list; write [{value}]")
+        for part in value:
+            _check_value(part, parts[0], where=where)
+    elif get_origin(kind) is Mapping:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}={value!r} is no mapping; write {{name: value}}")
         for key, part in value.items():
-            _check_number(part, get_args(kind)[-1], where=f"{where}.{key}")
-    elif not kinds.isdisjoint((int, float)):
+            _check_value(key, parts[0], where=where)
+            _check_value(part, parts[1], where=f"{where}.{key}")
+    else:
+        _check_scalar(value, {kind, *parts}, where=where)
+
+
+def _check_scalar(value: object, kinds: set[Any], *, where: str) -> None:
+    if float in kinds or int in kinds:
         wanted = (int, float) if float in kinds else int
         if isinstance(value, bool) or not isinstance(value, wanted):
             what = "a number (to YAML, 1e-2 is text)" if float in kinds else "a whole number"
             raise ConfigError(f"{where}={value!r} is not {what}")
+    elif str in kinds and not isinstance(value, str):
+        raise ConfigError(f"{where}={value!r} is not text; put it in quotes")
 
 
 def _one_line(error: Exception) -> str:

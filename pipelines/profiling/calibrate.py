@@ -10,11 +10,15 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from presage.features.device import Device
+from presage.features.gpu import open_gpu
 from presage.pipelines.profiling.child import Child, claim_stdout, die_with_parent
+from presage.pipelines.profiling.cuda_clock import cuda_event
 from presage.pipelines.profiling.samplers import is_gpu
 from presage.pipelines.profiling.worker import peak_resident_bytes
 
@@ -28,7 +32,13 @@ TIMING_S = 0.5  # of each peak
 TINY_OPS = 200
 
 
-def calibrate(device: Device, *, threads: int, timeout_s: float = 60.0) -> Device:
+def calibrate(
+    device: Device,
+    *,
+    threads: int,
+    timeout_s: float = 60.0,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Device:
     """``device`` with speeds, overhead and context memory as measured, in a child process.
 
     Raises
@@ -37,7 +47,7 @@ def calibrate(device: Device, *, threads: int, timeout_s: float = 60.0) -> Devic
         The child died or gave no answer.
     """
     spec = {"threads": threads, "device": "cuda" if is_gpu(device) else "cpu"}
-    with Child(__name__, spec, threads=threads) as child:
+    with Child(__name__, spec, threads=threads, environment=environment) as child:
         measured = child.read(until_s=time.monotonic() + timeout_s)
     measured.pop("event")
     return dataclasses.replace(device, **measured)
@@ -48,14 +58,15 @@ def measure_device(*, threads: int, device: str) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(threads)
+    before_bytes = _gpu_memory_used_bytes() if device == "cuda" else None
     with torch.device(device):
         _tiny_training_step()
-        context_bytes = _context_bytes(device)
+        context_bytes = _context_bytes(device, before_bytes)
         return {
             "context_bytes": context_bytes,
             "op_overhead_s": _op_overhead_s(device),
             "memory_bandwidth_bytes_per_s": _memory_bandwidth(device),
-            "peak_flops_per_s": {name: _peak_flops(name, device) for name in PRECISIONS[device]},
+            "peak_flops_per_s": _peaks(device),
         }
 
 
@@ -68,17 +79,32 @@ def _tiny_training_step() -> None:
     optimizer.step()
 
 
-def _context_bytes(device: str) -> int:
-    if device == "cuda":
-        import torch
+def _context_bytes(device: str, before_bytes: int | None) -> int:
+    """Memory of a process that has done one step: resident, or what came onto the GPU with it."""
+    if device == "cpu":
+        return peak_resident_bytes()
+    import torch
 
-        free, total = torch.cuda.mem_get_info()
-        return total - free
-    return peak_resident_bytes()
+    torch.cuda.synchronize()
+    after_bytes = _gpu_memory_used_bytes()
+    if before_bytes is not None and after_bytes is not None and after_bytes > before_bytes:
+        return after_bytes - before_bytes
+    # Where the driver is silent, all that is taken: too much if others are on the GPU.
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    return total_bytes - free_bytes
+
+
+def _gpu_memory_used_bytes() -> int | None:
+    """By the driver: asking CUDA would make the context whose size is wanted."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError), open_gpu() as (nvml, gpu):
+        return int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    return None
 
 
 def _op_overhead_s(device: str) -> float:
-    """Median time of an operator on one element."""
+    """Median time of an operator on one element; on a GPU that of its launch, which is longer."""
     import torch
 
     one = torch.ones(1)
@@ -97,6 +123,15 @@ def _memory_bandwidth(device: str) -> float:
     source = torch.ones(COPY_BYTES[device] // 4)
     target = torch.empty_like(source)
     return 2 * COPY_BYTES[device] / min(times_s(lambda: target.copy_(source), device))
+
+
+def _peaks(device: str) -> dict[str, float]:
+    """FLOP/s by precision; one that this device's libraries do not know is left out."""
+    peaks = {"fp32": _peak_flops("fp32", device)}
+    for precision in PRECISIONS[device]:
+        with suppress(RuntimeError):
+            peaks[precision] = peaks.get(precision) or _peak_flops(precision, device)
+    return peaks
 
 
 def _peak_flops(precision: str, device: str) -> float:
@@ -134,13 +169,21 @@ def times_s(work: Callable[[], object], device: str, *, most: int = 1000) -> lis
 
 
 def _time_s(work: Callable[[], object], device: str) -> float:
+    if device == "cuda":
+        return _gpu_time_s(work)
     start_s = time.perf_counter()
     work()
-    if device == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
     return time.perf_counter() - start_s
+
+
+def _gpu_time_s(work: Callable[[], object]) -> float:
+    """By the GPU's own clock, from when it is idle until the work is done."""
+    start, end = cuda_event(), cuda_event()
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 def main(argv: list[str] | None = None) -> None:

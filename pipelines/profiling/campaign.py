@@ -1,64 +1,52 @@
-"""A campaign: calibrate the device, measure jobs alone, then co-locations, within a time budget."""
+"""A campaign: calibrate devices, measure jobs alone, then co-locations, within a time budget."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import math
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import torch
-
-from presage.features.device import Device, detect, usable_cores
-from presage.features.errors import GraphError, ProfilingError
-from presage.features.graph import OpGraph
-from presage.features.torch_graph import trace_step
+from presage.features.device import Device, Share, usable_cores
+from presage.features.errors import ProfilingError
+from presage.features.graph import OpGraph, OpNode
 from presage.pipelines.profiling import rows
-from presage.pipelines.profiling.calibrate import calibrate
+from presage.pipelines.profiling.campaign_progress import Pace, Progress, Report
 from presage.pipelines.profiling.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
-from presage.pipelines.profiling.child import ChildFailure
-from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
-from presage.pipelines.profiling.measure import (
-    RunOptions,
-    RunResult,
-    measure_alone,
-    measure_together,
-    wait_until_quiet,
+from presage.pipelines.profiling.measure import RunOptions
+from presage.pipelines.profiling.plan import (
+    Described,
+    Measured,
+    Sharing,
+    draw_colocations,
+    order_jobs,
+    teaching_order,
 )
-from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
-from presage.pipelines.profiling.samplers import is_gpu, make_sampler
-from presage.pipelines.profiling.zoo import JobConfig, all_configs, build, parse
+from presage.pipelines.profiling.plan_space import Vector, job_vector, run_seconds
+from presage.pipelines.profiling.profiler import undivided_share
+from presage.pipelines.profiling.runner import OpenRunner, Runner, local_runner
+from presage.pipelines.profiling.samplers import is_gpu
+from presage.pipelines.profiling.tracing import trace_all
+from presage.pipelines.profiling.work import UNDIVIDED, Outcome, Row, Work, colocation_id
+from presage.pipelines.profiling.zoo import JobConfig, parse
 
 log = logging.getLogger(__name__)
 
 FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 10.0  # a run's time before any was made
+POOL = 3  # jobs to choose among, as a multiple of those that the budget allows
 # Together a window is longer than alone: fewer steps per second, of several jobs.
 TOGETHER_FACTOR, TOGETHER_STEPS, TOGETHER_LIMIT_S = 5 / 3, 8, 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a campaign stands, told before every run and at the end."""
-
-    phase: str  # "calibrate", "alone", "together", "done"
-    current: str
-    alone: int
-    together: int
-    failed: int
-    elapsed_s: float
-    left_s: float
-
-
-Report = Callable[[Progress], None]
-
-
 def run_campaign(
-    folder: Path, settings: CampaignSettings, report: Report, options: RunOptions | None = None
+    folder: Path,
+    settings: CampaignSettings,
+    report: Report,
+    options: RunOptions | None = None,
+    open_runner: OpenRunner = local_runner,
 ) -> Progress:
     """Measure into the tables of ``folder``; what is there already is not measured again.
 
@@ -67,31 +55,15 @@ def run_campaign(
     Raises
     ------
     ProfilingError
-        The settings cannot be met, the folder is in use, calibration fails, or the budget is too
-        small for one job; or this is not Linux.
+        The settings cannot be met, the folder or the device is in use, calibration fails, or the
+        budget is too small for one job; or this is not Linux.
     TableError
         The folder holds a damaged table.
     """
-    require_linux()
-    with locked(folder):
-        return _Campaign(folder, settings, report, options).run()
-
-
-@dataclass
-class _Pace:
-    """How long a kind of run takes, from those made so far."""
-
-    guess_s: float
-    taken_s: list[float] = field(default_factory=list)
-
-    @property
-    def next_s(self) -> float:
-        """Most time the next one should take: runs near the end of a budget do not wait."""
-        return 1.5 * statistics.median(self.taken_s[-9:]) if self.taken_s else self.guess_s
-
-    @property
-    def mean_s(self) -> float:
-        return sum(self.taken_s) / len(self.taken_s) if self.taken_s else self.guess_s
+    began_s = time.monotonic()
+    options = options or RunOptions(settings.threads or usable_cores(), seed=settings.seed)
+    with open_runner(settings.campaign, options, folder) as runner, locked(folder):
+        return _Campaign(folder, settings, report, options, runner, began_s).run()
 
 
 class _Campaign:
@@ -100,25 +72,18 @@ class _Campaign:
         folder: Path,
         settings: CampaignSettings,
         report: Report,
-        options: RunOptions | None,
+        options: RunOptions,
+        runner: Runner,
+        began_s: float,
     ) -> None:
-        self._began_s = time.monotonic()
-        self._until_s = self._began_s + settings.budget_s
+        self._began_s = began_s
         self._settings = settings
         self._report = report
+        self._options = options
+        self._runner = runner
         self._tables = CampaignTables(folder)
-        self._device = detect()
-        self._options = options or RunOptions(
-            settings.threads or usable_cores(), seed=settings.seed
-        )
-        self._context = rows.Context(
-            device=self._device,
-            fraction=_fraction(self._device, self._options.threads),
-            campaign=settings.campaign,
-            machine=machine_digest(self._device),
-            versions=versions(self._device),
-        )
-        self._alone, self._together = _Pace(FIRST_ALONE_S), _Pace(FIRST_TOGETHER_S)
+        self._graphs: dict[str, OpGraph] = {}
+        self._alone, self._together = Pace(FIRST_ALONE_S), Pace(FIRST_TOGETHER_S)
         self._failed = 0
 
     def run(self) -> Progress:
@@ -130,147 +95,202 @@ class _Campaign:
         return self._tell("done", "")
 
     @property
+    def _device(self) -> Device:
+        return self._runner.device
+
+    @property
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def _mine(self, table: str) -> list[rows.Row]:
-        """Rows of the campaign that were measured on this machine and device."""
-        return self._tables.rows(
-            table,
-            campaign=self._context.campaign,
-            machine=self._context.machine,
-            device_kind=self._device.kind,
+    def _mine(self, table: str) -> list[Row]:
+        """Rows of the campaign that were measured on these machines and devices."""
+        found = self._tables.rows(
+            table, campaign=self._settings.campaign, device_kind=self._device.kind
         )
+        return [row for row in found if row["machine"] in self._runner.machines]
+
+    def _undivided(self, whole: str) -> Share:
+        return undivided_share(self._device, self._options.threads, whole=whole)
 
     def _check_share(self) -> None:
         """A slowdown compares runs on the same share, and nothing is measured twice."""
-        others = {row["share"] for row in self._mine("executions")} - {self._context.fraction}
+        share = self._undivided("exclusive").fraction
+        whole = [row for row in self._mine("executions") if row["sharing_mode"] in UNDIVIDED]
+        others = {row["share"] for row in whole} - {share}
         if others:
             raise ProfilingError(
                 f"campaign {self._settings.campaign!r} was measured on a share of {min(others)}, "
-                f"now it would be {self._context.fraction}; keep `threads`, or name a new campaign"
+                f"now it would be {share}; keep `threads`, or name a new campaign"
             )
 
     def _calibrate(self) -> None:
-        if self._mine("devices"):
+        known = {row["machine"] for row in self._mine("devices")}
+        wanted = [machine for machine in self._runner.machines if machine not in known]
+        if not wanted:
             return
         self._tell("calibrate", self._device.kind)
-        patience_s = min(self._options.quiet_wait_s, self._settings.budget_s / 10)
-        wait_until_quiet(make_sampler(self._device), self._options, patience_s=patience_s)
-        try:
-            # The whole device, whatever part of it jobs are given: a share scales it down.
-            device = calibrate(self._device, threads=usable_cores())
-        except ChildFailure as failure:
-            raise ProfilingError(
-                f"device {self._device.kind!r} cannot be calibrated: {failure}; "
-                "see what torch says with `presage doctor`"
-            ) from failure
-        self._tables.add("devices", [rows.device_row(device, self._context, time.time())])
-        log.info("calibrated %s", device)
+        made = self._runner.calibrate(wanted, patience_s=self._settings.budget_s / 10)
+        self._tables.add("devices", made)
+        for row in made:
+            log.info("calibrated %s", row)
 
     def _measure_jobs(self) -> None:
         settings = self._settings
         done = {row["job_id"] for row in self._mine("executions")}
-        wanted = None if settings.jobs is None else settings.jobs - len(done)
+        wanted = None if settings.jobs is None else max(0, settings.jobs - len(done))
+        shares = self._solo_shares()
         share = 1.0 if None not in (settings.jobs, settings.colocations) else settings.solo_share
         # Of what calibration has left.
         until_s = self._elapsed_s + share * (settings.budget_s - self._elapsed_s)
-        configs = [
-            config
-            for config in order_jobs(all_configs(), seed=settings.seed)
-            if config.name not in done
-            and (not settings.families or config.family in settings.families)
-        ]
-        for config in itertools.islice(configs, None if wanted is None else max(0, wanted)):
-            needed_s = self._elapsed_s + self._alone.next_s
-            if not done and not self._alone.taken_s:
-                self._check_first_job(needed_s)
-            elif needed_s > until_s:
-                return
-            self._measure_job(config)
+        self._check_first_job(done)
+        jobs = self._jobs_in_order(done, wanted, until_s - self._elapsed_s)
+        names = (job.config.name for job in itertools.islice(jobs, wanted))
+        works = (
+            Work((name,), (share,), settings.window_s)
+            for name, share in itertools.chain(
+                self._shares_left(shares), itertools.product(names, shares)
+            )
+        )
+        self._make("alone", works, self._alone, until_s)
 
-    def _check_first_job(self, needed_s: float) -> None:
+    def _shares_left(self, shares: Sequence[Share]) -> list[tuple[str, Share]]:
+        """What an earlier call left undone of a job that it had begun."""
+        done = {(r["job_id"], r["share"], r["sharing_mode"]) for r in self._mine("executions")}
+        return [
+            (job, share)
+            for job in sorted({job for job, _, _ in done})
+            for share in shares
+            if (job, share.fraction, share.mode) not in done
+        ]
+
+    def _solo_shares(self) -> list[Share]:
+        whole = self._undivided("exclusive")
+        return [whole if part == 1.0 else Share(part, "mps") for part in self._settings.solo_shares]
+
+    def _check_first_job(self, done: set[str]) -> None:
         """It may use the whole budget: a campaign that measures nothing is none."""
-        if needed_s > self._settings.budget_s:
+        needed_s = self._elapsed_s + self._alone.next_s
+        if not done and needed_s > self._settings.budget_s:
             raise ProfilingError(
                 f"budget of {self._settings.budget_s:g} s is too small for one job: "
                 f"{self._elapsed_s:.0f} s are gone; raise profile.budget_s to {math.ceil(needed_s)}"
             )
 
-    def _measure_job(self, config: JobConfig) -> None:
-        began_s = time.monotonic()
-        self._tell("alone", config.name)
-        if config.name not in self._tables.values("jobs", "job_id"):
-            try:
-                graph = trace(config)
-            except GraphError as error:
-                log.warning("%s is left out: %s", config.name, error)
-                return
-            self._add_job(config, graph)
-        result = measure_alone(
-            config,
-            self._device,
-            self._options,
-            window_s=self._settings.window_s,
-            until_s=self._until_s,
-        )
-        row = rows.execution_row(result, self._context, time.time())
-        self._tables.add("executions", [row])
-        self._alone.taken_s.append(time.monotonic() - began_s)
-        self._note(result, self._alone.taken_s[-1])
+    def _jobs_in_order(
+        self, done: set[str], wanted: int | None, seconds: float
+    ) -> Iterator[Described]:
+        """Jobs not yet measured, those first that teach most; traced a pool at a time."""
+        configs = self._settings.configs(large=is_gpu(self._device))
+        waiting = [
+            config
+            for config in order_jobs(configs, seed=self._settings.seed)
+            if config.name not in done
+        ]
+        fitting = math.ceil(max(1.0, seconds) * self._runner.slots / FIRST_ALONE_S)
+        pool = POOL * min(fitting, wanted if wanted is not None else fitting)
+        measured = [vector for name, vector in self._vectors().items() if name in done]
+        return teaching_order(waiting, self._describe, pool=max(1, pool), measured=measured)
 
-    def _add_job(self, config: JobConfig, graph: OpGraph) -> None:
-        # Nodes first: a job's graph is there before the job is.
-        if graph.digest not in self._tables.values("nodes", "graph_digest"):
-            self._tables.add("nodes", rows.node_rows(graph))
-        self._tables.add("jobs", [rows.job_row(config, graph)])
+    def _describe(self, configs: Sequence[JobConfig]) -> list[Described]:
+        self._tell("trace", f"{len(configs)} jobs")
+        described = []
+        for config, graph in trace_all(configs):
+            if isinstance(graph, OpGraph):
+                self._graphs[config.name] = graph
+                seconds = run_seconds(graph, self._device, config.precision)
+                described.append(Described(config, _vector_of(config, graph), seconds))
+            else:
+                log.warning("%s is left out: %s", config.name, graph)
+        return described
+
+    def _vectors(self) -> dict[str, Vector]:
+        """Where the jobs of the tables lie."""
+        nodes: dict[str, list[OpNode]] = {}
+        for row in self._tables.rows("nodes"):
+            nodes.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
+        return {
+            row["job_id"]: job_vector(
+                parse(row["job_id"]),
+                nodes[row["graph_digest"]],
+                parameters=row["parameters"],
+                peak_live_bytes=row["peak_live_bytes"],
+            )
+            for row in self._tables.rows("jobs")
+        }
 
     def _measure_colocations(self) -> None:
         settings = self._settings
-        solo_s: dict[str, float] = {
-            row["job_id"]: row["step_time_median_s"]
+        alone = {
+            row["job_id"]: row
             for row in self._mine("executions")
-            if not row["failure"]
+            if not row["failure"] and row["sharing_mode"] in UNDIVIDED
         }
         done = {row["colocation_id"] for row in self._mine("colocations")}
-        wanted = None if settings.colocations is None else settings.colocations - len(done)
-        drawn: Iterator[tuple[str, ...]] = draw_colocations(
-            solo_s, self._device.kind, seed=settings.seed, done=done
+        wanted = None if settings.colocations is None else max(0, settings.colocations - len(done))
+        drawn = draw_colocations(
+            _measured(alone, self._vectors()),
+            self._device.kind,
+            Sharing(settings.members, settings.sharing, self._undivided("time-slice")),
+            capacity_bytes=self._device.memory_bytes,
+            seed=settings.seed,
+            done=done,
         )
-        for jobs in itertools.islice(drawn, None if wanted is None else max(0, wanted)):
-            if self._elapsed_s + self._together.next_s > settings.budget_s:
-                return
-            self._measure_colocation(jobs, solo_s)
+        works = (
+            self._work_together(jobs, shares, [alone[job]["step_time_median_s"] for job in jobs])
+            for jobs, shares in itertools.islice(drawn, wanted)
+        )
+        self._make("together", works, self._together, settings.budget_s)
 
-    def _measure_colocation(self, jobs: tuple[str, ...], solo_s: dict[str, float]) -> None:
-        began_s = time.monotonic()
-        self._tell("together", colocation_id(jobs, self._device.kind))
-        result = measure_together(
-            [parse(job) for job in jobs],
-            self._device,
-            self._options,
-            window_s=together_window_s(
-                self._settings.window_s, solo_steps_s=sum(solo_s[job] for job in jobs)
-            ),
-            until_s=self._until_s,
-        )
-        new = rows.colocation_rows(result, solo_s, self._context, time.time())
-        self._tables.add("colocations", new)
-        self._together.taken_s.append(time.monotonic() - began_s)
-        self._note(result, self._together.taken_s[-1])
+    def _work_together(
+        self, jobs: tuple[str, ...], shares: tuple[Share, ...], solo_s: Sequence[float]
+    ) -> Work:
+        window_s = together_window_s(self._settings.window_s, solo_steps_s=sum(solo_s))
+        return Work(jobs, shares, window_s, tuple(solo_s))
 
-    def _note(self, result: RunResult, taken_s: float) -> None:
-        self._failed += result.failed
-        for member in result.members:
-            if member.failure:
-                log.warning("%s: %s (%s)", member.job, member.failure, member.message)
-        steps = ", ".join(
-            f"{member.job} {1e3 * member.step_time_median_s:.2f} ms"
-            for member in result.members
-            if member.step_time_median_s is not None
+    def _make(self, phase: str, works: Iterable[Work], pace: Pace, until_s: float) -> None:
+        """Make runs, as many at a time as there are devices, until the time is over."""
+        under_way = 0
+        fresh = phase == "alone" and not self._mine("executions")
+        for work in works:
+            # The very first run may use the whole budget.
+            limit_s = self._settings.budget_s if fresh and not pace.taken_s else until_s
+            if self._elapsed_s + pace.next_s > limit_s:
+                break
+            self._start(phase, work)
+            under_way += 1
+            while under_way >= self._runner.slots:
+                self._keep(self._runner.wait(), pace)
+                under_way -= 1
+        for _ in range(under_way):
+            self._keep(self._runner.wait(), pace)
+
+    def _start(self, phase: str, work: Work) -> None:
+        alone = phase == "alone"
+        self._tell(
+            phase,
+            work.jobs[0] if alone else colocation_id(work.jobs, self._device.kind, work.shares),
         )
-        foreign = "unknown" if result.foreign_load is None else f"{result.foreign_load:.3f}"
-        log.info("%s; foreign load %s; took %.1f s", steps, foreign, taken_s)
+        if alone:
+            self._add_job(work.jobs[0])
+        self._runner.start(work, seconds_left=self._settings.budget_s - self._elapsed_s)
+
+    def _add_job(self, name: str) -> None:
+        if name in self._tables.values("jobs", "job_id"):
+            return
+        graph = self._graphs[name]
+        # Nodes first: a job's graph is there before the job is.
+        if graph.digest not in self._tables.values("nodes", "graph_digest"):
+            self._tables.add("nodes", rows.node_rows(graph))
+        self._tables.add("jobs", [rows.job_row(parse(name), graph)])
+
+    def _keep(self, outcome: Outcome, pace: Pace) -> None:
+        self._tables.add("executions" if outcome.work.alone else "colocations", outcome.rows)
+        pace.taken_s.append(outcome.taken_s)
+        self._failed += outcome.failed
+        foreign = "unknown" if outcome.foreign_load is None else f"{outcome.foreign_load:.3f}"
+        level = logging.WARNING if outcome.failed else logging.INFO
+        said = ", ".join(outcome.messages)
+        log.log(level, "%s; foreign load %s; took %.1f s", said, foreign, outcome.taken_s)
 
     def _tell(self, phase: str, current: str) -> Progress:
         progress = Progress(
@@ -294,45 +314,21 @@ class _Campaign:
         jobs = max(0, settings.jobs - len(self._mine("executions")))
         together = len({row["colocation_id"] for row in self._mine("colocations")})
         colocations = max(0, settings.colocations - together)
-        return min(left_s, jobs * self._alone.mean_s + colocations * self._together.mean_s)
+        needed_s = jobs * self._alone.mean_s + colocations * self._together.mean_s
+        return min(left_s, needed_s / max(1, self._runner.slots))
 
 
-def _fraction(device: Device, threads: int) -> float:
-    """Share of the device that a job of so many threads can use."""
-    return 1.0 if is_gpu(device) else threads / device.cores
+def _vector_of(config: JobConfig, graph: OpGraph) -> Vector:
+    return job_vector(
+        config, graph.nodes, parameters=graph.parameters, peak_live_bytes=graph.peak_live_bytes
+    )
 
 
-def trace(config: JobConfig) -> OpGraph:
-    """Operator graph of a job of the zoo, on the meta device: nothing is computed.
-
-    Raises
-    ------
-    GraphError
-        The job cannot be traced.
-    """
-    with torch.device("meta"):
-        step = build(config)
-        return trace_step(step.run, step.modules, step.input_elements)
-
-
-def trace_again(folder: Path) -> int:
-    """Trace every job of a measured folder again, for when the tracer has changed; how many.
-
-    Measurements stay as they are. At any moment each job's graph is in ``nodes``.
-    """
-    with locked(folder):
-        tables = CampaignTables(folder)
-        old = tables.rows("jobs")
-        graphs = {row["job_id"]: trace(parse(row["job_id"])) for row in old}
-        distinct = {graph.digest: graph for graph in graphs.values()}
-        present = tables.values("nodes", "graph_digest")
-        for digest, graph in distinct.items():
-            if digest not in present:
-                tables.add("nodes", rows.node_rows(graph))
-        tables.replace("jobs", [rows.job_row(parse(job), graph) for job, graph in graphs.items()])
-        nodes = [row for graph in distinct.values() for row in rows.node_rows(graph)]
-        tables.replace("nodes", nodes)
-    return len(old)
+def _measured(alone: Mapping[str, Row], vectors: Mapping[str, Vector]) -> dict[str, Measured]:
+    return {
+        job: Measured(vectors[job], row["step_time_median_s"], row["memory_peak_bytes"])
+        for job, row in alone.items()
+    }
 
 
 def together_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from presage.features import tables
 from presage.features.errors import ProfilingError
-from presage.pipelines.profiling.rows import Row
+from presage.pipelines.profiling.work import Row
 
 
 class CampaignTables:

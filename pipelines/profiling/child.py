@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TextIO
 
 PR_SET_PDEATHSIG = 1
@@ -31,10 +31,18 @@ class Child:
     """``python -m module SPEC`` in a session of its own, so that the whole of it can be killed.
 
     The spec travels on the command line, requests as lines on stdin, answers as JSON lines on
-    stdout. ``spawned_s`` (monotonic) and ``parent_pid`` are added to the spec.
+    stdout. ``spawned_s`` (monotonic) and ``parent_pid`` are added to the spec. ``environment`` is
+    added to this process's own: what gives a job its share of a GPU is read when CUDA starts.
     """
 
-    def __init__(self, module: str, spec: Mapping[str, Any], *, threads: int) -> None:
+    def __init__(
+        self,
+        module: str,
+        spec: Mapping[str, Any],
+        *,
+        threads: int,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         self._unread = b""
         full = {**spec, "spawned_s": time.monotonic(), "parent_pid": os.getpid()}
@@ -43,7 +51,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=os.environ | child_environment(threads),
+            env={**os.environ, **child_environment(threads), **environment},
             start_new_session=True,
         )
 
@@ -126,6 +134,8 @@ def child_environment(threads: int) -> dict[str, str]:
     waking a sleeping core dominates small operators, and a job alone is slower than beside another
     that keeps the cores awake; with libgomp's default of endless spinning, co-runners steal whole
     time slices from one another. The numbers: docs/decisions/0003-openmp-threads-spin-briefly.md.
+
+    CUDA counts GPUs as NVML does, by their place on the bus, so that both mean the same one.
     """
     count = str(threads)
     return {
@@ -133,6 +143,7 @@ def child_environment(threads: int) -> dict[str, str]:
         "KMP_BLOCKTIME": "0",
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
 
 

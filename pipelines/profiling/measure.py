@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from presage.pipelines.profiling.gpu_sharing import environment_of
 
-from presage.features.device import Device
+from presage.features.device import Device, Share
 from presage.pipelines.profiling.child import Child, ChildFailure
 from presage.pipelines.profiling.samplers import DeviceSample, Sampler, is_gpu, make_sampler
 from presage.pipelines.profiling.zoo import JobConfig
 
+WHOLE = Share()
 WORKER = "presage.pipelines.profiling.worker"
 
 # A window alone: so many seconds or warm steps, whichever is longer, up to a limit.
@@ -25,6 +27,7 @@ REFERENCE_STEPS, REFERENCE_S, REFERENCE_LIMIT_S = 5, 0.5, 2.5
 START_DELAY_S = 0.05  # for the window's request to reach every member
 
 Steps = Sequence[tuple[float, float]]
+UNSEEN = DeviceSample(compute_utilization=None, foreign_load=None)  # of a run that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class MemberResult:
     step_time_p90_s: float | None = None
     compute_utilization: float | None = None
     memory_peak_bytes: int | None = None
+    memory_allocated_peak_bytes: int | None = None
+    memory_reserved_peak_bytes: int | None = None
     setup_s: float | None = None
     solo_step_time_s: float | None = None  # of a member of a co-location, moments before
     failure: str = ""
@@ -81,6 +86,7 @@ class RunResult:
 
     members: tuple[MemberResult, ...]
     foreign_load: float | None = None
+    sample: DeviceSample = UNSEEN
 
     @property
     def failed(self) -> bool:
@@ -94,6 +100,7 @@ def measure_alone(
     options: RunOptions,
     *,
     window_s: float,
+    share: Share = WHOLE,
     until_s: float = math.inf,
 ) -> RunResult:
     """One job with the device to itself, for at least ``window_s`` and some steps.
@@ -105,7 +112,7 @@ def measure_alone(
         warm_step_s: float = ready[0]["warm_step_s"]
         return alone_window_s(window_s, warm_step_s=warm_step_s)
 
-    return _measure([config], device, options, choose_window, until_s)
+    return _measure([config], [share], device, options, choose_window, until_s)
 
 
 def measure_together(
@@ -114,14 +121,16 @@ def measure_together(
     options: RunOptions,
     *,
     window_s: float,
+    shares: Sequence[Share] = (),
     until_s: float = math.inf,
 ) -> RunResult:
-    """Several jobs at the same time, unlimited, each in a process of its own.
+    """Several jobs at the same time, each in a process of its own and on its share.
 
     Each is first timed alone, the others waiting: a shared machine's speed drifts within
     minutes, so a slowdown is the ratio of two times measured seconds apart.
     """
-    return _measure(configs, device, options, lambda _ready: window_s, until_s)
+    shares = shares or [WHOLE] * len(configs)
+    return _measure(configs, shares, device, options, lambda _ready: window_s, until_s)
 
 
 def alone_window_s(least_s: float, *, warm_step_s: float) -> float:
@@ -140,6 +149,7 @@ def common_steps(members: Sequence[Steps]) -> list[Steps]:
 
 def _measure(
     configs: Sequence[JobConfig],
+    shares: Sequence[Share],
     device: Device,
     options: RunOptions,
     choose_window: Callable[[Sequence[dict[str, Any]]], float],
@@ -148,9 +158,14 @@ def _measure(
     with ExitStack() as stack:
         children = [
             stack.enter_context(
-                Child(WORKER, _spec(config, device, options), threads=options.threads)
+                Child(
+                    WORKER,
+                    _spec(config, device, options),
+                    threads=options.threads,
+                    environment=environment_of(share, device),
+                )
             )
-            for config in configs
+            for config, share in zip(configs, shares, strict=True)
         ]
         jobs = [config.name for config in configs]
         ready = _read_all(children, until_s=time.monotonic() + options.timeout_s)
@@ -182,7 +197,7 @@ def _with_references(together: RunResult, references: Sequence[RunResult]) -> Ru
         for member, alone in zip(together.members, references, strict=True)
     )
     loads = [r.foreign_load for r in (together, *references) if r.foreign_load is not None]
-    return RunResult(members, max(loads, default=None))
+    return RunResult(members, max(loads, default=None), together.sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +328,12 @@ def _evaluate(members: Members, answers: Sequence[Answer], sample: DeviceSample)
                 step_time_p90_s=float(np.quantile(times_s, 0.9)),
                 compute_utilization=utilization,
                 memory_peak_bytes=sample.memory_bytes.get(child.pid) or window["memory_peak_bytes"],
+                memory_allocated_peak_bytes=window.get("memory_allocated_peak_bytes"),
+                memory_reserved_peak_bytes=window.get("memory_reserved_peak_bytes"),
                 setup_s=ready["setup_s"],
             )
         )
-    return RunResult(tuple(results), foreign_load=sample.foreign_load)
+    return RunResult(tuple(results), sample.foreign_load, sample)
 
 
 def _load(foreign_load: float | None) -> float:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from presage.features.device import Device
+from presage.features.device import Device, Share
 from presage.features.graph import OpGraph
 from presage.pipelines.profiling.measure import MemberResult, RunResult
-from presage.pipelines.profiling.plan import colocation_id
+from presage.pipelines.profiling.training_step import INFERENCE
+from presage.pipelines.profiling.work import Row, Work, colocation_id
 from presage.pipelines.profiling.zoo import JobConfig
-
-Row = dict[str, Any]
 
 # A job's length is for schedulers and for the runtime to scale with; what is measured is a step.
 ITERATIONS = 1000
@@ -21,14 +18,9 @@ ITERATIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """On what, and where, the rows of a campaign are measured.
-
-    ``fraction`` is the share of the device that every job is given: with fewer threads than a
-    processor has cores, a part of it.
-    """
+    """On what, and where, the rows of a campaign are measured."""
 
     device: Device
-    fraction: float
     campaign: str
     machine: str
     versions: str
@@ -42,27 +34,30 @@ class Context:
             "measured_at_s": measured_at_s,
         }
 
-    def share(self, whole: str) -> Row:
-        """Columns of a job's share; ``whole`` is the mode when it is the whole device."""
-        mode = whole if self.fraction == 1.0 else "cpu-quota"
-        return {"share": self.fraction, "sharing_mode": mode}
-
 
 def job_row(config: JobConfig, graph: OpGraph) -> Row:
     """Row of ``jobs``."""
     return {
         "job_id": config.name,
-        "name": f"{config.family}/{config.variant}",
+        "name": config.model,
         "family": config.family,
         "framework": "torch",
         "precision": config.precision,
-        "optimizer": config.optimizer,
+        "optimizer": "" if config.optimizer == INFERENCE else config.optimizer,
         "batch_size": config.batch_size,
         "iterations": ITERATIONS,
-        "input_elements": graph.input_elements,
+        **graph_columns(graph),
+    }
+
+
+def graph_columns(graph: OpGraph) -> Row:
+    """Columns of ``jobs`` that a graph tells."""
+    return {
         "graph_digest": graph.digest,
+        "input_elements": graph.input_elements,
         "parameters": graph.parameters,
         "peak_live_bytes": graph.peak_live_bytes,
+        **dataclasses.asdict(graph.memory),
     }
 
 
@@ -74,6 +69,11 @@ def node_rows(graph: OpGraph) -> list[Row]:
 
 def device_row(device: Device, context: Context, measured_at_s: float) -> Row:
     """Row of ``devices``."""
+    return device_columns(device) | context.provenance(measured_at_s)
+
+
+def device_columns(device: Device) -> Row:
+    """Columns of ``devices`` that a device tells."""
     peaks = sorted(device.peak_flops_per_s.items())
     return {
         "device_kind": device.kind,
@@ -85,18 +85,18 @@ def device_row(device: Device, context: Context, measured_at_s: float) -> Row:
         "memory_bandwidth_bytes_per_s": device.memory_bandwidth_bytes_per_s,
         "op_overhead_s": device.op_overhead_s,
         "context_bytes": device.context_bytes,
-        **context.provenance(measured_at_s),
     }
 
 
-def execution_row(result: RunResult, context: Context, measured_at_s: float) -> Row:
+def execution_row(result: RunResult, share: Share, context: Context, measured_at_s: float) -> Row:
     """Row of ``executions`` for a job that ran alone."""
     (member,) = result.members
     peak = member.memory_peak_bytes
     return {
         "job_id": member.job,
         "device_kind": context.device.kind,
-        **context.share("exclusive"),
+        "share": share.fraction,
+        "sharing_mode": share.mode,
         "steps": member.steps,
         "step_time_median_s": member.step_time_median_s,
         "step_time_p90_s": member.step_time_p90_s,
@@ -106,46 +106,60 @@ def execution_row(result: RunResult, context: Context, measured_at_s: float) -> 
         "setup_s": member.setup_s,
         "foreign_load": result.foreign_load,
         "failure": member.failure,
+        "memory_allocated_peak_bytes": member.memory_allocated_peak_bytes,
+        "memory_reserved_peak_bytes": member.memory_reserved_peak_bytes,
+        "sm_activity": result.sample.sm_activity,
+        "sm_occupancy": result.sample.sm_occupancy,
+        "power_w": result.sample.power_w,
+        "sm_clock_mhz": result.sample.sm_clock_mhz,
         **context.provenance(measured_at_s),
     }
 
 
 def colocation_rows(
-    result: RunResult,
-    solo_step_time_s: Mapping[str, float],
-    context: Context,
-    measured_at_s: float,
+    result: RunResult, work: Work, context: Context, measured_at_s: float
 ) -> list[Row]:
     """Rows of ``colocations``, one per member; if one failed, none has a step time.
 
     A member's share is what it was given alone, too: time-slicing gives none a part of its own.
     """
-    jobs = [member.job for member in result.members]
+    device = context.device.kind
     shared = {
-        "colocation_id": colocation_id(jobs, context.device.kind),
-        "members": len(jobs),
-        "device_kind": context.device.kind,
-        **context.share("time-slice"),
+        "colocation_id": colocation_id(work.jobs, device, work.shares),
+        "members": len(work.jobs),
+        "device_kind": device,
         "foreign_load": result.foreign_load,
         "fits": all(member.failure != "out-of-memory" for member in result.members),
+        "device_utilization": None if result.failed else _device_utilization(result),
+        "power_w": result.sample.power_w,
         **context.provenance(measured_at_s),
     }
     return [
-        shared | _member_columns(position, member, solo_step_time_s[member.job], result.failed)
-        for position, member in enumerate(_in_order(result.members))
+        shared | _member_columns(position, member, share, solo_s, result.failed)
+        for position, (member, share, solo_s) in enumerate(
+            zip(result.members, work.shares, work.solo_s, strict=True)
+        )
     ]
 
 
-def _in_order(members: Sequence[MemberResult]) -> list[MemberResult]:
-    return sorted(members, key=lambda member: member.job)
+def _device_utilization(result: RunResult) -> float | None:
+    """The driver's figure on a GPU; on a processor each member counts its own time."""
+    if result.sample.compute_utilization is not None:
+        return result.sample.compute_utilization
+    own = [member.compute_utilization for member in result.members]
+    return sum(u for u in own if u is not None) if None not in own else None
 
 
-def _member_columns(position: int, member: MemberResult, solo_s: float, failed: bool) -> Row:
+def _member_columns(
+    position: int, member: MemberResult, share: Share, solo_s: float, failed: bool
+) -> Row:
     together_s = None if failed else member.step_time_median_s
     solo_s = member.solo_step_time_s or solo_s
     return {
         "member": position,
         "job_id": member.job,
+        "share": share.fraction,
+        "sharing_mode": share.mode,
         "steps": 0 if failed else member.steps,
         "step_time_median_s": together_s,
         "solo_step_time_s": solo_s,

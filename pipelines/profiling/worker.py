@@ -1,7 +1,8 @@
 """One training job in a process of its own: ``python -m presage.pipelines.profiling.worker SPEC``.
 
 It builds the job, warms it up, says that it is ready, and then, for every window it is sent on
-stdin, steps until the window's deadline and reports each step. It ends when stdin does.
+stdin, steps until the window's deadline and reports each step and its memory. It ends when stdin
+does.
 """
 
 from __future__ import annotations
@@ -16,11 +17,28 @@ from pathlib import Path
 from typing import Any
 
 from presage.pipelines.profiling.child import claim_stdout, die_with_parent
+from presage.pipelines.profiling.cuda_clock import step_through_on_gpu
 
 WARM_STEPS = 3
 WARM_S = 0.3
 
-OUT_OF_MEMORY_WORDS = ("not enough memory", "can't allocate memory", "out of memory")
+OUT_OF_MEMORY_WORDS = (
+    "not enough memory",
+    "can't allocate memory",
+    "out of memory",
+    "status_alloc_failed",  # cuBLAS and its kin, which allocate past torch
+    "device_allocation_failed",
+    "host_allocation_failed",
+)
+# What NVIDIA's libraries say when there is no memory for their workspace, and otherwise too.
+AMBIGUOUS_WORDS = (
+    "cublas_status_not_initialized",
+    "cudnn_status_not_initialized",
+    "cudnn_status_not_supported",
+    "unable to find an engine",
+    "unable to find a valid cudnn algorithm",
+)
+SHORT_OF_MEMORY = 0.05  # share of the memory that is left when an ambiguous error means its lack
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -35,7 +53,8 @@ def main(argv: list[str] | None = None) -> None:
     try:
         serve(**spec, requests=iter(sys.stdin.readline, ""), answer=answer)
     except Exception as error:  # whatever a job does is a measurement, and must be told
-        answer(event="failed", failure=failure_kind(error), message=_short(error))
+        failure = failure_kind(error, memory_is_short=spec["device"] == "cuda" and _is_short())
+        answer(event="failed", failure=failure, message=_short(error))
 
 
 def serve(
@@ -67,27 +86,54 @@ def serve(
 
     from presage.pipelines.profiling.zoo import build, parse
 
+    config = parse(job)
     torch.set_num_threads(threads)
     # A job that has converged on its one batch decays into denormals, which are many times
     # slower; no real job does.
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
-    if memory_limit_bytes is not None:
-        import resource  # not on Windows
-
-        torch.ones(1 << 16).add_(1)  # the thread pool's stacks are not the job's
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
-    with torch.device(device):
-        run = build(parse(job)).run
     if device == "cuda":
-        run = _synchronized(run)
-    run()
+        choose_cuda_kernels(config.precision)
+    if memory_limit_bytes is not None:
+        limit_memory(memory_limit_bytes, device)
+    with torch.device(device):
+        run = build(config).run
+    whole = _synchronized(run) if device == "cuda" else run
+    step = step_through_on_gpu if device == "cuda" else step_through
+    whole()
     setup_s = time.monotonic() - spawned_s
-    answer(event="ready", setup_s=setup_s, warm_step_s=_warm_up(run))
+    answer(event="ready", setup_s=setup_s, warm_step_s=_warm_up(whole))
     for line in requests:
         window = json.loads(line)
-        steps, cpu_s = step_through(run, window["start_s"], window["deadline_s"])
-        answer(event="window", steps=steps, cpu_s=cpu_s, memory_peak_bytes=_peak_bytes(device))
+        steps, cpu_s = step(run, window["start_s"], window["deadline_s"])
+        answer(event="window", steps=steps, cpu_s=cpu_s, **_peaks(device))
+
+
+def choose_cuda_kernels(precision: str) -> None:
+    """Set torch so that a precision means what its name says, whatever torch's defaults are.
+
+    fp32 is fp32: without TF32, which cuDNN would use unasked. No search for the fastest
+    convolution either: it is off by default, so in most people's jobs, and its choice varies.
+    """
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = False
+
+
+def limit_memory(limit_bytes: int, device: str) -> None:
+    """Let this process take no more: of its own data on a CPU, of torch's allocator on a GPU."""
+    import torch
+
+    if device == "cuda":
+        total_bytes = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
+        return
+    import resource  # not on Windows
+
+    torch.ones(1 << 16).add_(1)  # the thread pool's stacks are not the job's
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def _warm_up(run: Callable[[], None]) -> float:
@@ -119,12 +165,30 @@ def step_through(
     return steps, time.process_time() - cpu_before_s
 
 
-def failure_kind(error: Exception) -> str:
-    """Either "out-of-memory" or "crash"; torch tells of the former in words alone."""
+def failure_kind(error: Exception, *, memory_is_short: bool = False) -> str:
+    """Either "out-of-memory" or "crash"; libraries tell of the former in words alone.
+
+    With ``memory_is_short`` an error that may mean it does mean it.
+    """
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY_WORDS):
         return "out-of-memory"
+    if memory_is_short and any(words in text for words in AMBIGUOUS_WORDS):
+        return "out-of-memory"
     return "crash"
+
+
+def _is_short() -> bool:
+    """Whether next to nothing of the GPU's memory is left, or of this process's part of it."""
+    import torch
+
+    with suppress(RuntimeError):  # after some errors CUDA answers nothing any more
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        part = torch.cuda.get_per_process_memory_fraction()
+        reserved_bytes = torch.cuda.memory_reserved()
+        left_bytes = min(free_bytes, part * total_bytes - reserved_bytes)
+        return left_bytes < SHORT_OF_MEMORY * total_bytes
+    return False
 
 
 def _short(error: Exception) -> str:
@@ -142,13 +206,26 @@ def _synchronized(run: Callable[[], None]) -> Callable[[], None]:
     return run_to_the_end
 
 
-def _peak_bytes(device: str) -> int:
-    """Most bytes this process ever held: resident on a CPU, reserved by torch on a GPU."""
+def _peaks(device: str) -> dict[str, int | None]:
+    """Most bytes this process ever held, by the allocator too where torch has one of its own.
+
+    On a GPU the first stands in where the driver does not tell of processes: it lacks the
+    context, and what libraries allocate past torch.
+    """
     if device == "cuda":
         import torch
 
-        return torch.cuda.max_memory_reserved()
-    return peak_resident_bytes()
+        reserved_bytes = torch.cuda.max_memory_reserved()
+        return {
+            "memory_peak_bytes": reserved_bytes,
+            "memory_allocated_peak_bytes": torch.cuda.max_memory_allocated(),
+            "memory_reserved_peak_bytes": reserved_bytes,
+        }
+    return {
+        "memory_peak_bytes": peak_resident_bytes(),
+        "memory_allocated_peak_bytes": None,
+        "memory_reserved_peak_bytes": None,
+    }
 
 
 def peak_resident_bytes() -> int:

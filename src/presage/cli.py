@@ -69,8 +69,13 @@ Dim = Annotated[
 ]
 
 
-@app.command()
+profile_app = typer.Typer()
+app.add_typer(profile_app, name="profile")
+
+
+@profile_app.callback(invoke_without_command=True)
 def profile(
+    context: typer.Context,
     out: Annotated[
         Path, typer.Option(help="Folder of the campaign's tables; goes on where it is.")
     ] = Path("data/profiles/local"),
@@ -82,7 +87,17 @@ def profile(
         typer.Option(show_default="150s", help="Wall time to spend, such as 150s or 9m."),
     ] = None,
     campaign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="YAML: which jobs and co-locations; instead of params.yaml."
+        ),
+    ] = None,
+    name: Annotated[
         str | None, typer.Option(show_default="local", help="Name recorded in every row.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Measure on the devices of a Ray cluster."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Jobs alone; as many as fit.")] = None,
     colocations: Annotated[int | None, typer.Option(help="Co-locations; as many as fit.")] = None,
@@ -99,16 +114,21 @@ def profile(
     ] = None,
     seed: Annotated[int | None, typer.Option(show_default="0")] = None,
 ) -> None:
-    """Measure training jobs on this machine's device, alone and co-located; resumable.
+    """Measure jobs on this machine's device, alone and co-located; resumable.
 
-    The same as the DVC stage: what is not said here is params.yaml's, then the default.
+    The same as the DVC stage: what is not said here is the campaign file's, or without one
+    params.yaml's, then the default.
     """
+    if context.invoked_subcommand is not None:
+        return
     from presage.pipelines import profile as stage
 
     said = {
         "params": params,
         "budget-s": None if budget is None else _seconds(budget),
-        "campaign": campaign,
+        "campaign-file": campaign,
+        "campaign": name,
+        "ray": ray,
         "jobs": jobs,
         "colocations": colocations,
         "families": families,
@@ -119,6 +139,19 @@ def profile(
     }
     given = [f"--{name}={value}" for name, value in said.items() if value is not None]
     stage.main([str(out), *given])
+
+
+@profile_app.command()
+def merge(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put the campaigns of several hosts into one folder."""
+    from presage.pipelines.merge import merge as merge_folders
+    from presage.render import print_merged
+
+    print_merged(merge_folders(folders, out), out, as_json=as_json)
 
 
 @app.command()
@@ -148,6 +181,35 @@ def features(
     )  # fmt: skip
     on = find_device(device) if device else detect()
     print_features(read, on, feature_set, as_json=as_json)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="gavel, gpumemnet, lucid, miso, neusight, parvagpu, pollux, timm or torchvision."
+        ),
+    ],
+    path: Annotated[
+        Path, typer.Argument(help="File, folder or .tar.gz of what the source published.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(show_default="data/public/SOURCE", help="Folder of tables to write."),
+    ] = None,
+    graphs: Annotated[
+        bool, typer.Option("--graphs/--no-graphs", help="Trace the jobs' models: features of them.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Read other people's measurements into our tables (docs/importing.md)."""
+    from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+    from presage.render import print_import
+
+    with shown_graphs(wanted=graphs) as cache:
+        summary = import_source(source, path, out or DEFAULT_FOLDER / source, graphs=cache)
+    print_import(summary, as_json=as_json)
 
 
 @app.command()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +17,12 @@ from presage.features.job import JobFeatures
 from presage.features.roofline import roofline
 from presage.features.schema import Placement, columns, matrix
 from presage.serving.forecasts import ColocationForecast, JobForecast
+
+if TYPE_CHECKING:
+    from presage.pipelines.importers.run import Summary
+
+if TYPE_CHECKING:
+    from presage.pipelines.merge import Merged
 
 
 def print_json(content: Any) -> None:
@@ -40,6 +47,17 @@ def interval(forecast: Forecast) -> str:
     """Median and interval."""
     low, high = (quantity(v, forecast.unit) for v in (forecast.low, forecast.high))
     return f"{quantity(forecast.median, forecast.unit)}  ({low} to {high})"
+
+
+def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
+    """How many rows a merged campaign has."""
+    if as_json:
+        print_json(asdict(merged))
+        return
+    counts = ", ".join(f"{rows} {name}" for name, rows in merged.rows.items())
+    Console().print(f"{folder}: {counts}")
+    if merged.measured_twice:
+        Console().print(f"{merged.measured_twice} rows were measured twice; the quieter is kept")
 
 
 def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_json: bool) -> None:
@@ -169,6 +187,23 @@ def print_colocation(
     console.print(table)
     verb = "fit" if answer.fits else "do not fit"
     console.print(f"they {verb} in memory (probability of fitting {answer.fit_probability:.2f})")
+
+
+def print_import(summary: Summary, *, as_json: bool) -> None:
+    """Rows of each table that an import wrote, and what it left out and why."""
+    if as_json:
+        print_json(asdict(summary))
+        return
+    title = f"{summary.source} ({summary.licence}) in {summary.folder}"
+    table = Table(title=title, caption=summary.url)
+    for name in ("", "what", "rows"):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    for kind, counts in (
+        ("written", summary.tables), ("left out", summary.skipped), ("note", summary.notes),
+    ):  # fmt: skip
+        for what, rows in counts.items():
+            table.add_row(kind, what, f"{rows:,}")
+    Console().print(table)
 
 
 def print_metrics(metrics: Mapping[str, Any], *, as_json: bool) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import presage
 from presage.features.errors import GraphError
 from presage.features.job import JobFeatures
+from presage.features.user_function import call_user_function, importable_from_here
 from presage.serving import job_features
 
 
@@ -34,21 +32,12 @@ def trace_function(
     # Before the user's module: that torch is missing is not the user's mistake.
     torch = importlib.import_module("torch")
     name = source.partition(":")[2]
-    with _one_line(source), _importable_from_here():
-        function = _find(source)
+    with _one_line(source), importable_from_here():
         with torch.device("meta"):
-            made = _call(function, batch_size)
-        if (
-            not isinstance(made, tuple)
-            or len(made) != 2
-            or not isinstance(made[0], torch.nn.Module)
-        ):
-            raise GraphError(
-                f"returned {type(made).__name__}; return (torch module, inputs), "
-                "inputs being one tensor or a tuple of tensors"
-            )
+            module, inputs = call_user_function(source, batch_size)
         return job_features.from_module(
-            *made,
+            module,
+            inputs,
             iterations=iterations,
             optimizer=optimizer,
             precision=precision,
@@ -69,45 +58,6 @@ def _one_line(source: str) -> Iterator[None]:
         first = str(error).strip().partition("\n")[0]
         said = f": {first}" if first else ""
         raise GraphError(f"{source}: {type(error).__name__}{said}{_place(error)}") from error
-
-
-@contextmanager
-def _importable_from_here() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
-
-
-def _find(source: str) -> Any:
-    module_name, _, name = source.partition(":")
-    hint = f"give module:function, importable from {Path.cwd()}"
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name not in (module_name, module_name.partition(".")[0]):
-            raise  # something that the user's module imports
-        raise GraphError(f"{error}; {hint}") from None
-    function = getattr(module, name, None)
-    if not callable(function):
-        found = "is not callable" if hasattr(module, name) else "is not there"
-        raise GraphError(f"{name!r} {found} in module {module_name!r}; {hint}")
-    return function
-
-
-def _call(function: Any, batch_size: int) -> Any:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some builtins have none
-        return function()
-    kinds = {parameter.name: parameter.kind for parameter in parameters}
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if kinds.get("batch_size") not in (None, inspect.Parameter.POSITIONAL_ONLY):
-        return function(batch_size=batch_size)
-    return function(batch_size) if any(k in positional for k in kinds.values()) else function()
 
 
 def _place(error: BaseException) -> str:

@@ -1,0 +1,30 @@
+"""Stored graphs brought up to date with the tracer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from presage.pipelines.profiling import rows
+from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.zoo import parse
+
+
+def trace_again(folder: Path) -> int:
+    """Trace every job of a measured folder again, for when the tracer has changed; how many.
+
+    Measurements stay as they are. At any moment each job's graph is in ``nodes``.
+    """
+    with locked(folder):
+        tables = CampaignTables(folder)
+        old = tables.rows("jobs")
+        graphs = {row["job_id"]: trace(parse(row["job_id"])) for row in old}
+        distinct = {graph.digest: graph for graph in graphs.values()}
+        present = tables.values("nodes", "graph_digest")
+        for digest, graph in distinct.items():
+            if digest not in present:
+                tables.add("nodes", rows.node_rows(graph))
+        tables.replace("jobs", [rows.job_row(parse(job), graph) for job, graph in graphs.items()])
+        nodes = [row for graph in distinct.values() for row in rows.node_rows(graph)]
+        tables.replace("nodes", nodes)
+    return len(old)

@@ -1,0 +1,71 @@
+"""The operator graphs of jobs of the zoo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+
+from presage.features.device import usable_cores
+from presage.features.errors import GraphError
+from presage.features.graph import OpGraph
+from presage.features.torch_graph import trace_step
+from presage.pipelines.profiling.child import die_with_parent
+from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.zoo import JobConfig, build
+
+# A process takes some seconds to import torch: fewer jobs are traced sooner in this one.
+MANY, MANY_CORES = 24, 4
+
+
+def trace(config: JobConfig) -> OpGraph:
+    """Operator graph of a job of the zoo, on the meta device: nothing is computed.
+
+    Raises
+    ------
+    GraphError
+        The job cannot be traced, or a user's function fails.
+    ValueError
+        The zoo has no such job.
+    """
+    with torch.device("meta"):
+        step = _build_own(config) if config.is_own else build(config)
+        return trace_step(step.run, step.modules, step.input_elements)
+
+
+def _build_own(config: JobConfig) -> TrainingStep:
+    try:
+        return build(config)
+    except GraphError as error:
+        raise GraphError(f"{config.family}: {error}") from error
+    except Exception as error:  # whatever a user's code raises
+        first = str(error).strip().partition("\n")[0]
+        raise GraphError(
+            f"{config.family}: {type(error).__name__}: {first}; try `presage features "
+            f"{config.family}`, which says where"
+        ) from error
+
+
+def trace_all(configs: Sequence[JobConfig]) -> Iterator[tuple[JobConfig, OpGraph | GraphError]]:
+    """Every job with its graph, or with why it has none; by several processes where it pays."""
+    workers = min(usable_cores(), len(configs)) if len(configs) >= MANY else 1
+    if workers < MANY_CORES:
+        yield from zip(configs, map(_try, configs), strict=True)
+        return
+    with ProcessPoolExecutor(
+        workers,
+        mp_context=get_context("spawn"),
+        initializer=die_with_parent,
+        initargs=(os.getpid(),),
+    ) as pool:
+        yield from zip(configs, pool.map(_try, configs), strict=True)
+
+
+def _try(config: JobConfig) -> OpGraph | GraphError:
+    try:
+        return trace(config)
+    except GraphError as error:
+        return error

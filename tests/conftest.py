@@ -1,0 +1,17 @@
+"""What every test begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from presage.pipelines.profiling.device_lock import FOLDER_VARIABLE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests measure whether or not somebody profiles this machine: their figures do not matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("locks")))
+        yield
