@@ -6,6 +6,8 @@ import logging
 import os
 import re
 import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +30,7 @@ def detect_gpu() -> Device | None:
         import pynvml
     except ImportError:
         return None
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+    if _first_visible() in ("", "-1"):
         return None
     try:
         pynvml.nvmlInit()
@@ -41,6 +43,51 @@ def detect_gpu() -> Device | None:
         return None
     finally:
         pynvml.nvmlShutdown()
+
+
+@contextmanager
+def open_gpu(driver: Any = None) -> Iterator[tuple[Any, Any]]:
+    """NVML, or ``driver`` with its functions, and the handle of the GPU that jobs run on.
+
+    Raises
+    ------
+    ImportError
+        nvidia-ml-py is not installed.
+    pynvml.NVMLError
+        No driver, or no such GPU; also what the caller's own questions raise.
+    """
+    if driver is None:
+        import pynvml
+
+        driver = pynvml
+    driver.nvmlInit()
+    try:
+        yield driver, visible_gpu(driver)
+    finally:
+        driver.nvmlShutdown()
+
+
+def visible_gpu(nvml: Any) -> Any:
+    """Handle of the GPU that a job would run on: the first in ``CUDA_VISIBLE_DEVICES``, else 0.
+
+    NVML itself does not heed that variable. It counts GPUs by their place on the bus, so jobs are
+    started with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. A MIG slice stands for the GPU it is a part of.
+    """
+    wanted = _first_visible()
+    if wanted.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(wanted))
+    if wanted.startswith("MIG-"):
+        slice_handle = nvml.nvmlDeviceGetHandleByUUID(wanted)
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slice_handle)
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        if nvml.nvmlDeviceGetUUID(handle).startswith(wanted):  # CUDA takes a beginning, too
+            return handle
+    raise nvml.NVMLError(nvml.NVML_ERROR_NOT_FOUND)
+
+
+def _first_visible() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
 
 
 def gpu_kind(name: str) -> str | None:
@@ -65,7 +112,7 @@ def _words(name: str) -> list[str]:
 def _first_gpu(nvml: Any) -> Device | None:
     if not nvml.nvmlDeviceGetCount():
         return None
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    handle = visible_gpu(nvml)
     name = str(nvml.nvmlDeviceGetName(handle))
     memory_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     kind = gpu_kind(name)

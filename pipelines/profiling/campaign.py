@@ -36,6 +36,7 @@ from presage.pipelines.profiling.zoo import JobConfig, parse
 log = logging.getLogger(__name__)
 
 FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 10.0  # a run's time before any was made
+TRACE_SHARE = 0.1  # of the time left, for tracing one pool of jobs
 POOL = 3  # jobs to choose among, as a multiple of those that the budget allows
 # Together a window is longer than alone: fewer steps per second, of several jobs.
 TOGETHER_FACTOR, TOGETHER_STEPS, TOGETHER_LIMIT_S = 5 / 3, 8, 8.0
@@ -142,14 +143,13 @@ class _Campaign:
         share = 1.0 if None not in (settings.jobs, settings.colocations) else settings.solo_share
         # Of what calibration has left.
         until_s = self._elapsed_s + share * (settings.budget_s - self._elapsed_s)
-        self._check_first_job(done)
         jobs = self._jobs_in_order(done, wanted, until_s - self._elapsed_s)
-        names = (job.config.name for job in itertools.islice(jobs, wanted))
+        new = (
+            (job.config.name, share) for job in itertools.islice(jobs, wanted) for share in shares
+        )
         works = (
             Work((name,), (share,), settings.window_s)
-            for name, share in itertools.chain(
-                self._shares_left(shares), itertools.product(names, shares)
-            )
+            for name, share in itertools.chain(self._shares_left(shares), new)
         )
         self._make("alone", works, self._alone, until_s)
 
@@ -167,10 +167,10 @@ class _Campaign:
         whole = self._undivided("exclusive")
         return [whole if part == 1.0 else Share(part, "mps") for part in self._settings.solo_shares]
 
-    def _check_first_job(self, done: set[str]) -> None:
+    def _check_first_job(self) -> None:
         """It may use the whole budget: a campaign that measures nothing is none."""
         needed_s = self._elapsed_s + self._alone.next_s
-        if not done and needed_s > self._settings.budget_s:
+        if needed_s > self._settings.budget_s:
             raise ProfilingError(
                 f"budget of {self._settings.budget_s:g} s is too small for one job: "
                 f"{self._elapsed_s:.0f} s are gone; raise profile.budget_s to {math.ceil(needed_s)}"
@@ -191,17 +191,22 @@ class _Campaign:
         measured = [vector for name, vector in self._vectors().items() if name in done]
         return teaching_order(waiting, self._describe, pool=max(1, pool), measured=measured)
 
-    def _describe(self, configs: Sequence[JobConfig]) -> list[Described]:
+    def _describe(self, configs: Sequence[JobConfig]) -> tuple[int, list[Described]]:
+        """As :func:`teaching_order` asks, in a small part of the time that is left."""
         self._tell("trace", f"{len(configs)} jobs")
-        described = []
+        until_s = time.monotonic() + TRACE_SHARE * (self._settings.budget_s - self._elapsed_s)
+        seen, described = 0, []
         for config, graph in trace_all(configs):
+            seen += 1
             if isinstance(graph, OpGraph):
                 self._graphs[config.name] = graph
                 seconds = run_seconds(graph, self._device, config.precision)
                 described.append(Described(config, _vector_of(config, graph), seconds))
             else:
                 log.warning("%s is left out: %s", config.name, graph)
-        return described
+            if described and time.monotonic() > until_s:
+                break
+        return seen, described
 
     def _vectors(self) -> dict[str, Vector]:
         """Where the jobs of the tables lie."""
@@ -252,9 +257,9 @@ class _Campaign:
         under_way = 0
         fresh = phase == "alone" and not self._mine("executions")
         for work in works:
-            # The very first run may use the whole budget.
-            limit_s = self._settings.budget_s if fresh and not pace.taken_s else until_s
-            if self._elapsed_s + pace.next_s > limit_s:
+            if fresh and not under_way and not pace.taken_s:
+                self._check_first_job()
+            elif self._elapsed_s + pace.next_s > until_s:
                 break
             self._start(phase, work)
             under_way += 1

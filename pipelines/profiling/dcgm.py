@@ -6,6 +6,7 @@ import logging
 import shutil
 import signal
 import subprocess
+import weakref
 from collections.abc import Iterable
 from functools import cache
 
@@ -45,11 +46,15 @@ class Dcgm:
             )
         except OSError as error:
             warn(f"dcgmi does not start ({error.strerror})")
+        else:
+            # For a window that is broken off.
+            self._guard = weakref.finalize(self, self._process.kill)
 
     def stop(self) -> SmReading:  # noqa: D102
         if self._process is None:
             return SmReading()
         process, self._process = self._process, None
+        self._guard.detach()
         output = _ended(process)
         reading = parse(output.splitlines())
         if reading.activity is None:

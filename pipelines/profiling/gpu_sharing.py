@@ -117,6 +117,19 @@ def _slices(gpu: NvmlDevice) -> Iterator[MigSlice]:
             yield MigSlice(str(uuid), fraction, int(facts.memorySizeMB) << 20)
 
 
+def whole_share(device: Device) -> Share:
+    """All of this machine's ``device`` that one job can be given: of a GPU in MIG mode one slice.
+
+    That is the slice which ``CUDA_VISIBLE_DEVICES`` names, else the largest.
+    """
+    sharing = detect_sharing() if device.compute_capability > 0 else None
+    if sharing is None or not sharing.slices:
+        return Share()
+    named = [part for part in sharing.slices if part.uuid == _named_slice()]
+    largest = max(named or sharing.slices, key=lambda part: (part.fraction, part.memory_bytes))
+    return Share(largest.fraction, "mig")
+
+
 def environment_of(share: Share, device: Device) -> dict[str, str]:
     """Environment variables that hold a job on this machine's ``device`` to its share.
 
@@ -157,14 +170,23 @@ def environment_on_gpu(share: Share, sharing: GpuSharing) -> dict[str, str]:
 
 
 def _slice_of(fraction: float, sharing: GpuSharing) -> MigSlice:
-    """The smallest slice of that fraction of the compute, within rounding."""
+    """The slice of that fraction of the compute, within rounding; of several the smallest.
+
+    One that ``CUDA_VISIBLE_DEVICES`` names goes before the others.
+    """
     fitting = [part for part in sharing.slices if abs(part.fraction - fraction) < 0.01]
     if not fitting:
         known = ", ".join(sorted({f"{part.fraction:.3f}" for part in sharing.slices}))
         raise ProfilingError(
             f"no MIG slice is {fraction:.3f} of the GPU; there are {known}: ask for one of them"
         )
-    return min(fitting, key=lambda part: (part.memory_bytes, part.uuid))
+    return min(
+        fitting, key=lambda part: (part.uuid != _named_slice(), part.memory_bytes, part.uuid)
+    )
+
+
+def _named_slice() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
 
 
 def mps_daemon_runs() -> bool:

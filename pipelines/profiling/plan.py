@@ -102,7 +102,7 @@ def farthest_first(waiting: Sequence[Described], measured: Sequence[Vector]) -> 
 
 def teaching_order(
     configs: Sequence[JobConfig],
-    describe: Callable[[Sequence[JobConfig]], Sequence[Described]],
+    describe: Callable[[Sequence[JobConfig]], tuple[int, Sequence[Described]]],
     *,
     pool: int,
     measured: Sequence[Vector],
@@ -110,11 +110,14 @@ def teaching_order(
     """``configs`` by :func:`farthest_first`, ``pool`` of them at a time.
 
     Describing a job means tracing it, which is too slow for thousands when a few dozen will be
-    measured.
+    measured. ``describe`` says how many of the first ones it has looked at, 1 at least, and
+    describes those that can be measured.
     """
-    chosen = list(measured)
-    for start in range(0, len(configs), pool):
-        for job in farthest_first(describe(configs[start : start + pool]), chosen):
+    waiting, chosen = list(configs), list(measured)
+    while waiting:
+        seen, described = describe(waiting[:pool])
+        waiting = waiting[seen:]
+        for job in farthest_first(described, chosen):
             chosen.append(job.vector)
             yield job
 

@@ -182,7 +182,7 @@ def _is_short() -> bool:
     """Whether next to nothing of the GPU's memory is left, or of this process's part of it."""
     import torch
 
-    with suppress(RuntimeError):  # after some errors CUDA answers nothing any more
+    with suppress(Exception):  # after some errors CUDA answers nothing any more
         free_bytes, total_bytes = torch.cuda.mem_get_info()
         part = torch.cuda.get_per_process_memory_fraction()
         reserved_bytes = torch.cuda.memory_reserved()

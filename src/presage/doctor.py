@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import platform
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +16,9 @@ from presage.features.device import detect
 from presage.features.errors import PresageError
 from presage.features.gpu import torch_runs_on_nvidia
 from presage.render import print_json, quantity
+
+if TYPE_CHECKING:
+    from presage.pipelines.profiling.nvml_device import NvmlDevice
 
 PACKAGES = (
     "presage", "torch", "onnx", "onnxruntime", "numpy", "grpcio", "protobuf", "mlflow", "dvc",
@@ -31,7 +37,7 @@ class Finding:
 
 def diagnose(server: str, registry: str) -> list[Finding]:
     """Look at devices, drivers, packages and, where named, a server and a registry."""
-    findings = [Finding("python", platform.python_version(), ok=True), _device(), _nvidia()]
+    findings = [Finding("python", platform.python_version(), ok=True), _device(), *nvidia()]
     findings += [_package(name) for name in PACKAGES]
     if server:
         findings.append(_server(server))
@@ -61,20 +67,71 @@ def _device() -> Finding:
     return Finding("device", f"{device.kind}: {device.cores} cores, {memory}", ok=True)
 
 
-def _nvidia() -> Finding:
+def nvidia(driver: Any = None) -> list[Finding]:
+    """The driver and, where it has a GPU, what it tells of it and how jobs can share it.
+
+    ``driver`` is pynvml, or what has its functions.
+    """
+    if driver is None:
+        try:
+            import pynvml
+        except ImportError:
+            return [Finding("NVIDIA driver", "nvidia-ml-py is not installed", ok=None)]
+        driver = pynvml
     try:
-        import pynvml
-    except ImportError:
-        return Finding("NVIDIA driver", "nvidia-ml-py is not installed", ok=None)
+        driver.nvmlInit()
+        gpus = driver.nvmlDeviceGetCount()
+        found = [_driver(driver, gpus)]
+    except driver.NVMLError as error:
+        return [Finding("NVIDIA driver", f"none answers ({error})", ok=None)]
     try:
-        pynvml.nvmlInit()
-        gpus = pynvml.nvmlDeviceGetCount()
-        found = f"{pynvml.nvmlSystemGetDriverVersion()}, {gpus} GPUs"
-    except pynvml.NVMLError as error:
-        return Finding("NVIDIA driver", f"none answers ({error})", ok=None)
+        return [*found, *(_gpu(driver) if gpus else ())]
+    except PresageError as error:
+        return [*found, Finding("GPU", str(error), ok=False)]
+
+
+def _driver(driver: Any, gpus: int) -> Finding:
+    cuda = driver.nvmlSystemGetCudaDriverVersion()  # 13020 is 13.2
+    found = f"{driver.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     if gpus and not torch_runs_on_nvidia():
-        return Finding("NVIDIA driver", f"{found}; torch is built without CUDA", ok=False)
-    return Finding("NVIDIA driver", found, ok=True)
+        return Finding("NVIDIA driver", f"{found}, {gpus} GPUs; torch is without CUDA", ok=False)
+    return Finding("NVIDIA driver", f"{found}, {gpus} GPUs", ok=True)
+
+
+def _gpu(driver: Any) -> Iterator[Finding]:
+    """The GPU that jobs would run on."""
+    from presage.pipelines.profiling.dcgm import dcgm_is_installed
+    from presage.pipelines.profiling.gpu_sharing import MPS_CONTROL, detect_sharing
+    from presage.pipelines.profiling.nvml_device import NvmlDevice
+
+    gpu = NvmlDevice(driver)
+    memory, sharing = gpu.ask("nvmlDeviceGetMemoryInfo"), detect_sharing(driver)
+    size = "memory unknown" if memory is None else quantity(memory.total, "bytes")
+    name = gpu.ask("nvmlDeviceGetName")
+    yield Finding("GPU", f"{name}, {size}, compute mode {sharing.compute_mode}", ok=True)
+    yield _counters(gpu)
+    slices = ", ".join(f"{part.uuid} ({part.fraction:.2f})" for part in sharing.slices)
+    yield Finding("MIG", f"on: {slices or 'no slices'}" if sharing.mig else "off", ok=None)
+    mps = "its daemon runs" if sharing.mps else f"no daemon; `{MPS_CONTROL} -d` starts one"
+    yield Finding("MPS", mps, ok=None)
+    dcgm = shutil.which("dcgmi") if dcgm_is_installed() else "not installed"
+    yield Finding("DCGM", str(dcgm), ok=None)
+
+
+def _counters(gpu: NvmlDevice) -> Finding:
+    """Whether this user may read what `presage profile` measures a GPU by."""
+    from presage.pipelines.profiling.nvml_errors import Verdict
+
+    gpu.ask("nvmlDeviceGetUtilizationRates")
+    gpu.ask("nvmlDeviceGetSamples", gpu.driver.NVML_GPU_UTILIZATION_SAMPLES, 0)
+    gpu.ask("nvmlDeviceGetComputeRunningProcesses")
+    gpu.ask("nvmlDeviceGetProcessUtilization", 0)
+    gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+    forbidden = [name for name, why in gpu.never.items() if why is Verdict.FORBIDDEN]
+    if forbidden:
+        return Finding("GPU counters", f"no permission for {', '.join(forbidden)}", ok=False)
+    missing = f"all but {', '.join(gpu.never)}" if gpu.never else "all"
+    return Finding("GPU counters", missing, ok=True)
 
 
 def _package(name: str) -> Finding:

@@ -1,8 +1,7 @@
-"""The profiler: real processes, real jobs; only NVIDIA's driver is a fake."""
+"""The profiler on a processor: real processes, real jobs."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
 import shutil
@@ -11,26 +10,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from presage.features import tables
-from presage.features.device import detect, usable_cores
+from presage.features.device import Share, detect, usable_cores
 from presage.features.errors import ConfigError, ProfilingError
 from presage.pipelines.profile import BUDGET_S, main
-from presage.pipelines.profiling import campaign
+from presage.pipelines.profiling import campaign, profiler
 from presage.pipelines.profiling.calibrate import TIMING_S, times_s
-from presage.pipelines.profiling.campaign import run_campaign, together_window_s, trace_again
+from presage.pipelines.profiling.campaign import run_campaign, together_window_s
 from presage.pipelines.profiling.campaign_settings import LEAST_BUDGET_S, CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.child import Child, ChildFailure
@@ -45,11 +40,12 @@ from presage.pipelines.profiling.measure import (
     measure_alone,
     measure_together,
 )
-from presage.pipelines.profiling.plan import colocation_id, draw_colocations, order_jobs
+from presage.pipelines.profiling.retrace import trace_again
 from presage.pipelines.profiling.rows import Context, colocation_rows
-from presage.pipelines.profiling.samplers import CpuSampler, NvmlSampler
+from presage.pipelines.profiling.samplers import CpuSampler
+from presage.pipelines.profiling.work import Work
 from presage.pipelines.profiling.worker import failure_kind, step_through
-from presage.pipelines.profiling.zoo import JobConfig, all_configs, parse
+from presage.pipelines.profiling.zoo import JobConfig, parse
 
 CORES = usable_cores()
 # Tests do not wait for a quiet machine: what they measure need not be right, only recorded.
@@ -102,66 +98,6 @@ def eventually(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
             return found
         time.sleep(0.02)
     pytest.fail("it never happened")
-
-
-# --- plan ---------------------------------------------------------------------------------------
-
-configs = st.lists(st.sampled_from(all_configs()), unique=True, max_size=60)
-seeds = st.integers(0, 2**16)
-
-
-@given(configs, seeds)
-def test_a_plan_holds_every_job_once_and_is_the_same_for_the_same_seed(configs, seed):
-    plan = order_jobs(configs, seed=seed)
-
-    assert Counter(plan) == Counter(configs)
-    assert plan == order_jobs(list(reversed(configs)), seed=seed)
-
-
-@given(configs, seeds, st.integers(0, 60))
-def test_any_beginning_of_a_plan_is_spread_over_families_and_variants(configs, seed, length):
-    plan = order_jobs(configs, seed=seed)
-    begun, later = plan[:length], plan[length:]
-
-    def is_spread(aspect: Callable[[JobConfig], str], within: list[JobConfig]) -> bool:
-        counts = Counter(map(aspect, within))
-        waiting = {aspect(config) for config in later} & {aspect(config) for config in plan}
-        most = max(counts.values(), default=0)
-        return all(counts[name] >= most - 1 for name in waiting)
-
-    assert is_spread(lambda config: config.family, begun)
-    for family in {config.family for config in begun}:
-        later_of_family = [config for config in later if config.family == family]
-        counts = Counter(config.variant for config in begun if config.family == family)
-        for config in later_of_family:
-            assert counts[config.variant] >= max(counts.values()) - 1
-
-
-@given(st.sets(st.sampled_from([c.name for c in all_configs()]), max_size=12), seeds)
-def test_colocations_are_of_measured_jobs_and_never_drawn_twice(names, seed):
-    drawn = list(itertools.islice(draw_colocations(names, "cpu-2", seed=seed), 30))
-    ids = [colocation_id(members, "cpu-2") for members in drawn]
-
-    assert len(set(ids)) == len(ids)
-    assert all(set(members) <= names and 2 <= len(members) <= 3 for members in drawn)
-    assert drawn == list(itertools.islice(draw_colocations(names, "cpu-2", seed=seed), 30))
-    rest = itertools.islice(draw_colocations(names, "cpu-2", seed=seed, done=ids[:10]), 30)
-    assert not {colocation_id(members, "cpu-2") for members in rest} & set(ids[:10])
-
-
-def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_two():
-    names = [config.name for config in all_configs()[:40]]
-    drawn = list(itertools.islice(draw_colocations(names, "cpu-2", seed=0), 400))
-
-    assert 0.2 < sum(len(members) == 3 for members in drawn) / len(drawn) < 0.4
-    assert 0 < sum(len(set(members)) < len(members) for members in drawn) < 40
-    assert set(names) <= {job for members in drawn[:40] for job in members}
-
-
-def test_a_colocation_is_named_alike_in_any_order_of_its_members():
-    assert (
-        colocation_id(["b", "a"], "cpu-2") == colocation_id(["a", "b"], "cpu-2") == "a + b @ cpu-2"
-    )
 
 
 # --- steps and windows --------------------------------------------------------------------------
@@ -238,76 +174,6 @@ def test_a_busy_process_is_foreign_load_unless_it_is_a_member():
     assert as_stranger.foreign_load > as_member.foreign_load + 0.05
 
 
-class FakeNvml:
-    """The functions of pynvml that the sampler calls: member 7 and stranger 8 on one GPU."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        self._utilization = itertools.cycle([40, 60])
-        self._memory = itertools.chain([100, 300], itertools.repeat(200))
-        self.tells_processes = True
-
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return f"gpu {index}"
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
-        assert handle == "gpu 0"
-        return SimpleNamespace(gpu=next(self._utilization))
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
-        return [
-            SimpleNamespace(pid=7, usedGpuMemory=next(self._memory)),
-            SimpleNamespace(pid=8, usedGpuMemory=None),
-        ]
-
-    def nvmlDeviceGetProcessUtilization(self, handle: str, since_us: int) -> list[SimpleNamespace]:
-        if not self.tells_processes:
-            raise self.NVMLError("not supported")
-        return [
-            SimpleNamespace(pid=7, smUtil=50),
-            SimpleNamespace(pid=8, smUtil=10),
-            SimpleNamespace(pid=8, smUtil=30),
-        ]
-
-
-def sample_gpu(driver: FakeNvml, pids: list[int]) -> Any:
-    sampler = NvmlSampler(driver, period_s=0.002)
-    sampler.start(pids)
-    time.sleep(0.05)
-    return sampler.stop()
-
-
-def test_a_gpu_is_sampled_for_its_utilization_its_strangers_and_its_members_peak_memory():
-    sample = sample_gpu(FakeNvml(), [7])
-
-    assert sample.compute_utilization == pytest.approx(0.5, abs=0.06)
-    assert sample.memory_bytes == {7: 300}
-    assert sample.foreign_load == pytest.approx(0.2)
-
-
-def test_without_members_all_that_a_gpu_does_is_foreign():
-    sample = sample_gpu(FakeNvml(), [])
-
-    assert sample.foreign_load == sample.compute_utilization
-
-
-def test_what_a_gpu_driver_does_not_tell_is_none():
-    driver = FakeNvml()
-    driver.tells_processes = False
-    assert sample_gpu(driver, [7]).foreign_load is None
-
-    def refuse(handle: str) -> SimpleNamespace:
-        raise driver.NVMLError("lost")
-
-    driver.nvmlDeviceGetUtilizationRates = refuse  # type: ignore[method-assign]
-    assert sample_gpu(driver, [7]).compute_utilization is None
-
-
 # --- failures -----------------------------------------------------------------------------------
 
 
@@ -345,10 +211,11 @@ def test_members_do_not_fit_if_one_ran_out_of_memory_and_no_slowdown_is_told_aft
     failure, fits
 ):
     device = detect()
-    context = Context(device, 1.0, "test", machine_digest(device), versions(device))
+    context = Context(device, "test", machine_digest(device), versions(device))
+    work = Work(("a", "b"), (Share(mode="time-slice"),) * 2, 1.0, (0.1, 0.1))
     ran = MemberResult("a", steps=9, step_time_median_s=0.3, solo_step_time_s=0.2)
     result = RunResult((ran, replace(ran, job="b", failure=failure)), foreign_load=0.0)
-    made = colocation_rows(result, {"a": 0.1, "b": 0.1}, context, 1.0)
+    made = colocation_rows(result, work, context, 1.0)
 
     assert [row["fits"] for row in made] == [fits, fits]
     assert [row["slowdown"] is None for row in made] == [bool(failure)] * 2
@@ -430,7 +297,7 @@ def test_a_device_is_calibrated_with_all_cores_whatever_threads_jobs_have(tmp_pa
         used.append(threads)
         return device
 
-    monkeypatch.setattr(campaign, "calibrate", calibrate)
+    monkeypatch.setattr(profiler, "calibrate", calibrate)
     settings = CampaignSettings(campaign="test", budget_s=60, jobs=0, colocations=0, threads=1)
     run_campaign(tmp_path, settings, lambda progress: None, replace(HASTY, threads=1))
 

@@ -23,7 +23,7 @@ from presage.models.fit import FitConfig
 from presage.models.targets import TARGETS
 from presage.pipelines import evaluate, featurize, promote, release, train, train_interference
 from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.profiling.campaign import trace
+from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.pipelines.stage import run_stage
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from presage.features.torch_graph import trace_step
-from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build
+from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build, parse
+from presage.pipelines.profiling.zoo.a3c import DISCOUNT, advantages
 
 PARAMETERS = {  # where a number is from is said in the family's docstring
     "a3c/pong-n20": 3_249_639,
@@ -44,12 +45,29 @@ PARAMETERS = {  # where a number is from is said in the family's docstring
 }
 
 
+OF_EACH_FAMILY = {name.split("/")[0]: name for name in reversed(PARAMETERS)}
+DEPLOYED = {  # parameters of the network that answers, where training has more of them
+    "a3c/pong-n20": 3_249_639,
+    "cyclegan/r9-s256": 11_378_179,
+    "dcgan/w64-s64": 3_576_704,
+    "inception/v3-s299": 23_834_568,
+    "ppo/lunarlander": 4_996,
+    "td3/bipedalwalker": 73_220,
+}
+
+
 def on_meta(name, optimizer=None):
-    family = FAMILIES[name.split("/")[0]]
-    batch_size = family.large_batch_sizes[0]
-    config = JobConfig(family.name, name.split("/")[1], batch_size, optimizer or family.optimizer)
+    family, variant = FAMILIES[name.split("/")[0]], name.split("/")[1]
+    config = JobConfig(
+        family.name, variant, family.large_batch_sizes[0], optimizer or family.optimizer
+    )
     with torch.device("meta"):
         return build(config)
+
+
+def traced(step):
+    with torch.device("meta"):
+        return trace_step(step.run, step.modules, step.input_elements)
 
 
 @pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items(), ids=PARAMETERS)
@@ -57,3 +75,59 @@ def test_a_published_network_has_its_published_parameters(name, parameters):
     step = on_meta(name)
 
     assert sum(p.numel() for p in step.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", OF_EACH_FAMILY.values())
+def test_a_published_network_trains_on_the_meta_device(name):
+    graph = traced(on_meta(name))
+
+    assert {node.phase for node in graph.nodes} == {"forward", "backward", "optimizer"}
+    assert [node.op for node in graph.nodes if node.kind == "Other"] == []
+
+
+@pytest.mark.parametrize(("name", "parameters"), DEPLOYED.items(), ids=DEPLOYED)
+def test_inference_is_of_the_network_that_is_deployed(name, parameters):
+    step = on_meta(name, "inference")
+
+    assert sum(p.numel() for p in step.parameters()) == parameters
+    assert {node.phase for node in traced(step).nodes} == {"forward"}
+
+
+def test_forward_flops_are_the_published_ones():
+    """Giga multiply-adds of one image, as torchvision and the authors print them."""
+    published = {
+        "resnet/50-s224": 4.09,
+        "mobilenet/v2-s224": 0.30,
+        "mobilenet_v3/large-s224": 0.22,
+        "efficientnet/b0-s224": 0.39,
+        "inception/v3-s299": 5.71,
+        "densenet/121-s224": 2.83,
+        "yolov3/s416": 65.86 / 2,
+    }
+    for name, multiply_adds in published.items():
+        nodes = traced(on_meta(name, "inference")).nodes
+        flops = sum(n.flops * n.count for n in nodes if n.kind in ("Conv2D", "MatMul"))
+        images = FAMILIES[name.split("/")[0]].large_batch_sizes[0]
+        assert flops / 2e9 / images == pytest.approx(multiply_adds, rel=0.02), name
+
+
+def test_advantages_without_surprise_are_nought_and_a_reward_reaches_back():
+    values = torch.ones(4, 1)
+    expected = torch.full((3, 1), 1 - DISCOUNT)  # what keeps a value of one
+
+    assert torch.allclose(advantages(expected, values), torch.zeros(3, 1), atol=1e-6)
+
+    later = advantages(expected + torch.tensor([[0.0], [0.0], [1.0]]), values)
+    assert torch.allclose(later, torch.tensor([[DISCOUNT**2], [DISCOUNT], [1.0]]), atol=1e-6)
+
+
+def test_every_part_of_an_actor_critic_step_learns():
+    for name in ("td3/o8-w64/b32/adam", "ppo/o4-w32-d2/b64/adam", "cyclegan/w4-r2-s64/b1/adam"):
+        step = build(parse(name))
+        before = [[p.detach().clone() for p in module.parameters()] for module in step.modules]
+
+        step.run()
+
+        for module, old in zip(step.modules, before, strict=True):
+            pairs = zip(module.parameters(), old, strict=True)
+            assert any(not torch.equal(p, q) for p, q in pairs), name

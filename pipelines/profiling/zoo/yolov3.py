@@ -116,7 +116,7 @@ def training_step(
     classes = (torch.rand(batch_size, anchors, CLASSES) < 1 / CLASSES).float()
 
     def loss(found: Tensor) -> Tensor:
-        box, objectness, kind = torch.split(found, (4, 1, CLASSES), dim=2)
+        box, objectness, kind = torch.split(found, [4, 1, CLASSES], dim=2)
         where = (box - boxes).square().mean(dim=2, keepdim=True)
         what = F.binary_cross_entropy_with_logits(kind, classes, reduction="none")
         seen = F.binary_cross_entropy_with_logits(objectness, has_object, reduction="none")

@@ -1,0 +1,115 @@
+"""NVML as a recording answers: what pynvml said, call by call, at the time it said it.
+
+``benchmarks/record_nvml.py`` makes recordings on a machine with a GPU. A test without one builds
+its own from ``said``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+
+RECORDINGS = Path(__file__).with_name("nvml")
+
+# Their last argument is a time: they tell of what was sampled since.
+SINCE = ("nvmlDeviceGetSamples", "nvmlDeviceGetProcessUtilization")
+
+Call = Mapping[str, Any]
+
+
+class RecordedNvml:
+    """The functions of pynvml that were recorded, and its constants and errors.
+
+    A question is answered as it was at that time of the recording, from ``nvmlInit`` on.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = list(calls)
+        self._began_s: float | None = None
+        self.asked: list[str] = []
+
+    @classmethod
+    def read(cls, path: Path) -> RecordedNvml:
+        return cls(json.loads(path.read_text())["calls"])
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml"):
+            return getattr(pynvml, name)
+        recorded = [call for call in self._calls if call["call"] == name]
+        if not recorded:
+            raise AttributeError(name)
+
+        def answer(*arguments: Any) -> Any:
+            self.asked.append(name)
+            return self._answer(name, recorded, arguments)
+
+        return answer
+
+    def nvmlInit(self) -> None:
+        self._began_s = self._began_s or time.monotonic()
+
+    def nvmlShutdown(self) -> None:
+        pass
+
+    def nvmlGpmMetricsGet(self, asked: Any) -> Any:
+        for metric in asked.metrics[: asked.numMetrics]:
+            told = self.__getattr__("nvmlGpmMetricsGet")(metric.metricId)
+            metric.value, metric.nvmlReturn = told.value, told.nvmlReturn
+        return asked
+
+    def c_nvmlGpmMetricsGet_t(self) -> Any:
+        return SimpleNamespace(metrics=[SimpleNamespace() for _ in range(8)])
+
+    def _answer(self, name: str, recorded: Sequence[Call], arguments: Sequence[Any]) -> Any:
+        *_, since_us = arguments or (0,)
+        plain = [a for a in arguments if isinstance(a, int)][: -1 if name in SINCE else None]
+        same = [call for call in recorded if call.get("arguments", plain) == plain]
+        if not same:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        assert self._began_s is not None, "nvmlInit comes first"
+        now_s = time.monotonic() - self._began_s
+        call = ([call for call in same if call["at_s"] <= now_s] or same[:1])[-1]
+        if "error" in call:
+            raise pynvml.NVMLError(call["error"])
+        told = call["answer"]() if callable(call["answer"]) else call["answer"]
+        return _since(_thing(told), since_us) if name in SINCE else _thing(told)
+
+
+def said(at_s: float = 0.0, **answers: Any) -> list[Call]:
+    """Calls of a recording that answers so from then on; an int error as ``NVMLError(code)``.
+
+    A callable is asked every time.
+    """
+    return [
+        {"at_s": at_s, "call": f"nvml{name}"}
+        | ({"error": told.value} if isinstance(told, pynvml.NVMLError) else {"answer": told})
+        for name, told in answers.items()
+    ]
+
+
+def utilization_samples(*samples: tuple[int, int]) -> list[Any]:
+    """As ``nvmlDeviceGetSamples`` tells them: microseconds and percent."""
+    told = [{"timeStamp": us, "sampleValue": {"uiVal": value}} for us, value in samples]
+    return [pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, told]
+
+
+def _since(told: Any, since_us: int) -> Any:
+    """What is newer, of a list of samples or of one with its type before it."""
+    typed = bool(told) and isinstance(told[-1], list)
+    fresh = [sample for sample in (told[1] if typed else told) if sample.timeStamp > since_us]
+    if not fresh:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    return (told[0], fresh) if typed else fresh
+
+
+def _thing(told: Any) -> Any:
+    """JSON as what pynvml returns: an object is a struct."""
+    if isinstance(told, dict):
+        return SimpleNamespace(**{key: _thing(value) for key, value in told.items()})
+    return [_thing(item) for item in told] if isinstance(told, list) else told

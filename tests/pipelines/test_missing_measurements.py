@@ -1,0 +1,97 @@
+"""Of sources that did not measure everything, what is missing is neither learnt nor judged."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from presage.features.errors import TrainingError
+from presage.models import baselines
+from presage.models.alone import positions_alone
+from presage.models.fit import FitConfig
+from presage.models.targets import TARGETS
+from presage.pipelines import evaluate, featurize, release, train, train_interference
+from presage.pipelines.campaigns import read_campaign
+from tests.pipelines.public_files import ROOT
+
+SETS_AND_SPLITS = 4
+TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """The committed campaign, with memory of every third job and some slowdowns unknown."""
+    campaign = read_campaign(ROOT / "data/profiles/cpu-2")
+    solo = featurize.featurize_solo(campaign)
+    solo.loc[::3, "memory_peak_bytes"] = np.nan
+    colocations = campaign.colocations
+    colocations.loc[colocations["member"] == 0, "slowdown"] = np.nan
+    return solo, featurize.featurize_interference(campaign)
+
+
+@pytest.fixture(scope="module")
+def forecasts(frames):
+    solo, interference = frames
+    told = {name: train.train(solo, target, TINY)[0] for name, target in TARGETS.items()}
+    table, _ = train_interference.train(solo, interference, told, TINY)
+    return told | {"interference": table}
+
+
+def test_a_row_without_a_measurement_has_a_forecast(frames, forecasts):
+    table = forecasts["memory"]
+
+    assert np.isfinite(table[train.QUANTILES].to_numpy()).all()
+    assert (
+        table["measured"].isna().sum()
+        == SETS_AND_SPLITS * frames[0]["memory_peak_bytes"].isna().sum()
+    )
+
+
+def test_a_member_without_a_slowdown_is_beside_the_others_but_no_victim(frames, forecasts):
+    _, interference = frames
+    first = interference.groupby("colocation")["member"].min()
+
+    assert (first == 0).all()
+    assert forecasts["interference"]["measured"].notna().all()
+    assert (forecasts["interference"]["member"] > 0).all()
+    assert np.isfinite(forecasts["interference"][train.QUANTILES].to_numpy()).all()
+
+
+def test_what_is_missing_is_not_judged(frames, forecasts, monkeypatch):
+    monkeypatch.setattr(baselines, "BASELINES", {"constant": baselines.Constant})
+    metrics = evaluate.evaluate(frames[0], frames[1], forecasts)
+    measured = frames[0]["memory_peak_bytes"].notna().sum()
+
+    assert {m["rows"] for m in metrics["memory"]["job"].values()} == {measured}
+    victims = frames[1]["slowdown"].notna().sum()
+    assert {m["rows"] for m in metrics["interference"]["job"].values()} == {victims}
+    for splits in metrics.values():
+        for models in splits.values():
+            assert all(np.isfinite(figures["mape"]) for figures in models.values())
+    assert np.isfinite(evaluate.calibration_rows(forecasts)["observed"]).all()
+
+
+def test_start_up_times_are_of_the_rows_that_tell_them(frames):
+    solo = frames[0].assign(setup_s=np.nan)
+    solo.loc[0, "setup_s"] = 2.0
+
+    assert release.setup_quantiles(solo) == {"": [2.0] * 5, "cpu-2": [2.0] * 5}
+    with pytest.raises(TrainingError, match="setup_s"):
+        release.setup_quantiles(frames[0].assign(setup_s=np.nan))
+
+
+def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
+    who = {"device_kind": "a100-40gb", "machine": "m", "campaign": "c"}
+    solo = pd.DataFrame(
+        [{"job_id": "j", "share": share} | who for share in (2 / 7, 1.0, 3 / 7)]
+        + [{"job_id": "j", "share": 1.0} | who | {"device_kind": "t4"}]
+    )
+    members = pd.DataFrame(
+        [
+            {"job_id": "j", "share": 3 / 7} | who,
+            {"job_id": "j", "share": 0.5} | who,
+            {"job_id": "j", "share": 0.5} | who | {"device_kind": "t4"},
+            {"job_id": "j", "share": 1.0} | who | {"machine": "another"},
+        ]
+    )
+
+    assert positions_alone(solo, members).tolist() == [2, 1, 3, -1]
