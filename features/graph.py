@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 
 from presage.features.errors import GraphError
+from presage.features.memory import MemoryEstimate
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -43,17 +44,20 @@ class OpGraph:
     Attributes
     ----------
     parameters : int
-        Distinct trainable elements.
+        Distinct trainable elements; all, of a model that none is trained of.
     peak_live_bytes : int
         Most bytes alive at once in a step: parameters, gradients, optimizer state, activations.
     input_elements : int
         Elements of one sample of the input.
+    memory : MemoryEstimate
+        What the bytes of a step are held for.
     """
 
     nodes: tuple[OpNode, ...]
     parameters: int
     peak_live_bytes: int
     input_elements: int
+    memory: MemoryEstimate
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -71,6 +75,7 @@ class OpGraph:
                 self.parameters,
                 self.peak_live_bytes,
                 self.input_elements,
+                astuple(self.memory),
             ]
         )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -89,5 +94,5 @@ def merge_equal(nodes: Iterable[OpNode]) -> tuple[OpNode, ...]:
     """Collapse equal operators into one node with a count, in sorted order."""
     counts: Counter[OpNode] = Counter()
     for node in nodes:
-        counts[replace(node, count=1)] += node.count
+        counts[node if node.count == 1 else replace(node, count=1)] += node.count
     return tuple(sorted(replace(node, count=count) for node, count in counts.items()))

@@ -7,14 +7,17 @@ external data may be absent. An ONNX file holds no backward pass; for a training
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from presage.features.backward import training_step
 from presage.features.errors import GraphError
 from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.memory import MemoryEstimate
 from presage.features.onnx_cost import Value, matrix_flops
+from presage.features.onnx_fusion import fuse_attention
+from presage.features.onnx_memory import Activations
 from presage.features.onnx_shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.op_kinds import ONNX_FREE, element_flops, onnx_kind
 from presage.features.roofline import MATRIX_KINDS
@@ -50,48 +53,48 @@ def read_onnx(
     """
     model = load_model(path)
     bind_dimensions(model, batch_size, dims or {}, path)
-    values = infer_shapes(model, path)
+    values = fuse_attention(model, infer_shapes(model, path))
     weights = {i.name: Value(tuple(i.dims), i.data_type) for i in model.graph.initializer}
-    forward = list(_forward(model, values, set(weights), path))
-    trainable = [weights[name].elements for name in _trainable(model, weights)]
+    learnt = _trainable(model, weights)
+    forward = list(_forward(model, values, set(weights), learnt, path))
+    trainable = [weights[name].elements for name in learnt]
     inputs = [i for i in model.graph.input if i.name not in weights]
     elements = max(1, sum(values[i.name].elements for i in inputs) // batch_size)
     weight_bytes = sum(w.nbytes for w in weights.values())
-    activation_bytes = sum(
-        values[name].nbytes
-        for node in model.graph.node
-        if node.op_type not in ONNX_FREE
-        for name in node.output
-        if name in values
-    )
+    activations = Activations(model, values, set(weights))
     if training:
         return training_step(
             forward,
             parameter_sizes=trainable,
             weight_bytes=weight_bytes,
-            activation_bytes=activation_bytes,
+            activation_bytes=activations.kept_bytes(),
             input_elements=elements,
             optimizer=optimizer,
         )
+    memory = MemoryEstimate(weight_bytes, 0, 0, 0, workspace_bytes=activations.peak_bytes())
     return OpGraph(
         nodes=merge_equal(node for node, _ in forward),
         parameters=sum(trainable),
-        peak_live_bytes=weight_bytes + activation_bytes,
+        peak_live_bytes=memory.peak_bytes,
         input_elements=elements,
+        memory=memory,
     )
 
 
 def _forward(
-    model: Any, values: Mapping[str, Value], weights: set[str], path: Path
+    model: Any,
+    values: Mapping[str, Value],
+    weights: set[str],
+    learnt: Sequence[str],
+    path: Path,
 ) -> Iterator[tuple[OpNode, bool]]:
     """Each operator, and whether the data it reads needs a gradient."""
-    needs_gradient = {name for name in weights if values[name].is_float}
-    learnt = set(needs_gradient)
+    needs_gradient = set(learnt)
     for node in model.graph.node:
         data_needs_gradient = any(n in needs_gradient and n not in learnt for n in node.input)
         if any(n in needs_gradient for n in node.input):
             needs_gradient.update(node.output)
-        if node.op_type in ONNX_FREE:
+        if node.op_type in ONNX_FREE or _is_select(node, values):
             continue
         for name in (*node.input, *node.output):
             if name and name not in values and not _is_optional(node, name):
@@ -158,6 +161,11 @@ def _bias_of(node: Any, values: Mapping[str, Value], weights: set[str]) -> Value
     if not fused or node.input[2] not in weights:
         return None
     return values[node.input[2]]
+
+
+def _is_select(node: Any, values: Mapping[str, Value]) -> bool:
+    """Whether it takes one slice along a dimension: a view, not a lookup."""
+    return node.op_type == "Gather" and getattr(values.get(node.input[1]), "shape", None) == ()
 
 
 def _is_optional(node: Any, name: str) -> bool:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
 from presage.features.onnx_cost import Value
+from presage.features.onnx_folding import fold_shapes
 from presage.features.op_kinds import ONNX_FREE, onnx_kind
 
 # Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
@@ -111,14 +112,17 @@ def _size_of(name: str, axis: int, batch_size: int, dims: Mapping[str, int], whe
 
 
 def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
-    """Shapes of all tensors. An unknown operator is taken to keep its first input's shape.
+    """Shapes of all tensors, those that the graph itself computes included.
+
+    An unknown operator is taken to keep its first input's shape. Operators that only compute
+    shapes become constants in ``model``.
 
     Raises
     ------
     GraphError
         Operators and shapes do not fit together.
     """
-    for _ in range(1 + len(model.graph.node)):
+    for _ in range(1 + 2 * len(model.graph.node)):
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
@@ -130,6 +134,8 @@ def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
         for initializer in model.graph.initializer:
             shape = tuple(initializer.dims)
             values[initializer.name] = Value(shape, initializer.data_type)
+        if fold_shapes(model, values):
+            continue
         guesses = _guess_unknown_outputs(model, values)
         if not guesses:
             return values

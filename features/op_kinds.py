@@ -1,4 +1,4 @@
-"""The op table: which kind an operator of torch or ONNX is (requirement F1).
+"""The op table: which kind an operator of torch, ONNX or TensorFlow is (requirement F1).
 
 The first eleven kinds are the published document's, by TensorFlow's names. The rest keep apart
 what costs differently. An operator that no row names is ``Other``: it is counted, it is
@@ -7,6 +7,7 @@ predicted for, and it puts the job out of the domain that a release vouches for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 PUBLISHED_KINDS = (
@@ -66,7 +67,8 @@ ATEN_KINDS: Mapping[str, str] = _table(
         "max_pool3d_with_indices_backward",
         "AvgPool": "avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d "
         "_adaptive_avg_pool2d_backward avg_pool3d avg_pool3d_backward mean",
-        "MatMul": "mm bmm addmm baddbmm addbmm matmul linear dot mv addmv",
+        "MatMul": "mm bmm addmm baddbmm addbmm matmul linear dot mv addmv _scaled_mm _int_mm "
+        "_grouped_mm",
         "Attention": "_scaled_dot_product_flash_attention "
         "_scaled_dot_product_flash_attention_backward "
         "_scaled_dot_product_efficient_attention "
@@ -77,7 +79,7 @@ ATEN_KINDS: Mapping[str, str] = _table(
         "_scaled_dot_product_fused_attention_overrideable",
         "Recurrent": "mkldnn_rnn_layer mkldnn_rnn_layer_backward _thnn_fused_lstm_cell "
         "_thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell _cudnn_rnn "
-        "_cudnn_rnn_backward lstm gru rnn_tanh",
+        "_cudnn_rnn_backward lstm gru rnn_tanh recurrent recurrent_backward",
         "Normalization": "native_batch_norm native_batch_norm_backward native_layer_norm "
         "native_layer_norm_backward native_group_norm native_group_norm_backward "
         "_native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm "
@@ -95,7 +97,7 @@ ATEN_KINDS: Mapping[str, str] = _table(
         "hardswish_backward mish mish_backward erf sin cos clamp clamp_min clamp_max where "
         "masked_fill native_dropout native_dropout_backward bernoulli eq ne lt le gt ge "
         "logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not maximum minimum "
-        "addcmul addcdiv lerp sign floor round remainder mse_loss mse_loss_backward "
+        "addcmul addcdiv lerp sign sgn floor round remainder mse_loss mse_loss_backward "
         "binary_cross_entropy binary_cross_entropy_backward "
         "binary_cross_entropy_with_logits nll_loss_forward nll_loss_backward "
         "nll_loss2d_forward nll_loss2d_backward smooth_l1_loss smooth_l1_loss_backward "
@@ -106,6 +108,9 @@ ATEN_KINDS: Mapping[str, str] = _table(
         "randn_like normal uniform constant_pad_nd slice_backward select_backward "
         "slice_scatter select_scatter roll flip repeat upsample_nearest2d "
         "upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward "
+        "upsample_bicubic2d upsample_bicubic2d_backward upsample_nearest1d upsample_nearest3d "
+        "upsample_linear1d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+        "_upsample_nearest_exact2d eye linspace tril_indices triu_indices "
         "reflection_pad2d reflection_pad2d_backward replication_pad2d im2col col2im "
         "pixel_shuffle channel_shuffle _reshape_copy unfold_backward as_strided_scatter "
         "repeat_interleave native_channel_shuffle empty_like expand_copy view_copy masked_scatter",
@@ -161,3 +166,72 @@ def onnx_kind(op_type: str, domain: str = "") -> str:
     if domain not in ("", "ai.onnx", "com.microsoft"):
         return "Other"
     return ONNX_KINDS.get(op_type, "Other")
+
+
+# TensorFlow's operators, gradients beside what they are gradients of, as in the published table.
+TENSORFLOW_KINDS: Mapping[str, str] = _table(
+    {
+        "AddV2": "Add AddV2 AddN",
+        "BiasAdd": "BiasAdd",
+        "BiasAddGrad": "BiasAddGrad",
+        "Mul": "Mul MulNoNan",
+        "Conv2D": "Conv2D Conv2DBackpropInput Conv2DBackpropFilter Conv3D Conv3DBackpropInputV2 "
+        "Conv3DBackpropFilterV2 DepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput "
+        "DepthwiseConv2dNativeBackpropFilter _FusedConv2D _FusedDepthwiseConv2dNative",
+        "Concat": "ConcatV2 Concat Pack",
+        "Softmax": "Softmax LogSoftmax SoftmaxCrossEntropyWithLogits "
+        "SparseSoftmaxCrossEntropyWithLogits",
+        "Relu": "Relu Relu6 LeakyRelu ReluGrad Relu6Grad LeakyReluGrad",
+        "MaxPool": "MaxPool MaxPoolGrad MaxPoolWithArgmax MaxPoolGradWithArgmax MaxPool3D "
+        "MaxPool3DGrad",
+        "AvgPool": "AvgPool AvgPoolGrad AvgPool3D AvgPool3DGrad Mean",
+        "MatMul": "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum _FusedMatMul SparseMatMul",
+        "Recurrent": "BlockLSTM BlockLSTMV2 CudnnRNN CudnnRNNV2 CudnnRNNV3",
+        "Normalization": "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad "
+        "FusedBatchNormGradV2 FusedBatchNormGradV3 LRN LRNGrad",
+        "Embedding": "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd ScatterNd OneHot "
+        "UnsortedSegmentSum UnsortedSegmentMax TensorScatterUpdate TensorScatterAdd",
+        "Reduction": "Sum Max Min Prod All Any EuclideanNorm L2Loss ArgMax ArgMin TopK TopKV2 "
+        "Cumsum Cumprod Unique UniqueV2",
+        "Elementwise": "Sub Div RealDiv FloorDiv FloorMod Mod TruncateDiv TruncateMod DivNoNan "
+        "Xdivy Xlogy Neg Abs Exp Expm1 Log Log1p Sqrt Rsqrt Square Reciprocal Inv Pow Tanh "
+        "Sigmoid Gelu Elu Selu Softplus Softsign Erf Erfc Sin Cos Tan Atan2 Sign Floor Ceil Round "
+        "Rint Maximum Minimum SquaredDifference Select SelectV2 ClipByValue Equal NotEqual Less "
+        "LessEqual Greater GreaterEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
+        "BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift IsNan IsInf IsFinite "
+        "SigmoidGrad TanhGrad EluGrad SeluGrad SoftplusGrad SoftsignGrad SqrtGrad RsqrtGrad "
+        "InvGrad ReciprocalGrad MatrixBandPart CheckNumerics FakeQuantWithMinMaxVars "
+        "FakeQuantWithMinMaxArgs Bucketize",
+        "Copy": "Cast Pad PadV2 MirrorPad MirrorPadGrad Tile Transpose Slice StridedSlice "
+        "StridedSliceGrad Split SplitV Unpack Fill ZerosLike OnesLike Range BroadcastTo Reverse "
+        "ReverseV2 ReverseSequence RandomShuffle RandomUniform RandomStandardNormal "
+        "TruncatedNormal RandomUniformInt StatelessRandomUniform StatelessRandomNormal "
+        "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormal "
+        "StatelessTruncatedNormalV2 StatelessRandomUniformIntV2 ResizeBilinear "
+        "ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic "
+        "ResizeBicubicGrad SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace Empty "
+        "TensorListGetItem TensorListSetItem TensorListStack TensorListPushBack TensorListPopBack",
+    }
+)
+
+# Nothing is computed or moved: a view, a handle, a constant, a note to the runtime.
+TENSORFLOW_FREE = frozenset(
+    "Const Placeholder PlaceholderV2 PlaceholderWithDefault IteratorGetNext VariableV2 Variable "
+    "VarHandleOp TemporaryVariable ReadVariableOp Identity IdentityN Reshape Squeeze ExpandDims "
+    "Shape ShapeN VariableShape Size Rank StopGradient PreventGradient Snapshot EnsureShape "
+    "Bitcast NoOp Switch RefSwitch Merge Enter Exit BroadcastGradientArgs DynamicStitch "
+    "ConcatOffset InvertPermutation Assert Print PrintV2 ScalarSummary HistogramSummary "
+    "ImageSummary MergeSummary TensorSummaryV2 VarIsInitializedOp IsVariableInitialized "
+    "DestroyTemporaryVariable DisableCopyOnRead IteratorV2 OneShotIterator MutableHashTableV2 "
+    "HashTableV2 TensorListFromTensor TensorListReserve EmptyTensorList TensorListLength "
+    "TensorListElementShape StatelessRandomGetKeyCounter StatelessRandomGetAlg "
+    "StatelessRandomGetKeyCounterAlg".split()
+)
+_TENSORFLOW_UPDATES = re.compile(
+    r"(Resource)?(Sparse)?Apply|(Resource)?Scatter(Add|Sub|Update)|Assign"
+)
+
+
+def tensorflow_kind(op: str) -> str:
+    """Kind of a TensorFlow operator; what writes a variable is an ``Update``."""
+    return "Update" if _TENSORFLOW_UPDATES.match(op) else TENSORFLOW_KINDS.get(op, "Other")

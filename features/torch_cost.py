@@ -1,4 +1,4 @@
-"""What one aten call costs: the operator nodes that stand for it in the graph."""
+"""What one operator of torch costs: the operator nodes that stand for it in the graph."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from torch import Tensor
 
 from presage.features.graph import OpNode
 from presage.features.op_kinds import aten_kind, element_flops
+from presage.features.torch_live import storage_key
+from presage.features.torch_recurrent import recurrent_flops
 
-FREE_OPS = frozenset(
-    "empty empty_strided empty_like new_empty new_empty_strided detach _local_scalar_dense "
-    "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk _reshape_alias".split()
-)
+# Read the rows they are asked for, not the table.
+_LOOKUPS = ("embedding", "_embedding_bag", "gather", "index_select", "index", "_unsafe_index")
 
 
 @dataclass(frozen=True, slots=True)
-class AtenCall:
-    """One aten operator as it was called.
+class OpCall:
+    """One operator of torch as it was called.
 
-    ``parameters`` are the :func:`storage_key` of all that is not data: weights and buffers.
+    ``weights`` are the :func:`storage_key` of all that is not data: parameters and buffers.
     """
 
-    name: str
+    func: Any
     phase: str
     args: tuple[Any, ...]
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
-    parameters: AbstractSet[int]
+    weights: AbstractSet[int]
+
+    @property
+    def name(self) -> str:
+        """Without namespace and overload."""
+        name: str = self.func.overloadpacket.__name__
+        return name
 
     def nodes(self) -> Iterator[OpNode]:
         """One node, two for a product with a bias, up to three for a convolution's gradients."""
@@ -48,12 +54,15 @@ class AtenCall:
     def _single(self) -> OpNode:
         name, kind = self.name, self._kind()
         if kind == "MatMul":
-            return self._node(kind, _matmul_flops(self.inputs[0], self.outputs[0]))
+            return self._node(kind, matmul_flops(*self.inputs[:2]))
         if kind == "Attention":
             return self._node(kind, _attention_flops(name, self.inputs))
-        if name == "embedding" or name.startswith(("gather", "index_select", "_embedding_bag")):
-            # Reads the rows it needs, not the table.
-            moved = 2 * _nbytes(self.outputs[:1]) + _nbytes(self._data(self.inputs))
+        if kind == "Recurrent" and name.startswith("recurrent"):
+            weights = self.args[-2] if name == "recurrent" else self.args[-1]
+            data = self.args[0] if name == "recurrent" else self.args[1]
+            return self._node(kind, recurrent_flops(name, data, weights))
+        if name in _LOOKUPS:
+            moved = 2 * _nbytes(self.outputs[:1]) + _nbytes(self._data(self.inputs[1:]))
             return self._node(kind, 0, moved)
         elements = max((t.numel() for t in (*self.inputs, *self.outputs)), default=0)
         return self._node(kind, element_flops(kind, int(elements)))
@@ -67,7 +76,7 @@ class AtenCall:
 
     def _matmul_with_bias(self) -> Iterator[OpNode]:
         bias, left, right = self.inputs[:3]
-        flops, factors = _matmul_flops(left, self.outputs[0]), (left, right)
+        flops, factors = matmul_flops(left, right), (left, right)
         yield self._node("MatMul", flops, read=self._data(factors), own=self._own(factors))
         yield self._bias_add(bias)
 
@@ -119,7 +128,7 @@ class AtenCall:
         read = self._data(self.inputs) if read is None else read
         own = self._own(self.inputs) if own is None else own
         return OpNode(
-            op=f"aten.{self.name}{suffix}",
+            op=f"{self.func.namespace}.{self.name}{suffix}",
             kind=kind,
             phase=self.phase,
             input_elements=_elements(read),
@@ -130,25 +139,10 @@ class AtenCall:
         )
 
     def _data(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [t for t in tensors if storage_key(t) not in self.parameters]
+        return [t for t in tensors if storage_key(t) not in self.weights]
 
     def _own(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [t for t in tensors if storage_key(t) in self.parameters]
-
-
-def storage_key(tensor: Tensor) -> int:
-    """What a tensor and all views of it share."""
-    key: int = tensor.untyped_storage()._cdata
-    return key
-
-
-def is_free(func: Any) -> bool:
-    """Whether an operator only makes a view, or allocates without writing."""
-    name = func.overloadpacket.__name__
-    if name in FREE_OPS or name.startswith("_record_function"):
-        return True
-    returns = func._schema.returns
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+        return [t for t in tensors if storage_key(t) in self.weights]
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:
@@ -156,7 +150,8 @@ def _elements(tensors: Sequence[Tensor]) -> int:
 
 
 def _nbytes(tensors: Sequence[Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
+    """Bytes that are there: those of a broadcast view are read once."""
+    return sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
 
 
 def _is_bias_gradient(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
@@ -169,8 +164,10 @@ def _is_bias_gradient(name: str, inputs: Sequence[Tensor], outputs: Sequence[Ten
     )
 
 
-def _matmul_flops(left: Tensor, out: Tensor) -> int:
-    return 2 * int(out.numel()) * int(left.shape[-1])
+def matmul_flops(left: Tensor, right: Tensor) -> int:
+    """Every element of the left factor meets a row of the right one: a multiply-add each."""
+    columns = right.shape[-1] if right.ndim > 1 else 1
+    return 2 * int(left.numel()) * int(columns)
 
 
 def _convolution_flops(image: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int:
@@ -181,8 +178,9 @@ def _convolution_flops(image: Tensor, weight: Tensor, out: Tensor, transposed: b
 
 
 def _attention_flops(name: str, inputs: Sequence[Tensor]) -> int:
-    """Two matmuls forward; five in the backward pass, which computes the scores again."""
+    """Two products forward; five in the backward pass, which computes the scores again."""
     backward = name.endswith("_backward")
-    query, key = (inputs[1], inputs[2]) if backward else (inputs[0], inputs[1])
+    query, key, value = inputs[1:4] if backward else inputs[:3]
     pairs = math.prod(query.shape[:-1]) * int(key.shape[-2])
-    return (10 if backward else 4) * pairs * int(query.shape[-1])
+    width, value_width = int(query.shape[-1]), int(value.shape[-1])
+    return pairs * (6 * width + 4 * value_width if backward else 2 * (width + value_width))

@@ -14,6 +14,7 @@ import onnxruntime as ort
 import pandas as pd
 
 from presage.features.errors import ReleaseError, TableError, TrainingError
+from presage.models.alone import positions_alone
 from presage.models.metrics import interval_metrics, point_metrics
 from presage.models.release import PREDICTORS, Release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
@@ -24,7 +25,6 @@ Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
 Scores = dict[str, dict[str, float]]
 
 COVERAGES = (0.8, 0.9)
-WHO = ["job_id", "machine", "campaign"]  # what names a solo row
 
 _WARM_UP, _BLOCKS, _CALLS = 20, 5, 40
 
@@ -113,14 +113,16 @@ class _Model:
 
 
 def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> dict[str, float]:
-    held_out = solo[job_folds(list(solo["job_id"])) == HELD_OUT_FOLD]
+    column = TARGETS[model.predictor].column
+    told = solo[solo[column].notna()]
+    held_out = told[job_folds(list(told["job_id"])) == HELD_OUT_FOLD]
     if held_out.empty:
         raise TrainingError(
-            f"none of {len(solo)} measured jobs is held out to judge {model.predictor} by; "
+            f"none of {len(told)} measured jobs is held out to judge {model.predictor} by; "
             "measure more with `presage profile`"
         )
     features = _features(release, held_out)
-    measured = held_out[TARGETS[model.predictor].column].to_numpy(np.float64)
+    measured = held_out[column].to_numpy(np.float64)
     figures = _figures(release, measured, model.quantiles({"features": features}))
     latency_us = model.latency_us({"features": features[:1]})
     return {"jobs": held_out["job_id"].nunique(), **figures, "latency_us": latency_us}
@@ -133,7 +135,7 @@ def _score_interference(
     interference: pd.DataFrame,
 ) -> dict[str, float]:
     """Figures of the victims whose job is held out, whoever runs beside them."""
-    is_held = job_folds(list(interference["job_id"])) == HELD_OUT_FOLD
+    is_held = _held_victims(interference)
     wanted = interference["colocation"].isin(interference["colocation"][is_held])
     if not wanted.any():
         raise TrainingError(
@@ -150,7 +152,7 @@ def _score_interference(
 
     model = models["interference"]
     of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
-    victims = job_folds(list(rows["job_id"])) == HELD_OUT_FOLD
+    victims = _held_victims(rows)
     measured = rows["slowdown"].to_numpy(np.float64)[victims]
     first = int((where == 0).sum())  # without the padding that larger co-locations asked for
     latency_us = model.latency_us({"members": members[:1, :first], "mask": mask[:1, :first]})
@@ -161,17 +163,25 @@ def _score_interference(
     }
 
 
+def _held_victims(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which members are held out, of those whose slowdown was measured."""
+    known = rows["slowdown"].notna().to_numpy(bool)
+    held: np.ndarray[Any, np.dtype[np.bool_]] = known & (
+        job_folds(list(rows["job_id"])) == HELD_OUT_FOLD
+    )
+    return held
+
+
 def _solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The solo row of each member, in the members' order."""
-    alone = solo.drop_duplicates(WHO).set_index(WHO)
-    positions = alone.index.get_indexer(pd.MultiIndex.from_frame(rows[WHO]))
+    positions = positions_alone(solo, rows)
     if (positions < 0).any():
         missing = rows.iloc[int(np.argmax(positions < 0))]
         raise TableError(
             f"co-location {missing['colocation']!r}: member {missing['job_id']!r} was not "
             f"measured alone on {missing['machine']!r}; run `dvc repro featurize`"
         )
-    return alone.iloc[positions]
+    return solo.iloc[positions]
 
 
 def _member_columns(

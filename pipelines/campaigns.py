@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,16 @@ from presage.features.job import Job, JobFeatures
 from presage.features.op_stats import OpStats, summarize
 
 DeviceKey = tuple[str, str, str]  # kind, machine, campaign
+COLOCATION = ["colocation_id", "machine", "campaign"]  # what the rows of one have in common
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """One folder of tables: what ran, on which devices, and what was measured."""
+    """One folder of tables: what ran, on which devices, and what was measured.
+
+    Jobs whose graph nobody knows (of an imported source) are not among them, and neither are
+    their runs nor the co-locations that they took part in: nothing could be learnt from those.
+    """
 
     folder: Path
     jobs: Mapping[str, JobFeatures]
@@ -45,18 +50,22 @@ def read_campaign(folder: Path) -> Campaign:
         name: tables.read(table, folder / f"{name}.parquet")
         for name, table in tables.CAMPAIGN_TABLES.items()
     }
+    known = set(data["jobs"].column("job_id").to_pylist())
     jobs = _jobs(data["jobs"], data["nodes"], folder)
     devices = _devices(data["devices"], folder / "devices.parquet")
     executions = data["executions"].to_pandas()
     colocations = data["colocations"].to_pandas()
     for name, frame in (("executions", executions), ("colocations", colocations)):
         path = folder / f"{name}.parquet"
-        _check_known(frame["job_id"], jobs, "job", path)
+        _check_known(frame["job_id"], known, "job", path)
         keys = list(zip(frame["device_kind"], frame["machine"], frame["campaign"], strict=True))
         _check_known(keys, devices, "device", path)
         with _blamed_on(path):
             for fraction, mode in set(zip(frame["share"], frame["sharing_mode"], strict=True)):
                 Share(fraction, mode)
+    executions = executions[executions["job_id"].isin(jobs)].reset_index(drop=True)
+    together = colocations["job_id"].isin(jobs).groupby([colocations[c] for c in COLOCATION])
+    colocations = colocations[together.transform("all")].reset_index(drop=True)
     return Campaign(folder, jobs, devices, executions, colocations)
 
 
@@ -80,7 +89,7 @@ def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeature
     graphs: dict[str, list[OpNode]] = {}
     for row in nodes.to_pylist():
         graphs.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
-    rows = jobs.to_pylist()
+    rows = [row for row in jobs.to_pylist() if row["graph_digest"]]
     _check_known([row["graph_digest"] for row in rows], graphs, "graph", folder / "jobs.parquet")
     with _blamed_on(folder / "nodes.parquet"):
         stats = {digest: summarize(graph) for digest, graph in graphs.items()}
@@ -119,7 +128,7 @@ def _device(row: Mapping[str, Any]) -> Device:
 
 
 def _check_known(
-    keys: Sequence[Any] | pd.Series, known: Mapping[Any, Any], what: str, path: Path
+    keys: Sequence[Any] | pd.Series, known: Container[Any], what: str, path: Path
 ) -> None:
     for position, key in enumerate(keys):
         if key not in known:

@@ -65,8 +65,8 @@ def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> A
 
 
 def margins(y: Array, quantiles: Array, rows: Array | None = None) -> dict[float, float]:
-    """Conformal margin of each interval, from the rows marked (all by default)."""
-    use = np.ones(len(y), dtype=bool) if rows is None else rows.astype(bool)
+    """Conformal margin of each interval, from the rows marked (all by default) with a value."""
+    use = np.isfinite(y) if rows is None else rows.astype(bool) & np.isfinite(y)
     out = {}
     for level, coverage in COVERAGES.items():
         low, high = LEVELS.index(level), len(LEVELS) - 1 - LEVELS.index(level)

@@ -28,6 +28,7 @@ Scores = dict[str, float]
 def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
     """Metrics of a predictor's forecasts: split -> "mlp" or "mlp_published" -> figures."""
     scores: dict[str, dict[str, Scores]] = {}
+    table = table[table["measured"].notna()]
     for (split, features), rows in table.groupby(["split", "features"], sort=True):
         y, quantiles = rows["measured"].to_numpy(), rows[QUANTILES].to_numpy()
         figures = point_metrics(y, quantiles[:, LEVELS.index(0.5)])
@@ -46,6 +47,7 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     The constant is the exception: it is the median of the target itself.
     """
     target = TARGETS[predictor]
+    solo = solo[solo[target.column].notna()]
     features = feature_matrix(solo, "full")
     measured = solo[target.column].to_numpy(np.float64)
     learnt = target.to_learnt(measured, features)
@@ -70,7 +72,7 @@ def interference_baselines(
     scores: dict[str, dict[str, Scores]] = {}
     for split in cv.SPLITS:
         data = assemble(interference, member_features(solo, forecasts, split))
-        real = data.mask > 0
+        real = data.known > 0
         x = transform_features(data.members, "full") * data.mask[:, :, None]
         others = x.sum(axis=1, keepdims=True) - x
         rows = np.concatenate([x, others], axis=-1)[real]
@@ -107,7 +109,7 @@ def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """How often the measured value lies under each quantile, beside how often it should."""
     rows: list[dict[str, Any]] = []
     for predictor, table in forecasts.items():
-        full = table[table["features"] == "full"]
+        full = table[(table["features"] == "full") & table["measured"].notna()]
         for split, part in full.groupby("split"):
             for level, name in zip(LEVELS, QUANTILES, strict=True):
                 below = (part["measured"] <= part[name]).to_numpy()
@@ -133,7 +135,8 @@ def main(argv: list[str] | None = None) -> None:
     write_atomically(args.target / "metrics.json", lambda path: path.write_text(text))
     plots = args.target / "plots"
     for predictor, table in forecasts.items():
-        points = table[table["features"] == "full"].rename(columns={"q0.5": "predicted"})
+        points = table[(table["features"] == "full") & table["measured"].notna()]
+        points = points.rename(columns={"q0.5": "predicted"})
         points = points[["split", "family", "measured", "predicted"]]
         write_csv(points, plots / f"{predictor}.csv")
     write_csv(calibration_rows(forecasts), plots / "calibration.csv")

@@ -13,14 +13,17 @@ import pandas as pd
 from presage.features.device import Share
 from presage.features.errors import TrainingError
 from presage.features.schema import FEATURE_SETS, Placement, columns, matrix
-from presage.pipelines.campaigns import Campaign, read_campaign
+from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.stage import run_stage, write_atomically
 
 MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "setup_s")
 
 
 def featurize_solo(campaign: Campaign) -> pd.DataFrame:
-    """One row per job that ran alone: who it is, what was measured, features of both sets."""
+    """One row per job that ran alone: who it is, what was measured, features of both sets.
+
+    What a source did not measure is NaN.
+    """
     ran = campaign.executions[campaign.executions["failure"] == ""].reset_index(drop=True)
     placements = [
         Placement(
@@ -40,6 +43,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             "device_kind": ran["device_kind"],
             "machine": ran["machine"],
             "campaign": ran["campaign"],
+            "share": ran["share"],
         }
     )
     features = [
@@ -53,13 +57,16 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:
-    """One row per member of every co-location that ran to its end.
+    """One row per member of every co-location of which any slowdown is known.
 
-    A measured slowdown below 1 (noise, or a neighbour that keeps the cores awake) is learnt and
-    judged as 1: nobody slows down by less than nothing, and no forecast says so.
+    A member whose own is not known is there for what it does to the others. One below 1 (noise,
+    or a neighbour that keeps the cores awake) is learnt and judged as 1: nobody slows down by
+    less than nothing, and no forecast says so.
     """
+    every = campaign.colocations
     # A member that failed leaves the others without a slowdown.
-    ran = campaign.colocations[campaign.colocations["slowdown"].notna()].reset_index(drop=True)
+    known = every["slowdown"].notna().groupby([every[name] for name in COLOCATION])
+    ran = every[known.transform("any")].reset_index(drop=True)
     key = ran["colocation_id"] + " in " + ran["campaign"] + " on " + ran["machine"]
     return pd.DataFrame(
         {
@@ -71,6 +78,7 @@ def featurize_interference(campaign: Campaign) -> pd.DataFrame:
             "device_kind": ran["device_kind"],
             "machine": ran["machine"],
             "campaign": ran["campaign"],
+            "share": ran["share"],
             "slowdown": ran["slowdown"].clip(lower=1.0),
         }
     )

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from presage.features.device import Device
+from presage.features.errors import TrainingError
 from presage.features.schema import columns
 from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
@@ -44,8 +45,20 @@ def feature_domain(solo: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
-    """Start-up seconds at each level, per device kind and over all of them ("")."""
-    groups = {"": solo, **dict(iter(solo.groupby("device_kind")))}
+    """Start-up seconds at each level, per device kind and over all of them ("").
+
+    Raises
+    ------
+    TrainingError
+        No row tells how long a job takes to start.
+    """
+    told = solo[solo["setup_s"].notna()]
+    if told.empty:
+        raise TrainingError(
+            f"none of {len(solo)} jobs tells its setup_s, which imported sources do not; "
+            "add a campaign that `presage profile` measured"
+        )
+    groups = {"": told, **dict(iter(told.groupby("device_kind")))}
     return {
         str(kind): [float(q) for q in np.quantile(rows["setup_s"], LEVELS)]
         for kind, rows in groups.items()

@@ -46,7 +46,10 @@ def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Array:
 def cross_validate(
     solo: pd.DataFrame, target: Target, feature_set: str, config: FitConfig
 ) -> CrossValidation:
-    """Fit every fold of both splits, side by side."""
+    """Fit every fold of both splits, side by side.
+
+    A row of which the target was not measured is not learnt from, but has a forecast too.
+    """
     import torch
 
     folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
@@ -55,9 +58,10 @@ def cross_validate(
         solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
     )
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
-    weights = cv.training_weights(members, folds)
+    measured = np.isfinite(learnt)
+    weights = cv.training_weights(members, folds) * measured
     with training_progress(f"{target.predictor}, {feature_set} features") as progress:
-        stack = fit_scalar(x, learnt, weights, config, progress=progress)
+        stack = fit_scalar(x, np.where(measured, learnt, 0), weights, config, progress=progress)
     with torch.no_grad():
         outputs = stack(torch.from_numpy(x).float().expand(len(weights), -1, -1))
     return CrossValidation(stack, members, learnt, outputs.numpy().astype(np.float64), folds)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
+from presage.models import alone
 from presage.models.conformal import Array
 from presage.models.fit import FitConfig, fit_interference, transform_features
 from presage.models.release import SOLO_COLUMNS
@@ -35,25 +36,25 @@ class Colocations:
     victims: pd.DataFrame
     members: Array  # (C, K, G), raw units
     mask: Array  # (C, K)
-    log_slowdown: Array  # (C, K)
+    known: Array  # (C, K), 1 where there is a member and its slowdown was measured
+    log_slowdown: Array  # (C, K), 0 where it was not
     rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
 
 
 def member_features(
     solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame], split: str
 ) -> pd.DataFrame:
-    """Features and out-of-fold solo medians of each measured job, by (job, machine, campaign).
+    """Features and out-of-fold solo medians of each row of ``solo``, and who it is.
 
     Out of fold, because at serving time a member's solo profile is a forecast too; of the split
     that is to be judged, or an unseen family's profile would come from networks that know it.
     """
-    values = pd.DataFrame(feature_matrix(solo, "full"))
+    values = pd.DataFrame(feature_matrix(solo, "full"), index=solo.index)
     for column, predictor in zip(SOLO_COLUMNS, SOLO_PREDICTORS, strict=True):
         table = forecasts[predictor]
         out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
         values[column] = out_of_fold["q0.5"].to_numpy()
-    values.index = pd.MultiIndex.from_frame(solo[["job_id", "machine", "campaign"]])
-    return values
+    return values.join(solo[[*alone.WHO, "share"]])
 
 
 def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
@@ -69,23 +70,26 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
             "no co-location ran to its end; measure some with `presage profile --budget ...`"
         )
     victims = interference.sort_values(["colocation", "member"]).reset_index(drop=True)
-    keys = pd.MultiIndex.from_frame(victims[["job_id", "machine", "campaign"]])
-    unknown = ~keys.isin(members.index)
-    if unknown.any():
+    positions = alone.positions_alone(members, victims)
+    if (positions < 0).any():
+        first = victims.iloc[int(np.argmax(positions < 0))]
         raise TrainingError(
-            f"co-location member {tuple(keys[unknown][0])} was never measured alone; "
+            f"co-location member {tuple(first[alone.WHO])} was never measured alone; "
             "run `presage profile` on that campaign again"
         )
-    features = members.loc[keys].to_numpy(dtype=np.float64)
+    values = members.drop(columns=[*alone.WHO, "share"]).to_numpy(dtype=np.float64)
+    features = values[positions]
     groups = victims.groupby("colocation", sort=True).indices
-    size = max(len(positions) for positions in groups.values())
+    size = max(map(len, groups.values()))
     rows = np.full((len(groups), size), -1, dtype=np.int64)
-    for c, positions in enumerate(groups.values()):
-        rows[c, : len(positions)] = positions
+    for c, of_group in enumerate(groups.values()):
+        rows[c, : len(of_group)] = of_group
     mask = (rows >= 0).astype(np.float64)
     log_slowdown = np.log(victims["slowdown"].to_numpy(np.float64))
     padded = features[np.maximum(rows, 0)] * mask[:, :, None]
-    return Colocations(victims, padded, mask, log_slowdown[np.maximum(rows, 0)] * mask, rows)
+    known = mask * np.isfinite(log_slowdown)[np.maximum(rows, 0)]
+    learnt = np.nan_to_num(log_slowdown)[np.maximum(rows, 0)] * mask
+    return Colocations(victims, padded, mask, known, learnt, rows)
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
@@ -102,10 +106,10 @@ def victim_folds(colocations: Colocations) -> dict[str, Folds]:
     }
 
 
-def colocation_weights(members: cv.Members, folds: dict[str, Folds], mask: Array) -> Array:
+def colocation_weights(members: cv.Members, folds: dict[str, Folds], known: Array) -> Array:
     """Row weights (stack, C, K): a co-location is hidden when any member is of the fold."""
     seen = [
-        (folds[split] != fold).all(axis=1, keepdims=True) * mask
+        (folds[split] != fold).all(axis=1, keepdims=True) * known
         for split, fold in zip(members.split, members.fold, strict=True)
     ]
     return np.array(seen)
@@ -128,7 +132,7 @@ def train(
     of_job = data["job"]  # but for their members' solo medians, the splits' tables are equal
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
-    weights = colocation_weights(plan, folds, of_job.mask)
+    weights = colocation_weights(plan, folds, of_job.known)
     x = {split: transform_features(data[split].members, "full") for split in cv.SPLITS}
     inputs = np.stack([x[split] for split in plan.split])
     with training_progress("interference") as progress:
@@ -137,7 +141,7 @@ def train(
         )
     with torch.no_grad():
         outputs = stack(torch.from_numpy(inputs).float(), torch.from_numpy(of_job.mask).float())
-    real = of_job.mask > 0
+    real = of_job.known > 0
     per_victim = outputs.numpy().astype(np.float64)[:, real]  # (stack, victims, levels)
     y, order = of_job.log_slowdown[real], of_job.rows[real]
     parts = []

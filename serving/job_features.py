@@ -90,6 +90,47 @@ def from_onnx(
     )
 
 
+def from_tensorflow(
+    path: Path,
+    *,
+    batch_size: int,
+    iterations: int,
+    dims: Mapping[str, int] | None = None,
+    optimizer: str = "sgd",
+    training: bool = True,
+    name: str = "",
+    job_id: str = "",
+    family: str = "",
+    precision: str = "fp32",
+) -> JobFeatures:
+    """Features of a job that trains (or runs) the TensorFlow graph at ``path``; needs numpy.
+
+    ``path`` is a GraphDef, binary or text, a SavedModel or a checkpoint's .meta file. ``dims``
+    gives open dimensions other than the batch as "placeholder:axis". A graph that holds its own
+    updates is taken with them, whatever ``optimizer`` says.
+
+    Raises
+    ------
+    GraphError
+        The file is missing, not TensorFlow's, or leaves a shape open.
+    """
+    from presage.features.tensorflow_graph import read_tensorflow
+
+    graph = read_tensorflow(
+        path, batch_size=batch_size, dims=dims, optimizer=optimizer, training=training
+    )
+    return from_graph(
+        graph,
+        name=name or path.stem,
+        batch_size=batch_size,
+        iterations=iterations,
+        job_id=job_id,
+        family=family,
+        framework="tensorflow",
+        precision=precision,
+    )
+
+
 def from_module(
     module_or_factory: Any,
     inputs: Any,
@@ -113,6 +154,8 @@ def from_module(
         Arguments of its ``forward``, on any device; the batch is the first one's first dimension.
     batch_size : int, optional
         Where the batch is not that dimension.
+    precision : str
+        In "bf16" and "fp16" a module with weights of fp32 runs under autocast.
 
     Raises
     ------
@@ -134,7 +177,7 @@ def from_module(
     if batch_size is None:
         batch_size = int(meta[0].shape[0]) if meta and meta[0].ndim else 1
     return from_graph(
-        trace_module(module, meta, optimizer=optimizer, training=training),
+        trace_module(module, meta, optimizer=optimizer, training=training, precision=precision),
         name=name or type(module).__name__,
         batch_size=batch_size,
         iterations=iterations,

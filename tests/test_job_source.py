@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,9 @@ from presage.features.errors import GraphError, InvalidJobError
 from presage.job_source import read_job
 from presage.serving import job_features
 from tests.features.examples import features
+from tests.features.tensorflow_examples import graph, node, placeholder, save
+
+REAL = Path(__file__).parent / "features" / "tensorflow"
 
 
 @pytest.fixture
@@ -104,7 +108,7 @@ def test_a_function_without_parameter_brings_its_own_batch(write):
             def make():
                 return Net(2, 2), torch.empty(3, 2)
             """,
-            r"tracing failed after .*ONNX.* \(user_\d+.py, line 5\)",
+            r"tracing failed .*ONNX.* \(user_\d+.py, line 5\)",
         ),
         (
             "import torch\ndef make():\n    return torch.nn.Linear(2, 2), [[1.0, 2.0]]",
@@ -161,6 +165,22 @@ def test_a_number_beyond_any_float_is_refused_by_its_field(saved, place):
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize("name", ["training_adam.pb", "perceptron", "perceptron/saved_model.pb"])
+def test_a_tensorflow_graph_is_a_job(name):
+    job = read_job(str(REAL / name), batch_size=8, iterations=5).job
+
+    assert (job.framework, job.batch_size, job.iterations) == ("tensorflow", 8, 5)
+
+
+def test_a_tensorflow_graphs_open_dimension_is_given_by_its_placeholder(tmp_path):
+    nodes = [placeholder("tokens", None, None), node("y", "Relu", "tokens")]
+    path = str(save(tmp_path, graph(*nodes)))
+    with pytest.raises(GraphError, match="pass --dim tokens:1=N"):
+        read_job(path)
+
+    assert read_job(path, dims=["tokens:1=128"]).job.input_elements == 128
+
+
 def test_a_file_of_bytes_is_no_json_job(saved):
     saved.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidJobError, match="not text"):
@@ -183,7 +203,6 @@ def test_an_optional_package_that_is_missing_says_what_to_install():
 
 def test_every_extra_named_is_one_of_the_projects():
     import tomllib
-    from pathlib import Path
 
     project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
 

@@ -16,7 +16,6 @@ from presage.pipelines.profiling import rows
 from presage.pipelines.profiling.campaign_progress import Pace, Progress, Report
 from presage.pipelines.profiling.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
-from presage.pipelines.profiling.measure import RunOptions
 from presage.pipelines.profiling.plan import (
     Described,
     Measured,
@@ -27,6 +26,7 @@ from presage.pipelines.profiling.plan import (
 )
 from presage.pipelines.profiling.plan_space import Vector, job_vector, run_seconds
 from presage.pipelines.profiling.profiler import undivided_share
+from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.runner import OpenRunner, Runner, local_runner
 from presage.pipelines.profiling.samplers import is_gpu
 from presage.pipelines.profiling.tracing import trace_all
@@ -88,6 +88,7 @@ class _Campaign:
         self._failed = 0
 
     def run(self) -> Progress:
+        self._check_device()
         self._check_share()
         self._calibrate()
         self._measure_jobs()
@@ -112,6 +113,16 @@ class _Campaign:
 
     def _undivided(self, whole: str) -> Share:
         return undivided_share(self._device, self._options.threads, whole=whole)
+
+    def _check_device(self) -> None:
+        """A campaign that was begun on a GPU does not go on on a processor by mistake."""
+        begun = self._tables.rows("devices", campaign=self._settings.campaign)
+        gpus = {row["device_kind"] for row in begun if row["compute_capability"] > 0}
+        if gpus and not is_gpu(self._device):
+            raise ProfilingError(
+                f"campaign {self._settings.campaign!r} was begun on {min(gpus)!r}, now only "
+                f"{self._device.kind!r} is found; see `presage doctor`, or name a new campaign"
+            )
 
     def _check_share(self) -> None:
         """A slowdown compares runs on the same share, and nothing is measured twice."""

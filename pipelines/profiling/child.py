@@ -60,6 +60,11 @@ class Child:
         """Its process id, which is its process group's too."""
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def __enter__(self) -> Self:
         return self
 

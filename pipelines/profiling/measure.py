@@ -10,15 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from presage.pipelines.profiling.gpu_sharing import environment_of
 
 from presage.features.device import Device, Share
 from presage.pipelines.profiling.child import Child, ChildFailure
-from presage.pipelines.profiling.samplers import DeviceSample, Sampler, is_gpu, make_sampler
+from presage.pipelines.profiling.results import MemberResult, RunResult
+from presage.pipelines.profiling.run_options import RunOptions
+from presage.pipelines.profiling.samplers import (
+    DeviceSample,
+    Sampler,
+    is_gpu,
+    make_sampler,
+    memory_in_use_bytes,
+    require_driver,
+)
+from presage.pipelines.profiling.workers import Workers
 from presage.pipelines.profiling.zoo import JobConfig
 
 WHOLE = Share()
-WORKER = "presage.pipelines.profiling.worker"
 
 # A window alone: so many seconds or warm steps, whichever is longer, up to a limit.
 ALONE_STEPS, ALONE_LIMIT_S = 12, 6.0
@@ -27,71 +35,7 @@ REFERENCE_STEPS, REFERENCE_S, REFERENCE_LIMIT_S = 5, 0.5, 2.5
 START_DELAY_S = 0.05  # for the window's request to reach every member
 
 Steps = Sequence[tuple[float, float]]
-UNSEEN = DeviceSample(compute_utilization=None, foreign_load=None)  # of a run that failed
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How runs are made, the same for a whole campaign.
-
-    Attributes
-    ----------
-    memory_limit_bytes : int or None
-        Limit on every member's own data; None leaves it to the machine.
-    max_foreign_load : float
-        Above this share of the device, a window is measured again.
-    quiet_wait_s : float
-        Longest wait for a quiet machine, in all, during one run.
-    attempts : int
-        Most windows of one run; the quietest is kept.
-    timeout_s : float
-        Longest time to set up and warm up, and longest time past a window's deadline.
-    """
-
-    threads: int
-    seed: int = 0
-    memory_limit_bytes: int | None = None
-    max_foreign_load: float = 0.05
-    quiet_wait_s: float = 10.0
-    quiet_sample_s: float = 0.25
-    attempts: int = 3
-    timeout_s: float = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemberResult:
-    """One job of a run; None where there is nothing to measure because the run failed.
-
-    ``failure`` is "", "out-of-memory", "crash" or "timeout", and this member's own: in a run
-    that another member brought down it is "".
-    """
-
-    job: str
-    steps: int = 0
-    step_time_median_s: float | None = None
-    step_time_p90_s: float | None = None
-    compute_utilization: float | None = None
-    memory_peak_bytes: int | None = None
-    memory_allocated_peak_bytes: int | None = None
-    memory_reserved_peak_bytes: int | None = None
-    setup_s: float | None = None
-    solo_step_time_s: float | None = None  # of a member of a co-location, moments before
-    failure: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """Jobs that ran at the same time, and how much others disturbed them."""
-
-    members: tuple[MemberResult, ...]
-    foreign_load: float | None = None
-    sample: DeviceSample = UNSEEN
-
-    @property
-    def failed(self) -> bool:
-        """Whether any member failed, so that none was measured."""
-        return any(member.failure for member in self.members)
+Answer = dict[str, Any]
 
 
 def measure_alone(
@@ -102,17 +46,19 @@ def measure_alone(
     window_s: float,
     share: Share = WHOLE,
     until_s: float = math.inf,
+    workers: Workers | None = None,
 ) -> RunResult:
     """One job with the device to itself, for at least ``window_s`` and some steps.
 
     Past ``until_s`` of the monotonic clock nothing is measured again, nor quiet waited for.
     """
 
-    def choose_window(ready: Sequence[dict[str, Any]]) -> float:
+    def choose_window(ready: Sequence[Answer]) -> float:
         warm_step_s: float = ready[0]["warm_step_s"]
         return alone_window_s(window_s, warm_step_s=warm_step_s)
 
-    return _measure([config], [share], device, options, choose_window, until_s)
+    run = _Run(device, options, workers or Workers(device, options), until_s)
+    return run.measure([config], [share], choose_window)
 
 
 def measure_together(
@@ -123,6 +69,7 @@ def measure_together(
     window_s: float,
     shares: Sequence[Share] = (),
     until_s: float = math.inf,
+    workers: Workers | None = None,
 ) -> RunResult:
     """Several jobs at the same time, each in a process of its own and on its share.
 
@@ -130,7 +77,8 @@ def measure_together(
     minutes, so a slowdown is the ratio of two times measured seconds apart.
     """
     shares = shares or [WHOLE] * len(configs)
-    return _measure(configs, shares, device, options, lambda _ready: window_s, until_s)
+    run = _Run(device, options, workers or Workers(device, options), until_s)
+    return run.measure(configs, shares, lambda _ready: window_s)
 
 
 def alone_window_s(least_s: float, *, warm_step_s: float) -> float:
@@ -147,45 +95,109 @@ def common_steps(members: Sequence[Steps]) -> list[Steps]:
     return [[(a, b) for a, b in steps if start_s <= a and b <= end_s] for steps in members]
 
 
-def _measure(
-    configs: Sequence[JobConfig],
-    shares: Sequence[Share],
-    device: Device,
-    options: RunOptions,
-    choose_window: Callable[[Sequence[dict[str, Any]]], float],
-    until_s: float,
-) -> RunResult:
-    with ExitStack() as stack:
-        children = [
-            stack.enter_context(
-                Child(
-                    WORKER,
-                    _spec(config, device, options),
-                    threads=options.threads,
-                    environment=environment_of(share, device),
-                )
-            )
-            for config, share in zip(configs, shares, strict=True)
-        ]
-        jobs = [config.name for config in configs]
-        ready = _read_all(children, until_s=time.monotonic() + options.timeout_s)
-        if failed := _failed(jobs, ready):
-            return failed
-        setup = [answer for answer in ready if isinstance(answer, dict)]
-        members = Members(jobs, children, setup, device)
-        if len(children) == 1:
-            return _quietest_window(members, options, choose_window(setup), until_s)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How one run is made, and until when."""
+
+    device: Device
+    options: RunOptions
+    workers: Workers
+    until_s: float
+
+    def measure(
+        self,
+        configs: Sequence[JobConfig],
+        shares: Sequence[Share],
+        choose_window: Callable[[Sequence[Answer]], float],
+    ) -> RunResult:
+        before_bytes = memory_in_use_bytes(self.device) if len(configs) == 1 else None
+        with ExitStack() as stack:
+            children = []
+            for config, share in zip(configs, shares, strict=True):
+                children.append(self.workers.begin(config, share))
+                stack.callback(children[-1].kill)
+            jobs = [config.name for config in configs]
+            answers = _read_all(children, until_s=time.monotonic() + self.options.timeout_s)
+            if failed := self._failed(jobs, answers):
+                return failed
+            ready = [answer for answer in answers if isinstance(answer, dict)]
+            members = Members(jobs, children, ready, self.device, before_bytes)
+            if len(children) == 1:
+                return self._quietest_window(members, choose_window(ready))
+            return self._together(members, choose_window(ready))
+
+    def _together(self, members: Members, window_s: float) -> RunResult:
         references = [
-            _quietest_window(member, options, reference_window_s(member.ready[0]), until_s)
+            self._quietest_window(member, reference_window_s(member.ready[0]))
             for member in members.each()
         ]
         if any(result.failed for result in references):
             return RunResult(tuple(result.members[0] for result in references))
-        together = _quietest_window(members, options, choose_window(setup), until_s)
+        together = self._quietest_window(members, window_s)
         return together if together.failed else _with_references(together, references)
 
+    def _quietest_window(self, members: Members, window_s: float) -> RunResult:
+        """Measure a window; measure again, with the same processes, while others disturb it."""
+        options = self.options
+        sampler = make_sampler(self.device, memory_before_bytes=members.memory_before_bytes)
+        patience_s = options.quiet_wait_s
+        best: RunResult | None = None
+        for _ in range(options.attempts):
+            patience_s = min(patience_s, self.until_s - window_s - time.monotonic())
+            patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
+            answers, sample = _window(members.children, sampler, window_s, options)
+            if failed := self._failed(members.jobs, answers):
+                return failed
+            result = _evaluate(members, answers, sample)
+            best = result if best is None else better(best, result)
+            quiet = _load(best.foreign_load) <= options.max_foreign_load
+            if (quiet and not best.failed) or time.monotonic() + window_s > self.until_s:
+                break
+        assert best is not None, "attempts >= 1"
+        return best
 
-def reference_window_s(ready: dict[str, Any]) -> float:
+    def _failed(
+        self, jobs: Sequence[str], answers: Sequence[Answer | ChildFailure]
+    ) -> RunResult | None:
+        """The result of a run in which a member failed, else None.
+
+        Raises
+        ------
+        ProfilingError
+            It failed because its GPU is gone.
+        """
+        failures = [answer for answer in answers if isinstance(answer, ChildFailure)]
+        if not failures:
+            return None
+        if any(failure.failure != "out-of-memory" for failure in failures):
+            require_driver(self.device)
+        return RunResult(
+            tuple(
+                MemberResult(job, failure=answer.failure, message=str(answer))
+                if isinstance(answer, ChildFailure)
+                else MemberResult(job)
+                for job, answer in zip(jobs, answers, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Warm members of a run, waiting for a window; ``ready`` are their answers so far."""
+
+    jobs: Sequence[str]
+    children: Sequence[Child]
+    ready: Sequence[Answer]
+    device: Device
+    memory_before_bytes: int | None  # in use on a GPU before its one member began
+
+    def each(self) -> Iterator[Members]:
+        """Every member by itself."""
+        for job, child, ready in zip(self.jobs, self.children, self.ready, strict=True):
+            yield Members([job], [child], [ready], self.device, None)  # the others hold some, too
+
+
+def reference_window_s(ready: Answer) -> float:
     """Enough steps for a median, in a fraction of the time that a run takes to start."""
     steps_s: float = REFERENCE_STEPS * ready["warm_step_s"]
     return min(REFERENCE_LIMIT_S, max(REFERENCE_S, steps_s))
@@ -198,43 +210,6 @@ def _with_references(together: RunResult, references: Sequence[RunResult]) -> Ru
     )
     loads = [r.foreign_load for r in (together, *references) if r.foreign_load is not None]
     return RunResult(members, max(loads, default=None), together.sample)
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """Warm members of a run, waiting for a window; ``ready`` are their answers so far."""
-
-    jobs: Sequence[str]
-    children: Sequence[Child]
-    ready: Sequence[dict[str, Any]]
-    device: Device
-
-    def each(self) -> Iterator[Members]:
-        """Every member by itself."""
-        for job, child, ready in zip(self.jobs, self.children, self.ready, strict=True):
-            yield Members([job], [child], [ready], self.device)
-
-
-def _quietest_window(
-    members: Members, options: RunOptions, window_s: float, until_s: float
-) -> RunResult:
-    """Measure a window; measure again, with the same processes, while others disturb it."""
-    sampler = make_sampler(members.device)
-    patience_s = options.quiet_wait_s
-    best: RunResult | None = None
-    for _ in range(options.attempts):
-        patience_s = min(patience_s, until_s - window_s - time.monotonic())
-        patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
-        answers, sample = _window(members.children, sampler, window_s, options)
-        if failed := _failed(members.jobs, answers):
-            return failed
-        result = _evaluate(members, answers, sample)
-        best = result if best is None else better(best, result)
-        quiet = _load(best.foreign_load) <= options.max_foreign_load
-        if (quiet and not best.failed) or time.monotonic() + window_s > until_s:
-            break
-    assert best is not None, "attempts >= 1"
-    return best
 
 
 def better(one: RunResult, other: RunResult) -> RunResult:
@@ -254,21 +229,8 @@ def wait_until_quiet(sampler: Sampler, options: RunOptions, *, patience_s: float
             return waited_s
 
 
-def _spec(config: JobConfig, device: Device, options: RunOptions) -> dict[str, Any]:
-    return {
-        "job": config.name,
-        "threads": options.threads,
-        "seed": options.seed,
-        "memory_limit_bytes": options.memory_limit_bytes,
-        "device": "cuda" if is_gpu(device) else "cpu",
-    }
-
-
-Answer = dict[str, Any] | ChildFailure
-
-
-def _read_all(children: Sequence[Child], *, until_s: float) -> list[Answer]:
-    answers: list[Answer] = []
+def _read_all(children: Sequence[Child], *, until_s: float) -> list[Answer | ChildFailure]:
+    answers: list[Answer | ChildFailure] = []
     for child in children:
         try:
             answers.append(child.read(until_s=until_s))
@@ -277,23 +239,9 @@ def _read_all(children: Sequence[Child], *, until_s: float) -> list[Answer]:
     return answers
 
 
-def _failed(jobs: Sequence[str], answers: Sequence[Answer]) -> RunResult | None:
-    """The result of a run in which a member failed, else None."""
-    if not any(isinstance(answer, ChildFailure) for answer in answers):
-        return None
-    return RunResult(
-        tuple(
-            MemberResult(job, failure=answer.failure, message=str(answer))
-            if isinstance(answer, ChildFailure)
-            else MemberResult(job)
-            for job, answer in zip(jobs, answers, strict=True)
-        )
-    )
-
-
 def _window(
     children: Sequence[Child], sampler: Sampler, window_s: float, options: RunOptions
-) -> tuple[list[Answer], DeviceSample]:
+) -> tuple[list[Answer | ChildFailure], DeviceSample]:
     start_s = time.monotonic() + START_DELAY_S
     deadline_s = start_s + window_s
     for child in children:
@@ -304,7 +252,9 @@ def _window(
     return _read_all(children, until_s=deadline_s + options.timeout_s), sample
 
 
-def _evaluate(members: Members, answers: Sequence[Answer], sample: DeviceSample) -> RunResult:
+def _evaluate(
+    members: Members, answers: Sequence[Answer | ChildFailure], sample: DeviceSample
+) -> RunResult:
     windows = [answer for answer in answers if isinstance(answer, dict)]
     counted = common_steps([window["steps"] for window in windows])
     results = []
@@ -318,7 +268,7 @@ def _evaluate(members: Members, answers: Sequence[Answer], sample: DeviceSample)
         times_s = np.array([end_s - start_s for start_s, end_s in steps])
         wall_s = window["steps"][-1][1] - window["steps"][0][0]
         utilization = sample.compute_utilization
-        if utilization is None:
+        if utilization is None and not is_gpu(members.device):
             utilization = window["cpu_s"] / (wall_s * members.device.cores)
         results.append(
             MemberResult(

@@ -7,23 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from presage.pipelines.profiling.device_lock import device_locked
-
 from presage.features.device import Device, Share, detect, usable_cores
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling import rows
 from presage.pipelines.profiling.calibrate import calibrate
 from presage.pipelines.profiling.child import ChildFailure
+from presage.pipelines.profiling.device_lock import device_locked
+from presage.pipelines.profiling.gpu_sharing import environment_of, whole_share
 from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
 from presage.pipelines.profiling.measure import (
-    RunOptions,
-    RunResult,
     measure_alone,
     measure_together,
     wait_until_quiet,
 )
+from presage.pipelines.profiling.results import RunResult
+from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.samplers import is_gpu, make_sampler
 from presage.pipelines.profiling.work import Outcome, Row, Work
+from presage.pipelines.profiling.workers import Workers
 from presage.pipelines.profiling.zoo import parse
 
 
@@ -34,6 +35,7 @@ class Profiler:
         require_linux()
         self.device = detect()
         self._options = options
+        self._workers = Workers(self.device, options)
         self._context = rows.Context(
             device=self.device,
             campaign=campaign,
@@ -49,7 +51,7 @@ class Profiler:
     @contextmanager
     def alone_on_device(self, folder: Path) -> Iterator[None]:
         """Keep other profilers off the device; ``folder`` tells them who has it."""
-        with device_locked(self.device, folder):
+        with device_locked(self.device, folder), self._workers:
             yield
 
     def calibrate(self, *, patience_s: float) -> Row:
@@ -64,7 +66,11 @@ class Profiler:
         wait_until_quiet(make_sampler(self.device), self._options, patience_s=patience_s)
         try:
             # The whole device, whatever part of it jobs are given: a share scales it down.
-            device = calibrate(self.device, threads=usable_cores())
+            device = calibrate(
+                self.device,
+                threads=usable_cores(),
+                environment=environment_of(whole_share(self.device), self.device),
+            )
         except ChildFailure as failure:
             raise ProfilingError(
                 f"device {self.device.kind!r} cannot be calibrated: {failure}; "
@@ -80,12 +86,14 @@ class Profiler:
             result = measure_alone(
                 parse(work.jobs[0]), self.device, self._options,
                 window_s=work.window_s, share=work.shares[0], until_s=until_s,
+                workers=self._workers,
             )  # fmt: skip
             made = [rows.execution_row(result, work.shares[0], self._context, time.time())]
         else:
             result = measure_together(
                 [parse(job) for job in work.jobs], self.device, self._options,
                 window_s=work.window_s, shares=work.shares, until_s=until_s,
+                workers=self._workers,
             )  # fmt: skip
             made = rows.colocation_rows(result, work, self._context, time.time())
         return Outcome(
@@ -101,9 +109,12 @@ class Profiler:
 def undivided_share(device: Device, threads: int, *, whole: str) -> Share:
     """What a job gets that is given no part of its own: with fewer threads than cores, fewer.
 
-    ``whole`` is the sharing mode when that is the whole device.
+    ``whole`` is the sharing mode when that is the whole device. On a GPU in MIG mode it is a slice.
     """
-    fraction = 1.0 if is_gpu(device) else threads / device.cores
+    if is_gpu(device):
+        share = whole_share(device)
+        return share if share.mode == "mig" else Share(mode=whole)
+    fraction = threads / device.cores
     return Share(fraction, whole if fraction == 1.0 else "cpu-quota")
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from presage.features.device import Device
 from presage.features.errors import ProfilingError
-from presage.pipelines.profiling.measure import RunOptions
 from presage.pipelines.profiling.profiler import Profiler
+from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.runner import OpenRunner, Runner
 from presage.pipelines.profiling.work import Outcome, Row, Work
 

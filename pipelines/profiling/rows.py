@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from presage.features.device import Device, Share
 from presage.features.graph import OpGraph
-from presage.pipelines.profiling.measure import MemberResult, RunResult
+from presage.pipelines.profiling.results import MemberResult, RunResult
 from presage.pipelines.profiling.training_step import INFERENCE
 from presage.pipelines.profiling.work import Row, Work, colocation_id
 from presage.pipelines.profiling.zoo import JobConfig

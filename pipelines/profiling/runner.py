@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from presage.features.device import Device
-from presage.pipelines.profiling.measure import RunOptions
 from presage.pipelines.profiling.profiler import Profiler
+from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.work import Outcome, Row, Work
 
 

@@ -11,7 +11,7 @@ from presage.features.device import Share
 Row = dict[str, Any]
 
 # Sharing without a part of one's own: the members take turns, or get what the threads can use.
-UNDIVIDED = ("exclusive", "time-slice", "cpu-quota")
+UNDIVIDED = ("exclusive", "time-slice", "mig", "cpu-quota")
 
 
 @dataclass(frozen=True, slots=True)

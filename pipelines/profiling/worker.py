@@ -1,17 +1,18 @@
-"""One training job in a process of its own: ``python -m presage.pipelines.profiling.worker SPEC``.
+"""One job in a process of its own: ``python -m presage.pipelines.profiling.worker SPEC``.
 
-It builds the job, warms it up, says that it is ready, and then, for every window it is sent on
-stdin, steps until the window's deadline and reports each step and its memory. It ends when stdin
-does.
+It imports torch and waits for the job's name on stdin. It builds the job, warms it up, says that
+it is ready, and then, for every window it is sent on stdin, steps until the window's deadline and
+reports each step and its memory. It ends when stdin does.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,25 +60,26 @@ def main(argv: list[str] | None = None) -> None:
 
 def serve(
     *,
-    job: str,
     threads: int,
     seed: int,
     memory_limit_bytes: int | None,
     device: str,
     spawned_s: float,
-    requests: Any,
+    requests: Iterator[str],
     answer: Callable[..., None],
 ) -> None:
-    """Build and warm up ``job``, then step through every requested window.
+    """Build and warm up a job, then step through every requested window.
 
     Parameters
     ----------
     device : str
         "cpu" or "cuda".
     spawned_s : float
-        Monotonic time at which the parent started this process; setup is counted from there.
-    requests : iterable of str
-        JSON lines with ``start_s`` and ``deadline_s`` of the monotonic clock.
+        Monotonic time at which the parent started this process; setup is counted from there,
+        without the time spent waiting for the job's name.
+    requests : iterator of str
+        JSON lines: first ``job``, ``environment`` (variables to set before CUDA starts) and
+        ``begun_s``, when it was sent; then ``start_s`` and ``deadline_s`` of every window.
     answer : callable
         Sends its keyword arguments to the parent.
     """
@@ -86,7 +88,14 @@ def serve(
 
     from presage.pipelines.profiling.zoo import build, parse
 
-    config = parse(job)
+    imported_s = time.monotonic()
+    first = next(requests, None)
+    if first is None:  # not needed after all
+        return
+    begin = json.loads(first)
+    os.environ.update(begin["environment"])
+    idle_s = max(0.0, begin["begun_s"] - imported_s)
+    config = parse(begin["job"])
     torch.set_num_threads(threads)
     # A job that has converged on its one batch decays into denormals, which are many times
     # slower; no real job does.
@@ -101,7 +110,7 @@ def serve(
     whole = _synchronized(run) if device == "cuda" else run
     step = step_through_on_gpu if device == "cuda" else step_through
     whole()
-    setup_s = time.monotonic() - spawned_s
+    setup_s = time.monotonic() - spawned_s - idle_s
     answer(event="ready", setup_s=setup_s, warm_step_s=_warm_up(whole))
     for line in requests:
         window = json.loads(line)

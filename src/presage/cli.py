@@ -39,8 +39,9 @@ Job = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="An ONNX file, a JSON file of job features, or module:function returning a "
-        "torch module and its example inputs.",
+        help="An ONNX file, a TensorFlow graph (.pb, .pbtxt, .meta, a SavedModel's folder), a JSON "
+        "file of job features, or module:function returning a torch module and its example "
+        "inputs.",
     ),
 ]
 # None where nothing was said: a JSON job has its own, and refuses another batch.
@@ -63,8 +64,8 @@ Precision = Annotated[
 Dim = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=N, a symbolic dimension of an ONNX file; its position for one without a name. "
-        "Repeat it."
+        help="NAME=N, a symbolic dimension of an ONNX file, its position for one without a name; "
+        "PLACEHOLDER:AXIS=N, an open one of a TensorFlow graph. Repeat it."
     ),
 ]
 

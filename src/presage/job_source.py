@@ -12,6 +12,8 @@ from presage.serving import job_features
 
 # What a model is taken to be trained with, unless it is said.
 BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION = 32, 1000, "sgd", "fp32"
+# A graph, binary or text, and a checkpoint's; a folder is a SavedModel.
+TENSORFLOW_SUFFIXES = (".pb", ".pbtxt", ".meta")
 
 
 def read_job(
@@ -23,7 +25,8 @@ def read_job(
     precision: str | None = None,
     dims: Sequence[str] | None = None,
 ) -> JobFeatures:
-    """Features of an ONNX file, a JSON file of job features, or ``module:function``.
+    """Features of an ONNX file, a TensorFlow graph, a JSON file of job features, or
+    ``module:function``.
 
     None is for what was not said: a JSON file has its own, a model the defaults above.
 
@@ -51,7 +54,9 @@ def read_job(
             optimizer=optimizer,
             precision=precision,
         )
-    return job_features.from_onnx(
+    is_tensorflow = path.is_dir() or path.suffix in TENSORFLOW_SUFFIXES
+    read = job_features.from_tensorflow if is_tensorflow else job_features.from_onnx
+    return read(
         path,
         batch_size=batch_size,
         iterations=iterations,

@@ -9,8 +9,10 @@ from torch import nn
 
 from presage.features.device import find_device
 from presage.features.errors import GraphError
+from presage.features.memory import MemoryEstimate
 from presage.features.onnx_graph import read_onnx
 from presage.features.onnx_shapes import load_model
+from presage.features.roofline import MATRIX_KINDS
 from presage.features.schema import Placement, matrix
 from presage.features.torch_graph import trace_module
 from presage.serving.job_features import from_graph
@@ -90,23 +92,49 @@ def transformer_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [(perceptron, (64,)), (normalized_network, (3, 32, 32)), (transformer_layer, (16, 64))],
-)
+class Recurrent(nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.layers = kind(24, 32, 2, batch_first=True, **options)
+        self.head = nn.LazyLinear(5)
+        self(torch.zeros(1, 2, 24))
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0])
+
+
+EXPORTED = [
+    (perceptron, (64,)),
+    (normalized_network, (3, 32, 32)),
+    (transformer_layer, (16, 64)),
+    (lambda: Recurrent(nn.LSTM), (12, 24)),
+    (lambda: Recurrent(nn.GRU, bidirectional=True), (12, 24)),
+]
+
+
+@pytest.mark.parametrize(("make", "shape"), EXPORTED)
 def test_a_training_step_costs_what_torch_makes_of_the_same_module(make, shape, tmp_path):
-    path = tmp_path / "model.onnx"
-    # In training mode, lest the exporter fold a batch norm into its convolution.
+    module, path = make(), tmp_path / "model.onnx"
     torch.onnx.export(
-        make().train(), (torch.randn(2, *shape),), path, dynamo=True, verbose=False,
+        module, (torch.randn(2, *shape),), path, dynamo=True, verbose=False,
         external_data=False, dynamic_shapes=({0: "batch"},),
     )  # fmt: skip
     read = read_onnx(path, batch_size=BATCH, optimizer="adam")
-    with torch.device("meta"):
-        traced = trace_module(make(), [torch.empty(BATCH, *shape)], optimizer="adam")
+    traced = trace_module(
+        module.to("meta"), [torch.empty(BATCH, *shape, device="meta")], optimizer="adam"
+    )
 
     assert read.unknown_ops == {}
     assert flops(read) == pytest.approx(flops(traced), rel=0.05)
+    # The exporter folds batch norms into convolutions, and merges norms of equal weights.
+    assert read.parameters == pytest.approx(traced.parameters, rel=0.01)
+    assert read.peak_live_bytes == pytest.approx(traced.peak_live_bytes, rel=0.2)
+    for kind in MATRIX_KINDS:
+        counts = [
+            sum(n.count for n in g.nodes if (n.kind, n.phase) == (kind, "forward"))
+            for g in (read, traced)
+        ]
+        assert counts[0] == counts[1], kind
 
 
 def flops(graph):
@@ -271,6 +299,150 @@ def test_the_backward_pass_of_attention_is_five_products_for_two(tmp_path, optim
 
     assert forward == 4 * 2 * 4 * (8 * 8 * 16)
     assert backward == 5 * forward // 2
+
+
+def written_out(scale=True, mask=False, keys="k", after=()):
+    """Attention as exporters before opset 23 write it."""
+    nodes = [helper.make_node("Transpose", [keys], ["kT"], perm=[0, 1, 3, 2])]
+    query, scores = "q", "scores"
+    if scale:
+        nodes.append(helper.make_node("Mul", ["q", "scale"], ["scaled"]))
+        query = "scaled"
+    nodes.append(helper.make_node("MatMul", [query, "kT"], ["scores"]))
+    if mask:
+        nodes.append(helper.make_node("Add", ["scores", "mask"], ["masked"]))
+        scores = "masked"
+    nodes.append(helper.make_node("Softmax", [scores], ["weights"], axis=-1))
+    return [*nodes, helper.make_node("MatMul", ["weights", "v"], ["y"]), *after]
+
+
+QKV = [("q", "batch", 4, 8, 16), ("k", "batch", 4, 32, 16), ("v", "batch", 4, 32, 16)]
+CONSTANTS = [("scale", np.float32(0.5)), ("mask", np.zeros((8, 32), np.float32))]
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("mask", [False, True])
+def test_attention_written_out_is_one_operator(tmp_path, scale, mask):
+    path = save(
+        tmp_path, written_out(scale, mask), [tensor(*i) for i in QKV],
+        [tensor("y", "batch", 4, 8, 16)], CONSTANTS,
+    )  # fmt: skip
+    nodes = read_onnx(path, batch_size=2, training=False).nodes
+    (attention,) = [n for n in nodes if n.kind == "Attention"]
+
+    assert attention.flops == 4 * (2 * 4 * 8 * 32 * 16)
+    assert {n.kind for n in nodes} == {"Attention", "Copy"}
+
+
+def test_attention_whose_scores_are_an_output_stays_as_written(tmp_path):
+    path = save(
+        tmp_path, written_out(), [tensor(*i) for i in QKV],
+        [tensor("y", "batch", 4, 8, 16), tensor("weights", "batch", 4, 8, 32)], CONSTANTS,
+    )  # fmt: skip
+    kinds = [n.kind for n in read_onnx(path, batch_size=2, training=False).nodes]
+
+    assert "Attention" not in kinds
+    assert kinds.count("MatMul") == 2
+
+
+def test_a_softmax_between_two_layers_is_no_attention(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("MatMul", ["x", "w1"], ["a"]),
+            helper.make_node("Softmax", ["a"], ["b"]),
+            helper.make_node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [tensor("x", "batch", 3, 6)],
+        [tensor("y", "batch", 3, 5)],
+        [("w1", np.zeros((6, 7), np.float32)), ("w2", np.zeros((7, 5), np.float32))],
+    )
+    kinds = {n.kind for n in read_onnx(path, batch_size=2, training=False).nodes}
+
+    assert kinds == {"MatMul", "Softmax"}
+
+
+def test_shapes_that_the_graph_computes_are_computed_and_are_no_operators(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Gather", ["shape", "first"], ["batch"]),
+            helper.make_node("Gather", ["shape", "last"], ["width"]),
+            helper.make_node("Mul", ["width", "two"], ["double"]),
+            helper.make_node("Reshape", ["double", "flat"], ["double_1"]),
+            helper.make_node("Unsqueeze", ["batch", "zero"], ["batch_1"]),
+            helper.make_node("Concat", ["batch_1", "double_1"], ["target"], axis=0),
+            helper.make_node("Reshape", ["x", "target"], ["y"]),
+            helper.make_node("Relu", ["y"], ["z"]),
+        ],
+        [tensor("x", "batch", 2, 6)],
+        [tensor("z", "batch", 12)],
+        [
+            ("first", np.array(0)), ("last", np.array(2)), ("two", np.array(2)),
+            ("flat", np.array([-1])), ("zero", np.array([0])),
+        ],
+    )  # fmt: skip
+    (relu,) = read_onnx(path, batch_size=5, training=False).nodes
+
+    assert (relu.kind, relu.output_elements) == ("Relu", 5 * 12)
+
+
+def test_one_slice_is_a_view_and_a_lookup_is_not(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Gather", ["x", "one"], ["a"], axis=1),
+            helper.make_node("Gather", ["a", "many"], ["y"], axis=1),
+        ],
+        [tensor("x", "batch", 3, 6)],
+        [tensor("y", "batch", 2)],
+        [("one", np.array(1)), ("many", np.array([1, 4]))],
+    )
+    (lookup,) = read_onnx(path, batch_size=5, training=False).nodes
+
+    assert (lookup.kind, lookup.output_elements) == ("Embedding", 5 * 2)
+
+
+# Memory, by hand.
+
+
+def layered(tmp_path):
+    """A linear layer, tanh, addition, ReLU; each activation of 4 x 10."""
+    return save(
+        tmp_path,
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"]),
+            helper.make_node("Tanh", ["a"], ["b"]),
+            helper.make_node("Add", ["b", "a"], ["c"]),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        [tensor("x", "batch", 6)],
+        [tensor("y", "batch", 10)],
+        [("w", np.zeros((6, 10), np.float32))],
+    )
+
+
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 1), ("adam", 2), ("adamw", 2)])
+def test_memory_of_training_by_rule(tmp_path, optimizer, states):
+    graph = read_onnx(layered(tmp_path), batch_size=100, optimizer=optimizer)
+    weight, activation = 4 * 6 * 10, 4 * 100 * 10
+
+    assert graph.memory == MemoryEstimate(
+        parameter_bytes=weight,
+        gradient_bytes=weight,
+        optimizer_state_bytes=states * weight,
+        activation_bytes=2 * activation,  # what tanh and ReLU wrote; x is the batch
+        workspace_bytes=activation,
+    )
+    assert graph.peak_live_bytes == graph.memory.peak_bytes
+
+
+def test_memory_of_inference_frees_a_value_after_its_last_reader(tmp_path):
+    graph = read_onnx(layered(tmp_path), batch_size=100, training=False)
+    activation = 4 * 100 * 10
+
+    assert graph.memory == MemoryEstimate(4 * 6 * 10, 0, 0, 0, workspace_bytes=3 * activation)
 
 
 # Bad input: what is wrong, where, and how to mend it.

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from presage.features.device import catalogue
 from presage.features.schema import columns
+from presage.models.alone import WHO
 from presage.models.gate import GatePolicy
 from presage.models.registry import Registry
 from presage.models.release import SOLO_COLUMNS, Release, write_release
@@ -157,6 +158,7 @@ def make_solo(rng: np.random.Generator, jobs: int) -> pd.DataFrame:
             "device_kind": "cpu-2",
             "machine": "m",
             "campaign": "c",
+            "share": 1.0,
             "compute_utilization": measured["compute_utilization"],
             "memory_peak_bytes": measured["memory"],
             "step_time_median_s": measured["step_time"],
@@ -175,7 +177,7 @@ def make_interference(rng: np.random.Generator, solo: pd.DataFrame, count: int) 
             noise = np.exp(rng.normal(0, NOISE))
             rows.append(
                 {
-                    **solo.iloc[row][["job_id", "family", "device_kind", "machine", "campaign"]],
+                    **solo.iloc[row][["family", *WHO, "share"]],
                     "colocation": f"colocation-{colocation}",
                     "member": member,
                     "members": len(members),

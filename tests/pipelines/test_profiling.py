@@ -31,17 +31,16 @@ from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.child import Child, ChildFailure
 from presage.pipelines.profiling.machine import machine_digest, versions
 from presage.pipelines.profiling.measure import (
-    MemberResult,
-    RunOptions,
-    RunResult,
     alone_window_s,
     better,
     common_steps,
     measure_alone,
     measure_together,
 )
+from presage.pipelines.profiling.results import MemberResult, RunResult
 from presage.pipelines.profiling.retrace import trace_again
 from presage.pipelines.profiling.rows import Context, colocation_rows
+from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.samplers import CpuSampler
 from presage.pipelines.profiling.work import Work
 from presage.pipelines.profiling.worker import failure_kind, step_through
@@ -293,7 +292,7 @@ def test_a_campaign_keeps_to_its_share_and_folder(measured):
 def test_a_device_is_calibrated_with_all_cores_whatever_threads_jobs_have(tmp_path, monkeypatch):
     used = []
 
-    def calibrate(device, *, threads):
+    def calibrate(device, *, threads, environment):
         used.append(threads)
         return device
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -25,7 +26,7 @@ FORBIDDEN = {"lucid", "gpumemnet"}  # their licences do not let everybody use th
 def dvc(*arguments, cwd):
     environment = os.environ | {"DVC_NO_ANALYTICS": "1"}
     return subprocess.run(
-        ["dvc", *map(str, arguments)],
+        [sys.executable, "-m", "dvc", *map(str, arguments)],
         cwd=cwd, env=environment, text=True, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
 

@@ -13,8 +13,8 @@ from presage.features.device import usable_cores
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling.campaign import run_campaign
 from presage.pipelines.profiling.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.measure import RunOptions
 from presage.pipelines.profiling.ray_runner import RESOURCE, ray_runner
+from presage.pipelines.profiling.run_options import RunOptions
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install presage[ray]")
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from typing import Any
@@ -177,12 +181,37 @@ def test_a_limit_on_a_gpu_is_a_fraction_of_its_memory_and_none_on_the_process(mo
     assert asked == [0.25, 1.0]
 
 
+SPEC = {"threads": 1, "seed": 0, "memory_limit_bytes": None, "device": "cpu"}
+
+
+def test_a_worker_that_waited_for_its_job_does_not_count_the_wait_as_setup():
+    def setup_s(wait_s: float) -> float:
+        with Child("presage.pipelines.profiling.worker", SPEC, threads=1) as child:
+            time.sleep(wait_s)
+            job = {"job": "mlp/w128-d2/b8/sgd", "environment": {}, "begun_s": time.monotonic()}
+            child.send(job)
+            seconds: float = child.read(until_s=time.monotonic() + 120)["setup_s"]
+            return seconds
+
+    at_once = setup_s(0.0)
+    waited_s = at_once + 10.0
+
+    assert setup_s(waited_s) < at_once + 8.0
+
+
+def test_a_worker_that_gets_no_job_ends_when_its_parent_closes_the_pipe(tmp_path):
+    spec = {**SPEC, "parent_pid": os.getpid(), "spawned_s": time.monotonic()}
+    command = [sys.executable, "-m", "presage.pipelines.profiling.worker", json.dumps(spec)]
+    ended = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, b"")
+
+
 def test_a_window_is_answered_with_steps_and_memory_by_device_and_by_allocator():
-    spec = {
-        "job": "mlp/w128-d2/b8/sgd", "threads": 1, "seed": 0, "memory_limit_bytes": None,
-        "device": "cpu",
-    }  # fmt: skip
-    with Child("presage.pipelines.profiling.worker", spec, threads=1) as child:
+    with Child("presage.pipelines.profiling.worker", SPEC, threads=1) as child:
+        child.send({"job": "mlp/w128-d2/b8/sgd", "environment": {}, "begun_s": time.monotonic()})
         ready = child.read(until_s=time.monotonic() + 60)
         child.send({"start_s": 0.0, "deadline_s": 0.0})
         answer = child.read(until_s=time.monotonic() + 60)

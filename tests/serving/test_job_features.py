@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 from presage.features.errors import GraphError, InvalidJobError
 from presage.features.graph import OpGraph, OpNode
+from presage.features.memory import MemoryEstimate
 from presage.serving.job_features import from_graph, from_json, from_module, from_onnx, to_json
 
 
@@ -16,6 +17,7 @@ def test_a_graph_becomes_the_features_of_a_job():
         nodes=(OpNode("addmm", "MatMul", "forward", 64, 32, 2048, 4096, 9000, count=3),),
         parameters=2048,
         peak_live_bytes=12_345,
+        memory=MemoryEstimate(8192, 8192, 0, 128, 0),
         input_elements=16,
     )
 

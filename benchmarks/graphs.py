@@ -1,0 +1,197 @@
+"""Operator graphs against published counts, torch's own and ONNX; writes docs/benchmarks/graphs.md.
+
+Run ``python benchmarks/graphs.py [--timm-results FILE]``; a quarter of an hour on one core, nearly
+all of it for timm's thousand models. FILE keeps their counts between runs (JSON lines; delete it
+when the tracer changes). timm's table is read from $PRESAGE_DATASETS (default
+../shared/datasets); how to have timm without torchvision stands in benchmarks/timm_macs.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import graph_checks
+import pandas as pd
+import timm_macs
+import torch
+
+PAGE = Path("docs/benchmarks/graphs.md")
+DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
+WITHIN, ROUNDING = 0.02, 0.005  # timm's table has two digits after the point
+
+
+def timm_section(results: Path) -> list[str]:
+    """Markdown of the comparison with timm's table, or why there is none."""
+    title = ["## Multiply-adds of timm's models", ""]
+    if not (DATASETS / "timm").is_dir():
+        return [*title, f"Skipped: {DATASETS}/timm is not there.", ""]
+    if importlib.util.find_spec("timm") is None:
+        return [*title, "Skipped: timm is not installed.", ""]
+    timm_macs.stand_in_for_torchvision()
+    rows = timm_macs.measure(timm_macs.table(DATASETS), results)
+    return [*title, *_timm_page(rows)]
+
+
+def _timm_page(rows: pd.DataFrame) -> list[str]:
+    plain, fvcore = (_within(rows, column) for column in ("gmacs_ours", "gmacs_ours_fvcore"))
+    counted = rows["gmacs_ours"].notna()
+    seconds = rows["s"]
+    lines = [
+        f"{len(rows)} models and image sizes of the table of timm 1.0.31, inference of one image. "
+        "The table was counted with fvcore, which adds to the multiply-adds of convolutions and "
+        "products two per element of a batch norm and five per element of a layer or group norm.",
+        "",
+        "| our count | within 2 % | within 2 % or half of the table's last digit |",
+        "|---|---:|---:|",
+        *(
+            f"| {name} | {100 * strict.mean():.1f} % | {100 * rounded.mean():.1f} % |"
+            for name, (strict, rounded) in {
+                "FLOPs of MatMul, Conv2D, Attention, Recurrent / 2": plain,
+                "the same and fvcore's norms": fvcore,
+            }.items()
+        ),
+        "",
+        f"{counted.sum()} could be traced; a model takes {seconds.median():.2f} s (median), "
+        f"at most {seconds.max():.0f} s, building included. "
+        + ("All others:" if not counted.all() else ""),
+        "",
+        *(f"- {r.model} at {r.img_size}: {r.error}" for r in rows[~counted].itertuples()),
+    ]
+    far = rows[counted & ~fvcore[1]]
+    far = far.assign(ratio=far["gmacs_ours_fvcore"] / far["gmacs"])
+    far = far.sort_values("ratio", key=lambda ratio: (ratio - 1).abs(), ascending=False)
+    lines += ["", "Further off than that, the furthest first:", "", *_far_table(far), ""]
+    return [*lines, *WHY_FAR, ""]
+
+
+WHY_FAR = [
+    "fvcore does not see what it has no rule for: recurrent layers (Sequencer's LSTMs), "
+    'convolutions with `padding="same"` (ConvMixer\'s), attention in one operator. There our '
+    "count is the larger one and the right one.",
+]
+
+
+def _within(rows: pd.DataFrame, column: str) -> tuple[Any, Any]:
+    off = (rows[column] - rows["gmacs"]).abs()
+    return off <= WITHIN * rows["gmacs"], off <= WITHIN * rows["gmacs"] + ROUNDING
+
+
+def _far_table(far: pd.DataFrame) -> list[str]:
+    head = ["| model | image | table | ours | ours / table |", "|---|---:|---:|---:|---:|"]
+    return head + [
+        f"| {r.model} | {r.img_size} | {r.gmacs:.2f} | {r.gmacs_ours_fvcore:.2f} | {r.ratio:.3f} |"
+        for r in far.itertuples()
+    ]
+
+
+def counter_section() -> list[str]:
+    """Markdown of FLOPs of whole training steps against torch.utils.flop_counter."""
+    found = [
+        graph_checks.against_torchs_counter(config)
+        for config in graph_checks.smallest_of_each_family()
+    ]
+    lines = [
+        "## FLOPs of a step against torch.utils.flop_counter",
+        "",
+        "One job of every family of the zoo: convolutions, products and attention of forward and "
+        "backward pass. torch's formula forgets the groups in a convolution's weight gradient; "
+        "the last column has them. A fused recurrent layer is in neither count and stands apart.",
+        "",
+        "| job | ours, MFLOP | torch / ours | torch with groups / ours | recurrent, MFLOP |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in found:
+        ours = max(1, row["ours"])
+        lines.append(
+            f"| {row['job']} | {row['ours'] / 1e6:,.1f} | {row['torch'] / ours:.4f} "
+            f"| {row['torch_with_groups'] / ours:.4f} | {row['recurrent'] / 1e6:,.1f} |"
+        )
+    return [*lines, ""]
+
+
+def onnx_section() -> list[str]:
+    """Markdown of a module's graph from its exported file against its trace."""
+    found = [graph_checks.against_onnx(config) for config in graph_checks.smallest_of_each_family()]
+    names = list(next(row for row in found if "error" not in row))[2:]
+    lines = [
+        "## An exported ONNX file against a trace of the same module",
+        "",
+        "The first module of a job of every family, exported by `torch.onnx.export` in the mode "
+        "it trains in, with adam: sums over the file's graph divided by sums over the trace's.",
+        "",
+        f"| job | {' | '.join(names)} |",
+        f"|---|{'---:|' * len(names)}",
+    ]
+    for row in found:
+        cells = [f"{row[name]:.3f}" for name in names] if "error" not in row else []
+        lines.append(
+            f"| {row['job']} | {' | '.join(cells) or row['error'] + ' |' * (len(names) - 1)} |"
+        )
+    return [*lines, "", *CANNOT_AGREE, ""]
+
+
+CANNOT_AGREE = [
+    "What cannot agree:",
+    "",
+    "- The exporter folds batch norms into convolutions. Their operators, parameters and "
+    "activations are missing (ResNet, MobileNet, PointNet and others).",
+    "- A file does not say which weights are trained: frozen ones (LoRA) and float constants (a "
+    "graph network's adjacency) count as parameters, with gradient and optimizer state.",
+    "- A trace sums its outputs for a loss, and Adam counts its steps: single operators that "
+    "matter only where a step has few.",
+    "- A transposition is a view in torch and an operator in a file; torch copies where it must.",
+    "- Tensors that autograd keeps are foretold by rule, operator by operator.",
+    "- An exporter may refuse what a trace takes.",
+]
+
+
+def seven_billion_section() -> list[str]:
+    """Markdown of tracing seven billion parameters in a process of its own."""
+    found = graph_checks.seven_billion()
+    return [
+        "## A decoder of seven billion parameters",
+        "",
+        f"{found['parameters'] / 1e9:.2f} billion parameters (32 layers of width 4096, 2048 "
+        "tokens, adamw), in a process of its own: "
+        f"built in {found['build_s']:.1f} s, traced in {found['trace_s']:.1f} s, at most "
+        f"{found['peak_resident_bytes'] / 1e9:.2f} GB resident. The step does "
+        f"{found['matrix_flops'] / 1e12:.1f} TFLOP in products and holds at most "
+        f"{found['peak_live_bytes'] / 1e9:.1f} GB.",
+        "",
+    ]
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description="Operator graphs against other counts")
+    parser.add_argument("--timm-results", type=Path)
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)  # the exporter's
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        results = args.timm_results or Path(folder) / "timm.jsonl"
+        sections = [*seven_billion_section(), *timm_section(results)]
+    page = [
+        "# Operator graphs",
+        "",
+        f"Written by `python benchmarks/graphs.py` with torch {torch.__version__}.",
+        "",
+        *sections,
+        *counter_section(),
+        *onnx_section(),
+    ]
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text("\n".join(page))
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

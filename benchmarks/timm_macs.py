@@ -1,0 +1,122 @@
+"""Multiply-adds of public vision models against timm's table, for benchmarks/graphs.py.
+
+timm 1.0.31 must be importable: ``pip install --no-deps --target FOLDER timm==1.0.31 safetensors
+huggingface_hub`` and put FOLDER on PYTHONPATH. It asks for torchvision, of which a model needs
+next to nothing; a stand-in is enough.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from presage.features.graph import OpGraph
+from presage.features.roofline import MATRIX_KINDS
+from presage.features.torch_graph import trace_module
+
+# The table was counted with fvcore, which adds to multiply-adds these many per element.
+FVCORE_NORMS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5, "instance_norm": 1}
+
+
+class _StandIn(types.ModuleType):
+    """A module in which every name is a class that does nothing."""
+
+    __path__ = ()  # a package, as far as import goes
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (torch.nn.Module,), {})
+
+
+def stand_in_for_torchvision() -> None:
+    """Let timm be imported where torchvision is not installed."""
+    names = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
+    for name in names:
+        module = _StandIn("torchvision" + name)
+        sys.modules["torchvision" + name] = module
+        parent, _, child = ("torchvision" + name).rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+    modes = "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS".split()
+    functional: Any = sys.modules["torchvision.transforms.functional"]
+    functional.InterpolationMode = enum.Enum(
+        "InterpolationMode", {mode: mode.lower().replace("_", "-") for mode in modes}
+    )
+
+
+def table(datasets: Path) -> pd.DataFrame:
+    """One row per model and image size that timm 1.0.31 has."""
+    rows = pd.read_parquet(datasets / "timm" / "timm_step_time.parquet")
+    rows = rows[rows["buildable_timm_1_0_31"] & rows["gmacs"].notna()]
+    columns = ["model", "img_size", "gmacs", "param_count_m"]
+    return rows[columns].drop_duplicates(["model", "img_size"]).reset_index(drop=True)
+
+
+def inference_graph(model: str, img_size: int) -> OpGraph:
+    """Graph of one image, on the meta device."""
+    import timm
+
+    with torch.device("meta"):
+        built = _build(timm, model, img_size).eval()
+        channels = built.pretrained_cfg.get("input_size", (3, 0, 0))[0]
+        image = torch.empty(1, channels, img_size, img_size)
+        return trace_module(built, [image], training=False)
+
+
+def _build(timm: Any, model: str, img_size: int) -> Any:
+    """With ``img_size`` where the model is built for one; a convolutional network takes any."""
+    try:
+        return timm.create_model(model, img_size=img_size)
+    except TypeError:
+        return timm.create_model(model)
+
+
+def counted(graph: OpGraph) -> dict[str, float]:
+    """Multiply-adds in units of 10**9, and what fvcore's convention adds to them."""
+    matrix = sum(n.flops * n.count for n in graph.nodes if n.kind in MATRIX_KINDS) / 2
+    norms = sum(
+        per_element * n.output_elements * n.count
+        for n in graph.nodes
+        for name, per_element in FVCORE_NORMS.items()
+        if name in n.op and n.kind == "Normalization"
+    )
+    return {
+        "gmacs_ours": matrix / 1e9,
+        "gmacs_ours_fvcore": (matrix + norms) / 1e9,
+        "parameters_m": graph.parameters / 1e6,
+    }
+
+
+def measure(rows: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """Counts of every row; those that ``results`` (JSON lines) holds are not made again."""
+    done = {}
+    if results.exists():
+        found = [json.loads(line) for line in results.read_text().splitlines()]
+        done = {(row["model"], row["img_size"]): row for row in found}
+    with results.open("a") as file:
+        for row in rows.itertuples():
+            if (row.model, int(row.img_size)) in done:
+                continue
+            made = {"model": row.model, "img_size": int(row.img_size), **_counted_or_error(row)}
+            done[made["model"], made["img_size"]] = made
+            file.write(json.dumps(made) + "\n")
+            file.flush()
+    return rows.merge(pd.DataFrame(done.values()), on=["model", "img_size"], suffixes=("", "_"))
+
+
+def _counted_or_error(row: Any) -> dict[str, Any]:
+    start_s = time.monotonic()
+    try:
+        counts: dict[str, Any] = counted(inference_graph(row.model, int(row.img_size)))
+    except Exception as error:  # one model of a thousand must not end the run
+        counts = {"error": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
+    return counts | {"s": time.monotonic() - start_s}

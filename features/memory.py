@@ -1,0 +1,60 @@
+"""What the bytes of a step are held for, from the trace of a module or by rule from a file."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+
+from presage.features.errors import GraphError
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes of one step, by what holds them; the batch itself belongs to none.
+
+    The end of the forward pass holds parameters, optimizer state and activations, its backward
+    pass ends with parameters, optimizer state and gradients. ``workspace_bytes`` is what the
+    peak needs beyond the larger of the two, so that ``peak_bytes`` is the most alive at once.
+    What a kernel takes for itself (a convolution's workspace) and an allocator's rounding are
+    not in it: no tensor shows them.
+
+    Attributes
+    ----------
+    parameter_bytes : int
+        Parameters and buffers, trained or not; two names of one tensor count once.
+    gradient_bytes : int
+        Gradients of parameters when the optimizer starts, or where there is none, when the step
+        ends. 0 for inference.
+    optimizer_state_bytes : int
+        What the optimizer keeps from step to step, without its counters of steps.
+    activation_bytes : int
+        Alive when the forward pass ends, beyond the above and the batch: outputs that the
+        backward pass will read, and half-precision copies of weights. Where a step has several
+        backward passes, the largest. 0 for inference.
+    workspace_bytes : int
+        Outputs in passing at the peak: gradients of activations, an optimizer's intermediate
+        results; for inference, the activations.
+    """
+
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_state_bytes: int
+    activation_bytes: int
+    workspace_bytes: int
+
+    def __post_init__(self) -> None:
+        for field, value in zip(fields(self), astuple(self), strict=True):
+            if value < 0:
+                raise GraphError(
+                    f"memory estimate: {field.name}={value}, must be >= 0; "
+                    "give 0 for what a step does not hold"
+                )
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes alive at once."""
+        return (
+            self.parameter_bytes
+            + self.optimizer_state_bytes
+            + max(self.activation_bytes, self.gradient_bytes)
+            + self.workspace_bytes
+        )

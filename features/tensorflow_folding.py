@@ -1,0 +1,203 @@
+"""Numbers that a TensorFlow graph fixes once its shapes are known: arithmetic on shapes.
+
+What a model reshapes to is often computed in the graph, from the shape of its input on. TensorFlow
+does this at run time; here it is done on tensors of a few numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from presage.features.tensorflow_node import Node
+from presage.features.tensorflow_value import KEPT_ELEMENTS, Array, Value, numpy_type, with_numbers
+
+View = Callable[[Node, Array, Sequence[Array]], Array]
+
+
+def _strided_slice(node: Node, tensor: Array, bounds: Sequence[Array]) -> Array:
+    begin, end, step = (array.ravel().tolist() for array in bounds)
+    index: list[slice | int | None] = []
+    ellipsis = [i for i in range(len(begin)) if node.integer("ellipsis_mask") >> i & 1]
+    for i in range(len(begin)):
+        if i in ellipsis:
+            new = sum(node.integer("new_axis_mask") >> j & 1 for j in range(len(begin)))
+            index.extend([slice(None)] * (tensor.ndim - (len(begin) - 1 - new)))
+        elif node.integer("new_axis_mask") >> i & 1:
+            index.append(None)
+        elif node.integer("shrink_axis_mask") >> i & 1:
+            index.append(begin[i])
+        else:
+            first = None if node.integer("begin_mask") >> i & 1 else begin[i]
+            last = None if node.integer("end_mask") >> i & 1 else end[i]
+            index.append(slice(first, last, step[i]))
+    return np.asarray(tensor[tuple(index)])
+
+
+def _slice(_node: Node, tensor: Array, bounds: Sequence[Array]) -> Array:
+    begin, size = (array.ravel().tolist() for array in bounds)
+    ends = [None if n < 0 else start + n for start, n in zip(begin, size, strict=True)]
+    return np.asarray(tensor[tuple(slice(b, e) for b, e in zip(begin, ends, strict=True))])
+
+
+def _squeeze(node: Node, tensor: Array, _numbers: Sequence[Array]) -> Array:
+    axes = node.integers("squeeze_dims") or node.integers("axis")
+    return np.asarray(np.squeeze(tensor, tuple(axes) if axes else None))
+
+
+def _expand(_node: Node, tensor: Array, numbers: Sequence[Array]) -> Array:
+    return np.expand_dims(tensor, int(numbers[0].ravel()[0]))
+
+
+def _transpose(_node: Node, tensor: Array, numbers: Sequence[Array]) -> Array:
+    return np.transpose(tensor, numbers[0].tolist())
+
+
+# Operators that give another view of their first input, as the numbers in the others say.
+VIEWS: Mapping[str, View] = {
+    "StridedSlice": _strided_slice,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "ExpandDims": _expand,
+    "Transpose": _transpose,
+}
+
+
+def view(node: Node, inputs: Sequence[Value]) -> Value | None:
+    """What a view shows; None where the numbers that say so are not known."""
+    numbers = [value.numbers for value in inputs[1:]]
+    known = [array for array in numbers if array is not None]
+    if len(known) < len(numbers):
+        return None
+    first = inputs[0]
+    # A tensor of any shape that takes no memory: all its elements are one.
+    whole = np.broadcast_to(np.int8(0), first.shape) if first.numbers is None else first.numbers
+    shown = VIEWS[node.op](node, whole, known)
+    value = Value(shown.shape, first.dtype)
+    return value if first.numbers is None else with_numbers(value, shown)
+
+
+def _gradient_axes(left: Array, right: Array) -> list[Array]:
+    """Axes along which the gradients of two operands that were broadcast are summed."""
+    rank = max(len(left), len(right))
+    padded = [[1] * (rank - len(shape)) + shape.tolist() for shape in (left, right)]
+    return [
+        np.array([i for i in range(rank) if own[i] == 1 and (other[i] != 1 or i < short)], np.int32)
+        for own, other, short in (
+            (padded[0], padded[1], rank - len(left)),
+            (padded[1], padded[0], rank - len(right)),
+        )
+    ]
+
+
+def _stitch(arrays: Sequence[Array]) -> Array:
+    indices, values = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
+    size = 1 + max(int(array.max(initial=-1)) for array in indices)
+    stitched = np.zeros(min(size, KEPT_ELEMENTS), values[0].dtype)
+    for index, value in zip(indices, values, strict=True):
+        stitched[index] = value
+    return stitched
+
+
+def _reduction(function: Callable[..., Array]) -> Callable[[Node, Sequence[Array]], Array]:
+    def reduce(node: Node, arrays: Sequence[Array]) -> Array:
+        axes = tuple(arrays[1].ravel().tolist())
+        return np.asarray(function(arrays[0], axis=axes, keepdims=node.flag("keep_dims")))
+
+    return reduce
+
+
+_BY_NUMPY: Mapping[str, Callable[..., Array]] = {
+    "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply,
+    "FloorDiv": np.floor_divide, "RealDiv": np.true_divide, "FloorMod": np.mod,
+    "Maximum": np.maximum, "Minimum": np.minimum, "Equal": np.equal, "NotEqual": np.not_equal,
+    "Greater": np.greater, "Less": np.less, "GreaterEqual": np.greater_equal, "Neg": np.negative,
+    "LogicalAnd": np.logical_and, "LogicalNot": np.logical_not, "Ceil": np.ceil,
+    "Floor": np.floor, "Select": np.where, "SelectV2": np.where, "Identity": np.array,
+    "StopGradient": np.array, "Snapshot": np.array, "EnsureShape": np.array, "Round": np.round,
+    "InvertPermutation": np.argsort,
+}  # fmt: skip
+_WITH_NODE: Mapping[str, Callable[[Node, Sequence[Array]], Array]] = {
+    "Pack": lambda node, arrays: np.stack(arrays, node.integer("axis")),
+    "ConcatV2": lambda _, arrays: np.concatenate(arrays[:-1], int(arrays[-1])),
+    "Prod": _reduction(np.prod),
+    "Sum": _reduction(np.sum),
+    "Max": _reduction(np.max),
+    "Min": _reduction(np.min),
+    "GatherV2": lambda _, arrays: np.take(arrays[0], arrays[1], int(arrays[2])),
+    "Gather": lambda _, arrays: np.take(arrays[0], arrays[1], 0),
+    "Reshape": lambda _, arrays: arrays[0].reshape(arrays[1].tolist()),
+    "Range": lambda _, arrays: np.arange(*(array.item() for array in arrays)),
+    "Fill": lambda _, arrays: np.full(arrays[0].tolist(), arrays[1]),
+    "Tile": lambda _, arrays: np.tile(arrays[0], arrays[1].tolist()),
+    "ZerosLike": lambda _, arrays: np.zeros_like(arrays[0]),
+    "OnesLike": lambda _, arrays: np.ones_like(arrays[0]),
+    "Cast": lambda _, arrays: arrays[0],
+}
+_MEASURES: Mapping[str, Callable[[Value], object]] = {
+    "Size": lambda value: value.elements,
+    "Rank": lambda value: len(value.shape),
+    "TensorListLength": lambda value: value.shape[0],
+    "TensorListElementShape": lambda value: value.shape[1:],
+}
+SHAPE_OF = frozenset({"Shape", "ShapeN", "VariableShape"})
+# Their outputs' shapes are known with their numbers only.
+NUMBERS_ONLY = frozenset({"BroadcastGradientArgs", "DynamicStitch", "ConcatOffset"})
+
+
+def fold(node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
+    """``outputs`` with the numbers that the node's inputs fix, and as they are otherwise."""
+    if node.op == "TensorListPushBack":
+        # Items of a loop's list are alike: what one round fixes, all do.
+        return [replace(outputs[0], numbers=inputs[1].numbers)]
+    if node.op == "TensorListPopBack":
+        return [inputs[0], with_numbers(outputs[1], inputs[0].numbers)]
+    if node.op in SHAPE_OF:
+        found = [np.array(value.shape) for value in inputs]
+    elif node.op in _MEASURES:
+        found = [np.array(_MEASURES[node.op](inputs[0]))]
+    else:
+        arrays = [value.numbers for value in inputs if value.numbers is not None]
+        small = all(value.elements <= KEPT_ELEMENTS for value in outputs)
+        found = _folded(node, arrays) if small and len(arrays) == len(inputs) else []
+    if node.op in NUMBERS_ONLY and found:
+        outputs = [Value(array.shape, inputs[0].dtype) for array in found]
+    typed = [_as(array, value) for array, value in zip(found, outputs, strict=False)]
+    return [*map(with_numbers, outputs, typed), *outputs[len(typed) :]]
+
+
+def _offsets(axis: int, shapes: Sequence[Array]) -> list[Array]:
+    """Where each part of a concatenation starts."""
+    starts = np.cumsum([0, *(int(shape[axis]) for shape in shapes[:-1])])
+    return [np.where(np.arange(len(shape)) == axis, start, 0)
+            for shape, start in zip(shapes, starts, strict=True)]  # fmt: skip
+
+
+_MANY: Mapping[str, Callable[[Node, Sequence[Array]], list[Array]]] = {
+    "Unpack": lambda node, arrays: list(np.moveaxis(arrays[0], node.integer("axis"), 0)),
+    "Split": lambda node, arrays: np.split(arrays[1], node.integer("num_split"), int(arrays[0])),
+    "BroadcastGradientArgs": lambda _, arrays: _gradient_axes(arrays[0], arrays[1]),
+    "DynamicStitch": lambda _, arrays: [_stitch(arrays)],
+    "ConcatOffset": lambda _, arrays: _offsets(int(arrays[0]), arrays[1:]),
+}
+
+
+def _folded(node: Node, arrays: Sequence[Array]) -> list[Array]:
+    with np.errstate(all="ignore"):
+        if node.op in _BY_NUMPY:
+            return [np.asarray(_BY_NUMPY[node.op](*arrays))]
+        if node.op in _WITH_NODE and arrays:
+            return [np.asarray(_WITH_NODE[node.op](node, arrays))]
+        return _MANY[node.op](node, arrays) if node.op in _MANY else []
+
+
+def _as(array: Array, value: Value) -> Array | None:
+    """An array in the type of its tensor; none of what no integer can hold."""
+    name = numpy_type(value.dtype)
+    if name is None or not all(math.isfinite(n) for n in array.ravel().tolist()):
+        return None
+    with np.errstate(all="ignore"):
+        return array.astype(name)

@@ -1,0 +1,175 @@
+"""The operator graph of a TensorFlow file: a GraphDef, a SavedModel or a checkpoint's .meta.
+
+No TensorFlow is needed. Of a weight only shape and type are used. A training graph, TensorFlow
+1's with its gradients and updates or a traced training step, is taken as it is; to a forward pass
+alone :mod:`presage.features.backward` adds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+
+from presage.features.backward import training_step
+from presage.features.errors import GraphError
+from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.op_kinds import TENSORFLOW_FREE
+from presage.features.tensorflow_file import TensorflowFile, load_file
+from presage.features.tensorflow_functions import FlatGraph, flatten
+from presage.features.tensorflow_inputs import Sizes
+from presage.features.tensorflow_memory import Activations, estimate_memory
+from presage.features.tensorflow_node import upstream
+from presage.features.tensorflow_operator import operator_of
+from presage.features.tensorflow_phases import Step, is_input, step_of
+from presage.features.tensorflow_shapes import infer_shapes
+from presage.features.tensorflow_value import Value
+from presage.features.tensorflow_weights import Weights, find_weights
+
+# Shape and numbers go on, gradients do not.
+_STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike"})
+
+
+def read_tensorflow(
+    path: Path,
+    *,
+    batch_size: int,
+    dims: Mapping[str, int] | None = None,
+    optimizer: str = "sgd",
+    training: bool = True,
+) -> OpGraph:
+    """Operator graph of the model at ``path``.
+
+    Parameters
+    ----------
+    path : Path
+        A binary GraphDef, a text one (.pbtxt), a SavedModel's file or folder, a .meta file.
+    batch_size : int
+        Put in place of the first dimension of every placeholder, where that is open.
+    dims : mapping of str to int, optional
+        Values of other open dimensions as "placeholder:axis", or "placeholder" for all of one;
+        rounds of a loop that the file leaves open, by the loop's name.
+    optimizer : {"sgd", "adam", "adamw"}
+        What updates the weights, for a training job whose graph does not do it itself.
+    training : bool
+        Whether the job trains; if not, only the forward pass counts.
+
+    Raises
+    ------
+    GraphError
+        The file is missing, truncated, not TensorFlow's, or leaves a shape open; a dimension is
+        less than 1; no placeholder brings data.
+    """
+    file = load_file(path)
+    try:
+        return _read(file, Sizes(batch_size, dims or {}), optimizer, training=training)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
+
+
+def _read(file: TensorflowFile, sizes: Sizes, optimizer: str, *, training: bool) -> OpGraph:
+    graph = flatten(file.graph, file.outputs)
+    step = step_of(graph, training=training)
+    values = infer_shapes(step.nodes, sizes)
+    weights = find_weights(step, values, file.trains)
+    rounds = _rounds(graph, step, values, sizes)
+    needing = _needing_gradient(graph, step, values, weights)
+    operators = list(_operators(step, values, weights, rounds, needing))
+    parameters = [weights.held[name].elements for name in sorted(weights.trained)]
+    elements = max(1, _input_elements(step, values, weights) // sizes.batch_size)
+    memory = estimate_memory(step, values, weights)
+    if training and not step.trains:
+        return training_step(
+            operators,
+            parameter_sizes=parameters,
+            weight_bytes=memory.parameter_bytes,
+            activation_bytes=Activations(step, values, weights).kept_bytes(rounds),
+            input_elements=elements,
+            optimizer=optimizer,
+        )
+    return OpGraph(
+        nodes=merge_equal(node for node, _ in operators),
+        parameters=sum(parameters),
+        peak_live_bytes=memory.peak_bytes,
+        input_elements=elements,
+        memory=memory,
+    )
+
+
+def _operators(
+    step: Step,
+    values: Mapping[str, Value],
+    weights: Weights,
+    rounds: Mapping[str, int],
+    needing: Container[str],
+) -> Iterator[tuple[OpNode, bool]]:
+    """Each operator, and whether the data it reads needs a gradient."""
+    for node in step.nodes:
+        written = node.outputs(values)
+        # What the graph fixes is computed once, or never.
+        fixed = written and not any(weights.is_data(t) or t in weights.origin for t in written)
+        count = node.times(rounds)
+        if count and node.op not in TENSORFLOW_FREE and not fixed:
+            data_needs_gradient = any(
+                t in needing and weights.origin.get(t) not in weights.trained for t in node.inputs
+            )
+            phase = step.phases[node.name]
+            yield operator_of(node, phase, values, weights, count), data_needs_gradient
+
+
+def _needing_gradient(
+    graph: FlatGraph, step: Step, values: Mapping[str, Value], weights: Weights
+) -> set[str]:
+    """Tensors that a gradient flows through on its way to a trained weight."""
+    needing = {tensor for tensor, name in weights.origin.items() if name in weights.trained}
+    while True:
+        for node in step.nodes:
+            if node.op not in _STOPS and any(t in needing for t in node.inputs):
+                needing.update(t for t in node.outputs(values) if values[t].is_float)
+        # A round reads what the one before it left.
+        carried = {start for _, start, left in graph.carried if left in needing}
+        if carried <= needing:
+            return needing
+        needing |= carried
+
+
+def _input_elements(step: Step, values: Mapping[str, Value], weights: Weights) -> int:
+    """Elements of what feeds the model: labels, which feed the loss alone, are no input of it."""
+    by_name = {node.name: node for node in step.nodes}
+    inputs = [t for node in step.nodes if is_input(node) for t in node.outputs(values)]
+    learns = [
+        node.name
+        for node in step.nodes
+        if step.phases[node.name] == "forward"
+        and node.op not in TENSORFLOW_FREE
+        and weights.trained_elements(node.inputs)
+    ]
+    read = {t for name in upstream(by_name, learns, controls=False) for t in by_name[name].inputs}
+    fed = [tensor for tensor in inputs if tensor in read] or inputs
+    return sum(values[tensor].elements for tensor in fed)
+
+
+def _rounds(
+    graph: FlatGraph, step: Step, values: Mapping[str, Value], sizes: Sizes
+) -> dict[str, int]:
+    """How often the body of each loop runs.
+
+    Raises
+    ------
+    GraphError
+        The graph does not say, nor do the dimensions given.
+    """
+    rounds = {}
+    for loop in dict.fromkeys(name for node in step.nodes for name in node.loops):
+        bound = values.get(graph.rounds[loop])
+        numbers = bound.integers() if bound is not None else None
+        short = loop.rpartition("/")[2].removesuffix("_grad")  # goes as often as what it is of
+        size = sizes.dims.get(loop, sizes.dims.get(short))
+        if numbers and numbers[0] >= 0:
+            size = numbers[0]
+        if size is None:
+            raise GraphError(
+                f"loop {loop!r} runs for as long as its data says; pass --dim {short}=N with the "
+                "number of its rounds"
+            )
+        rounds[loop] = size
+    return rounds

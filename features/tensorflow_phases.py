@@ -1,0 +1,158 @@
+"""Which nodes of a TensorFlow graph a step runs, and in which phase of it.
+
+A file holds more than a step: initializers, checkpointing, summaries. A graph that was written by
+TensorFlow 1, or by a traced training step, holds the backward pass and the updates too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from presage.features.errors import GraphError
+from presage.features.op_kinds import tensorflow_kind
+from presage.features.roofline import MATRIX_KINDS
+from presage.features.tensorflow_functions import FlatGraph
+from presage.features.tensorflow_inputs import INPUTS, is_variable
+from presage.features.tensorflow_node import Graph, Node, downstream, in_order, producer, upstream
+from presage.features.tensorflow_value import STRING
+
+# tf.gradients names what it adds "gradients/...", a gradient tape "gradient_tape/...".
+_SCOPE = re.compile(r"(^|/)(gradients(_\d+)?|gradient_tape)/")
+# By operator, for a graph whose scopes were renamed. A Conv2DBackpropInput may be a transposed
+# convolution of the forward pass.
+_GRADIENT_OP = re.compile(r"Grad(?!ient)(WithArgmax|V\d)?$|BackpropFilter")
+_RETURNED = re.compile(r"Identity(_\d+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The nodes of one step, each after those it reads from.
+
+    Attributes
+    ----------
+    phases : mapping of str to str
+        By the node's name.
+    updates : set of str
+        The nodes that write what was computed from gradients into variables.
+    """
+
+    nodes: tuple[Node, ...]
+    phases: Mapping[str, str]
+    updates: frozenset[str]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the graph brings its own backward pass."""
+        return "backward" in self.phases.values()
+
+
+def step_of(graph: FlatGraph, *, training: bool) -> Step:
+    """The nodes that a training step runs or, without ``training``, a forward pass.
+
+    Raises
+    ------
+    GraphError
+        Nothing in the graph is an input.
+    """
+    nodes = graph.nodes
+    gradients = {n.name for n in nodes.values() if is_gradient(n)}
+    # Through controls too: an optimizer reads its state again once it has written it.
+    later = downstream(nodes, gradients, controls=True)
+    own = bool(gradients) and training
+    names = upstream(nodes, _updates(nodes, later)) if own else _forward(graph, gradients)
+    step = in_order(nodes, _with_rounds(graph, names))
+    inputs = [node.name for node in step if is_input(node)]
+    if not inputs:
+        raise GraphError(
+            f"no placeholder among the {len(step)} nodes that a step runs; export a graph that "
+            "is fed by one, such as tf.compat.v1.placeholder or a function's argument"
+        )
+    if not own:
+        # A running average that a forward pass keeps up to date is no step of an optimizer.
+        step = [node for node in step if tensorflow_kind(node.op) != "Update"]
+        return Step(tuple(step), {node.name: "forward" for node in step}, frozenset())
+    # The rest only feeds an optimizer: its rates, and its state before the gradient comes in.
+    forward = (downstream(nodes, inputs) | upstream(nodes, gradients, controls=False)) - later
+    phases = {node.name: _phase(node, gradients, forward) for node in step}
+    updates = {n.name for n in step if n.name in later and tensorflow_kind(n.op) == "Update"}
+    return Step(tuple(step), phases, frozenset(updates))
+
+
+def is_gradient(node: Node) -> bool:
+    """Whether a node is surely of the backward pass."""
+    # What a loop's forward pass keeps for its backward pass bears the latter's name.
+    if node.op in ("Const", "EmptyTensorList"):
+        return False
+    return bool(_SCOPE.search(node.name) or _GRADIENT_OP.search(node.op))
+
+
+def is_input(node: Node) -> bool:
+    """Whether a node brings data into a step; names of files are none."""
+    types = [node.dtype("dtype")]
+    if "output_types" in node.attr:
+        types = list(node.attr["output_types"].list.type)
+    return node.op in INPUTS and not is_variable(node) and any(t != STRING for t in types)
+
+
+def _updates(nodes: Graph, later: AbstractSet[str]) -> list[str]:
+    """What a training step is run for: updates by gradients, or else the gradients."""
+    updates = [
+        name
+        for name in later
+        if tensorflow_kind(nodes[name].op) == "Update" and _floats(nodes[name])
+    ]
+    if updates:
+        return updates
+    return sorted(later - _read(nodes))
+
+
+def _floats(node: Node) -> bool:
+    """Whether an update may be one of weights: a counter of steps is not."""
+    return node.op != "AssignVariableOp" or node.dtype("dtype") not in (3, 9)
+
+
+def _forward(graph: FlatGraph, gradients: AbstractSet[str]) -> set[str]:
+    """What the signature returns hangs on, else all that the inputs reach."""
+    nodes = graph.nodes
+    if graph.outputs:
+        return upstream(nodes, map(producer, graph.outputs))
+    fed = downstream(nodes, [n.name for n in nodes.values() if is_input(n)])
+    fed -= downstream(nodes, gradients)
+    # A traced function returns these; what else it leaves unread was traced in vain.
+    returned = {name for name in fed if _RETURNED.match(name)} - _read(nodes)
+    return upstream(nodes, returned or fed, controls=False)
+
+
+def _with_rounds(graph: FlatGraph, names: set[str]) -> set[str]:
+    """And what bounds the loops among them, and what a round computes for the next one alone."""
+    while True:
+        loops = {loop for name in names for loop in graph.nodes[name].loops}
+        more = {producer(graph.rounds[loop]) for loop in loops}
+        more |= {
+            producer(left)
+            for loop, start, left in graph.carried
+            if loop in loops and producer(start) in names
+        }
+        if more & graph.nodes.keys() <= names:
+            return names
+        names = names | upstream(graph.nodes, more, controls=False)
+
+
+def _read(nodes: Graph) -> set[str]:
+    """Nodes that another one reads."""
+    return {producer(tensor) for node in nodes.values() for tensor in node.inputs}
+
+
+def _phase(node: Node, gradients: Container[str], forward: Container[str]) -> str:
+    if node.name in gradients:
+        return "backward"
+    kind = tensorflow_kind(node.op)
+    if kind == "Update":
+        return "optimizer"
+    if node.name in forward:
+        return "forward"
+    # What is computed from gradients makes the update, except for the products in between.
+    return "backward" if kind in MATRIX_KINDS else "optimizer"

@@ -1,0 +1,126 @@
+"""Which tensors of a TensorFlow graph are weights, and which of those are trained.
+
+A weight is a variable or, in a frozen graph, a constant. What is computed from weights and
+constants alone, such as the scale of a folded batch norm, is not data either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from presage.features.op_kinds import TENSORFLOW_FREE
+from presage.features.tensorflow_inputs import is_variable
+from presage.features.tensorflow_node import Node
+from presage.features.tensorflow_phases import Step
+from presage.features.tensorflow_value import Value
+
+_NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+# Keras' names of what a batch norm keeps beside its weights.
+_RUNNING = ("moving_mean", "moving_variance")
+_COMPUTED = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a step.
+
+    Attributes
+    ----------
+    held : mapping of str to Value
+        By the node's name, all that a step reads, its optimizer's state included.
+    trained : set of str
+        Those that a step updates, or would.
+    origin : mapping of str to str
+        By the tensor's name, the weight that it shows; "" for what is computed from weights.
+    constants : set of str
+        Tensors that are neither data nor weights.
+    """
+
+    held: Mapping[str, Value]
+    trained: frozenset[str]
+    origin: Mapping[str, str]
+    constants: frozenset[str]
+
+    def is_data(self, tensor: str) -> bool:
+        """Whether a tensor hangs on the step's input."""
+        return tensor not in self.origin and tensor not in self.constants
+
+    def shown_by(self, tensors: Iterable[str]) -> list[str]:
+        """The weights that some tensors show, each once."""
+        return [n for n in dict.fromkeys(self.origin.get(t, _COMPUTED) for t in tensors) if n]
+
+    def read_forward(self, step: Step) -> set[str]:
+        """The weights that a forward pass reads, trained or not."""
+        return {
+            name
+            for node in step.nodes
+            if step.phases[node.name] == "forward" and node.op not in TENSORFLOW_FREE
+            for name in self.shown_by(node.inputs)
+            if name in self.trained or self.held[name].shape
+        }
+
+    def trained_elements(self, tensors: Iterable[str]) -> int:
+        """Elements of the trained weights that some tensors show."""
+        return sum(self.held[n].elements for n in self.shown_by(tensors) if n in self.trained)
+
+
+def find_weights(step: Step, values: Mapping[str, Value], told: Mapping[str, bool]) -> Weights:
+    """The weights of a step, of which the file may have ``told`` whether they are trained."""
+    variables = {n.name: values[f"{n.name}:0"] for n in step.nodes if is_variable(n)}
+    frozen = not any(value.is_float for value in variables.values())
+    held: dict[str, Value] = dict(variables)
+    origin = {f"{name}:0": name for name in variables}
+    constants: set[str] = set()
+    for node in step.nodes:
+        first = f"{node.name}:0"
+        if node.op == "Const":
+            if frozen and values[first].is_float and values[first].shape:
+                origin[first] = node.name
+                held[node.name] = values[first]
+            else:
+                constants.add(first)
+        elif first not in origin and node.inputs:
+            _pass_on(node, values, origin, constants)
+    return Weights(
+        held, frozenset(_trained(step, held, origin, told)), origin, frozenset(constants)
+    )
+
+
+def _pass_on(
+    node: Node, values: Mapping[str, Value], origin: dict[str, str], constants: set[str]
+) -> None:
+    """Mark a node's outputs as what its inputs are, if none is data."""
+    written = node.outputs(values)
+    no_data = all(tensor in origin or tensor in constants for tensor in node.inputs)
+    if no_data and any(tensor in origin for tensor in node.inputs):
+        shown = origin.get(node.inputs[0], _COMPUTED)
+        passes = node.op in TENSORFLOW_FREE or node.op == "Cast"
+        origin.update(dict.fromkeys(written, shown if passes else _COMPUTED))
+        return
+    constants.update(name for name in written if values[name].numbers is not None)
+
+
+def _trained(
+    step: Step, held: Mapping[str, Value], origin: Mapping[str, str], told: Mapping[str, bool]
+) -> set[str]:
+    """Weights of the forward pass, without those that no gradient flows to."""
+    read: set[str] = set()
+    running: set[str] = set()
+    updated: set[str] = set()
+    for node in step.nodes:
+        shown = [origin.get(tensor, _COMPUTED) for tensor in node.inputs]
+        if step.phases[node.name] == "forward" and node.op not in TENSORFLOW_FREE:
+            read.update(shown)
+        if node.op in _NORMALIZATIONS:
+            running.update(shown[3:5])
+        if node.name in step.updates:
+            updated.update(shown[:1])
+    candidates = {name for name in read if name and held[name].is_float}
+    if updated:
+        return candidates & updated
+    return {
+        name
+        for name in candidates
+        if told.get(name, name not in running and not name.endswith(_RUNNING))
+    }

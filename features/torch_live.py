@@ -1,0 +1,121 @@
+"""Which tensors are alive while a step is traced, and what they are held for."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from presage.features.memory import MemoryEstimate
+
+
+def storage_key(tensor: Tensor) -> int:
+    """What a tensor and all views of it share."""
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+class LiveTensors:
+    """The bytes of every storage, from its birth to its death.
+
+    Attributes
+    ----------
+    weights : set of int
+        :func:`storage_key` of all that is not data: parameters, buffers and their casts.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.peak_bytes = 0
+        self._bytes = 0
+        self._held: dict[int, tuple[int, Any]] = {}  # size and weak reference, by storage
+        self._parameters = list({id(p): p for m in modules for p in m.parameters()}.values())
+        held = [*self._parameters, *_distinct(b for m in modules for b in m.buffers())]
+        self.see(held)
+        self.weights = {storage_key(tensor) for tensor in held}
+        self._model = frozenset(self.weights)
+        self._states: set[int] = set()
+        self._activation_bytes = self._gradient_bytes = 0
+
+    @property
+    def parameter_elements(self) -> int:
+        """Distinct trainable elements; all, of a model that none is trained of."""
+        trained = [p for p in self._parameters if p.requires_grad]
+        return sum(p.numel() for p in trained or self._parameters)
+
+    def see(self, tensors: Iterable[Tensor]) -> None:
+        """Count what these tensors hold until it is freed; views of what is counted are free."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            if key not in self._held:
+                self._held[key] = (size, weakref.ref(storage, _Forget(self, key)))
+                self._bytes += size
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+    def forget(self, key: int) -> None:
+        """A storage is freed; another may be born at its address."""
+        self._bytes -= self._held.pop(key)[0]
+        self.weights.discard(key)
+        self._states.discard(key)
+
+    def forward_ended(self) -> None:
+        """The forward pass is over: what is alive now is kept for the backward pass."""
+        others = self._model | self._states | {storage_key(g) for g in self._gradients()}
+        kept = sum(size for key, (size, _) in self._held.items() if key not in others)
+        self._activation_bytes = max(self._activation_bytes, kept)
+
+    def backward_ended(self) -> None:
+        """Gradients are as many as they will be."""
+        gradients = _distinct(self._gradients())
+        self.see(gradients)
+        self._gradient_bytes = max(self._gradient_bytes, self._size(map(storage_key, gradients)))
+
+    def updated_by(self, optimizer: Optimizer) -> None:
+        """What this optimizer keeps is its state."""
+        states = [
+            value
+            for of_parameter in optimizer.state.values()
+            for value in of_parameter.values()
+            # A counter of steps has no dimension, and may live on the host.
+            if isinstance(value, Tensor) and value.is_meta and value.ndim
+        ]
+        self.see(states)
+        self._states.update(map(storage_key, states))
+
+    def estimate(self) -> MemoryEstimate:
+        """What the peak is made of."""
+        parameters, states = self._size(self._model), self._size(self._states)
+        resident = parameters + states + max(self._activation_bytes, self._gradient_bytes)
+        return MemoryEstimate(
+            parameter_bytes=parameters,
+            gradient_bytes=self._gradient_bytes,
+            optimizer_state_bytes=states,
+            activation_bytes=self._activation_bytes,
+            workspace_bytes=self.peak_bytes - resident,
+        )
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self._parameters if p.grad is not None]
+
+    def _size(self, keys: Iterable[int]) -> int:
+        return sum(self._held[key][0] for key in keys if key in self._held)
+
+
+class _Forget:
+    """What to do when a storage dies. A class: a closure per tensor would take thrice the time."""
+
+    __slots__ = ("key", "live")
+
+    def __init__(self, live: LiveTensors, key: int) -> None:
+        self.live, self.key = live, key
+
+    def __call__(self, _: Any) -> None:
+        self.live.forget(self.key)
+
+
+def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """One tensor for each storage."""
+    return list({storage_key(tensor): tensor for tensor in tensors}.values())

@@ -1,0 +1,134 @@
+"""Recording every operator of a step below autograd, and the tensors that it leaves alive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.torch_cost import OpCall
+from presage.features.torch_live import LiveTensors, storage_key
+from presage.features.torch_ops import is_composite, is_free, is_view
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode: what is called within it, in whole steps, becomes a graph."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._live = LiveTensors(modules)
+        self._nodes: Counter[OpNode] = Counter()
+        self._recording = False
+        self._in_optimizer = False
+        self._phase = "forward"
+        self._last_op = "the start"
+        self._inside = False
+
+    @property
+    def place(self) -> str:
+        """Where tracing is: in an operator, or in the Python after it."""
+        return f"{'in' if self._inside else 'after'} {self._last_op!r}"
+
+    def graph(self, input_elements: int) -> OpGraph:
+        """All that was recorded."""
+        return OpGraph(
+            nodes=merge_equal(replace(node, count=n) for node, n in self._nodes.items()),
+            parameters=self._live.parameter_elements,
+            peak_live_bytes=self._live.peak_bytes,
+            input_elements=input_elements,
+            memory=self._live.estimate(),
+        )
+
+    def record(self, run: Callable[[], None]) -> None:
+        """Run a step twice: the first also makes the optimizer's state, the second is recorded."""
+        with self, self._following_optimizers():
+            run()
+            self._recording = True
+            run()
+            self._live.backward_ended()
+
+    @contextmanager
+    def _following_optimizers(self) -> Iterator[None]:
+        """Know what runs inside any optimizer's ``step``, and what it keeps."""
+        host = ExitStack()
+
+        def enter(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            self._live.backward_ended()
+            self._in_optimizer = True
+            # Adam reads its counter of steps, which no tensor on the meta device can give.
+            host.enter_context(torch.device("cpu"))
+
+        def leave(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            host.close()
+            self._live.updated_by(optimizer)
+            self._in_optimizer = False
+
+        hooks = (register_optimizer_step_pre_hook(enter), register_optimizer_step_post_hook(leave))
+        with host:
+            try:
+                yield
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if is_composite(func):  # below autograd only in inference mode
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        self._follow_phase()
+        self._last_op, self._inside = str(func), True
+        out = func(*args, **kwargs)
+        self._inside = False
+        if is_view(func):
+            return out
+        outputs = _tensors(out)
+        self._live.see(outputs)
+        if self._recording and not is_free(func):
+            self._record(func, args, _tensors((args, kwargs)), outputs)
+        return out
+
+    def _follow_phase(self) -> None:
+        before, self._phase = self._phase, self._phase_now()
+        if self._recording and (before, self._phase) == ("forward", "backward"):
+            self._live.forward_ended()
+
+    def _phase_now(self) -> str:
+        if self._in_optimizer:
+            return "optimizer"
+        # torch keeps a task id exactly while autograd runs a backward pass on this thread.
+        return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
+
+    def _record(
+        self, func: Any, args: tuple[Any, ...], inputs: list[Tensor], outputs: list[Tensor]
+    ) -> None:
+        weights = self._live.weights
+        if func is torch.ops.aten._to_copy.default and storage_key(inputs[0]) in weights:
+            weights.add(storage_key(outputs[0]))  # autocast's, in half precision
+        call = OpCall(func, self._phase, args, inputs, outputs, weights)
+        self._nodes.update(call.nodes())
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

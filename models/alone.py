@@ -1,0 +1,32 @@
+"""Which row of the jobs measured alone is a member's of a co-location."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+Positions = np.ndarray[Any, np.dtype[np.intp]]
+
+WHO = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
+
+
+def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Positions:
+    """Position in ``solo`` of each member's job alone; -1 of one that nobody measured alone.
+
+    At the member's own share of the device, else at the largest share that was measured.
+    """
+    shares = solo["share"].to_numpy(np.float64)
+    found = _look_up(solo, members, [*WHO, "share"], np.arange(len(solo)))
+    largest_first = np.argsort(-shares, kind="stable")
+    return np.where(found >= 0, found, _look_up(solo, members, WHO, largest_first))
+
+
+def _look_up(
+    solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Positions
+) -> Positions:
+    keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
+    first = ~keys.duplicated()
+    at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))
+    return np.where(at >= 0, order[first][at], -1)

@@ -1,0 +1,49 @@
+"""Other people's published measurements, read into our tables: one file per source.
+
+Each file of a source holds ``ORIGIN`` and ``read(path, imported, graphs)``, which adds the rows of
+a file or a folder, in upstream's layout or the tidied one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from presage.pipelines.importers import (
+    gavel,
+    gpumemnet,
+    lucid,
+    miso,
+    neusight,
+    parvagpu,
+    pollux,
+    timm_results,
+    torchvision_results,
+)
+from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.imported import Imported, Origin
+
+
+@dataclass(frozen=True)
+class Importer:
+    """Reads one source: ``read(path, imported, graphs)`` adds the rows of the file or folder."""
+
+    origin: Origin
+    read: Callable[[Path, Imported, GraphCache], None]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    source.ORIGIN.name: Importer(source.ORIGIN, source.read)
+    for source in (
+        gavel,
+        gpumemnet,
+        lucid,
+        miso,
+        neusight,
+        parvagpu,
+        pollux,
+        timm_results,
+        torchvision_results,
+    )
+}

@@ -1,0 +1,156 @@
+"""Files as other people published them: read whole, or refused in one line that says why."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from presage.features.errors import TableError
+
+MEND = "docs/importing.md says where upstream keeps it"
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError)  # of both parsers, and of bad gzip
+
+
+def read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
+    """Rows of a CSV file, gzipped or plain by its suffix; other columns are let pass.
+
+    Parameters
+    ----------
+    columns : mapping of str to type
+        What must be there: ``str``, ``int`` or ``float``; no cell of them may be empty.
+
+    Raises
+    ------
+    TableError
+        The file is missing, damaged or empty, or a column or a value is not as expected.
+    """
+    try:
+        rows = pd.read_csv(path, dtype={name: str for name, kind in columns.items() if kind is str})
+    except _UNREADABLE as error:
+        raise _unreadable(path, error, f"CSV with {_listed(columns)}") from error
+    return _checked(rows, path, columns)
+
+
+def read_parquet(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
+    """Rows of a parquet file, checked as :func:`read_csv` checks them."""
+    try:
+        rows = pd.read_parquet(path)
+    except _UNREADABLE as error:
+        raise _unreadable(path, error, f"parquet with {_listed(columns)}") from error
+    return _checked(rows, path, columns)
+
+
+def _checked(rows: pd.DataFrame, path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        raise TableError(
+            f"{path}: no column {missing[0]!r}, expected {_listed(columns)}, "
+            f"found {_listed(list(rows.columns)[:12])}; {MEND}"
+        )
+    if rows.empty:
+        raise TableError(f"{path}: no rows under {_listed(columns)}; {MEND}")
+    for name, kind in columns.items():
+        rows[name] = _column(rows[name], name, kind, path)
+    return rows
+
+
+def _column(values: pd.Series, name: str, kind: type, path: Path) -> pd.Series:
+    if kind is str:
+        good = values.notna()
+    else:
+        numbers = pd.to_numeric(values, errors="coerce")
+        good = pd.Series(np.isfinite(numbers), index=values.index)
+        if kind is int:
+            good &= numbers % 1 == 0
+        values = numbers
+    if not good.all():
+        line = int(np.flatnonzero(~good)[0]) + 2
+        raise TableError(
+            f"{path}: line {line}, column {name!r} is not {_WANTED[kind]}; "
+            f"the file is damaged: {MEND}"
+        )
+    return values if kind is str else values.astype(kind)
+
+
+_WANTED = {str: "filled", int: "a whole number", float: "a finite number"}
+
+
+def read_json(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file, gzipped or plain by its suffix.
+
+    Raises
+    ------
+    TableError
+        The file is missing, damaged, or no object; ``expected`` says what it should have been.
+    """
+    try:
+        raw = path.read_bytes()
+        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except _UNREADABLE as error:
+        raise _unreadable(path, error, expected) from error
+    if not isinstance(content, dict) or not content:
+        raise TableError(f"{path}: expected {expected}; {MEND}")
+    return content
+
+
+def find_files(folder: Path, names: Sequence[str], expected: str) -> list[Path]:
+    """``folder`` itself if it is a file, else what lies under it by one of the patterns, sorted.
+
+    The first pattern that any file fits is the layout.
+
+    Raises
+    ------
+    TableError
+        There is no such file or folder, or nothing in it fits.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise TableError(f"{folder}: no such file or folder, expected {expected}; {MEND}")
+    for name in names:
+        found = sorted(path for path in folder.rglob(name) if path.is_file())
+        if measured := [path for path in found if path.suffix != ".dvc"]:  # pointers beside them
+            return measured
+    raise TableError(f"{folder}: holds no {' or '.join(names)}, expected {expected}; {MEND}")
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """``path``, or the folder that a .tar.gz of a repository holds, for as long as it is read.
+
+    Raises
+    ------
+    TableError
+        The archive is damaged.
+    """
+    if not (path.is_file() and path.name.endswith((".tar.gz", ".tgz"))):
+        yield path
+        return
+    with TemporaryDirectory(prefix="presage-import-") as folder:
+        try:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+        except (tarfile.TarError, *_UNREADABLE) as error:
+            raise _unreadable(path, error, "a .tar.gz of the upstream repository") from error
+        yield Path(folder)
+
+
+def _unreadable(path: Path, error: Exception, expected: str) -> TableError:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return TableError(
+        f"{path}: cannot be read ({' '.join(why.split())}), expected {expected}; {MEND}"
+    )
+
+
+def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
+    return f"columns {', '.join(map(repr, names))}"

@@ -1,0 +1,99 @@
+"""One import from its files to a campaign folder, and what came of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from presage.features import tables
+from presage.features.errors import TableError
+from presage.pipelines.importers import IMPORTERS
+from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.imported import Imported
+from presage.pipelines.importers.published_file import MEND, unpacked
+
+DEFAULT_FOLDER = Path("data/public")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an import wrote and what it left out.
+
+    Attributes
+    ----------
+    tables : Mapping of str to int
+        Rows of each table that was written.
+    skipped, notes : Mapping of str to int
+        As in :class:`~presage.pipelines.importers.imported.Imported`.
+    """
+
+    source: str
+    url: str
+    licence: str
+    folder: str
+    tables: Mapping[str, int]
+    skipped: Mapping[str, int]
+    notes: Mapping[str, int]
+
+
+def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) -> Summary:
+    """Read what ``source`` published at ``path`` and write it as a campaign into ``folder``.
+
+    Parameters
+    ----------
+    source : str
+        A key of ``IMPORTERS``.
+    path : Path
+        A file, a folder, or a .tar.gz of the upstream repository.
+
+    Raises
+    ------
+    TableError
+        There is no such source; a file is missing, damaged, empty or of another layout; or no row
+        of it could be mapped.
+    """
+    if source not in IMPORTERS:
+        near = get_close_matches(source, IMPORTERS, n=1)
+        hint = f"nearest is {near[0]!r}; " if near else ""
+        raise TableError(f"no source {source!r}; {hint}known are {', '.join(sorted(IMPORTERS))}")
+    importer = IMPORTERS[source]
+    imported = Imported(importer.origin)
+    with unpacked(path) as readable:
+        importer.read(readable, imported, graphs)
+    measured = ("executions", "colocations", "scale_out", "operators")
+    if not any(imported.count(table) for table in measured):
+        why = "; ".join(f"{rows} x {reason}" for reason, rows in imported.skipped.items())
+        raise TableError(f"{path}: no row of it can be mapped ({why or 'it has none'}); {MEND}")
+    imported.write(folder)
+    return Summary(
+        source=source,
+        url=importer.origin.url,
+        licence=importer.origin.licence,
+        folder=str(folder),
+        tables={name: imported.count(name) for name in tables.TABLES if imported.count(name)},
+        skipped=dict(sorted(imported.skipped.items())),
+        notes=dict(sorted(imported.notes.items())),
+    )
+
+
+@contextmanager
+def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
+    """Graphs that name what is being traced on standard error, as it takes seconds each."""
+    from rich.console import Console
+
+    if not wanted:
+        yield NoGraphs()
+        return
+    console = Console(stderr=True)
+    with console.status("reading") as status:
+        traced = 0
+
+        def show(recipe: str) -> None:
+            nonlocal traced
+            traced += 1
+            status.update(f"tracing graph {traced}: {recipe.rsplit(maxsplit=1)[-1]}")
+
+        yield GraphCache(on_trace=show)

@@ -1,0 +1,131 @@
+"""timm: training and inference steps of a thousand image models, at the largest batch that ran."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from presage.features.device import catalogue
+from presage.features.errors import TableError
+from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_parquet
+from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
+
+ORIGIN = Origin(
+    "timm", "https://github.com/huggingface/pytorch-image-models, results/", "Apache-2.0"
+)
+# Autocast of CUDA computes in fp16 unless told otherwise.
+PRECISIONS = {"amp": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+LAYOUTS = {"nchw": "contiguous", "nhwc": "channels-last"}
+TIDIED = {
+    "file": str, "mode": str, "precision": str, "layout": str, "torch": str, "cuda": str,
+    "device": str, "model": str, "img_size": int, "batch_size": int, "step_time_ms": float,
+    "param_count_m": float,
+}  # fmt: skip
+NAME = re.compile(
+    r"benchmark-(?P<mode>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)"
+    r"-pt(?P<torch>\d{3})(?:-cu(?P<cuda>\d{3}))?-(?P<device>\w+(?:-i\w+)?)(?P<dynamo>-dynamo)?"
+)
+EXPECTED = "timm_step_time.parquet, or upstream's results/benchmark-*.csv"
+
+
+def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
+    """Read the tidied table, or upstream's file per device, precision and memory layout."""
+    for file in find_files(path, ("timm_step_time*.parquet", "benchmark-*.csv*"), EXPECTED):
+        rows = read_parquet(file, TIDIED) if file.suffix == ".parquet" else _upstream(file)
+        if "dynamo" not in rows:
+            rows["dynamo"] = False
+        for row in rows.to_dict("records"):
+            _add(row, file, imported, graphs)
+
+
+def _upstream(file: Path) -> pd.DataFrame:
+    """Upstream's columns by the tidied names; the rest is in the name of the file."""
+    match = NAME.fullmatch(file.name.removesuffix(".gz").removesuffix(".csv"))
+    if match is None:
+        raise TableError(f"{file}: its name does not say what was measured, as {EXPECTED}; {MEND}")
+    kind = match["mode"]
+    names = {
+        f"{kind}_img_size": "img_size",
+        f"{kind}_batch_size": "batch_size",
+        f"{kind}_step_time": "step_time_ms",
+        "param_count": "param_count_m",
+    }
+    kinds = {"model": str, **{old: TIDIED[new] for old, new in names.items()}}
+    rows = read_csv(file, kinds).rename(columns=names)
+    return rows.assign(
+        file=match[0],
+        mode={"infer": "inference"}.get(kind, kind),
+        precision=match["precision"],
+        layout=match["layout"],
+        torch=_torch_version(match["torch"]),
+        cuda=f"cu{match['cuda']}" if match["cuda"] else "",
+        device=match["device"],
+        dynamo=match["dynamo"] is not None,
+    )
+
+
+def _torch_version(digits: str) -> str:
+    """The version that "112" or "291" stands for: minor versions of 1 have two digits."""
+    if digits.startswith("1"):
+        return f"1.{digits[1:]}"
+    return f"2.{digits[1]}" + (f".{digits[2]}" if digits[2] != "0" else "")
+
+
+def _add(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: GraphCache) -> None:
+    device = _device(row["device"])
+    if row["dynamo"]:
+        imported.skip("compiled by torch.compile, which runs other operators than the graph has")
+    elif device is None:
+        imported.skip(f"device {row['device']!r} is not in features/devices.yaml")
+    else:
+        job_id, job = _job(row, file)
+        add_timm_job(
+            imported, graphs, job_id, job,
+            parameters=1e6 * row["param_count_m"], memory_format=LAYOUTS[row["layout"]],
+        )  # fmt: skip
+        imported.execution(
+            job_id, device, campaign=row["file"], versions=_versions(row),
+            step_time_median_s=row["step_time_ms"] / 1e3,
+        )  # fmt: skip
+
+
+def _job(row: Mapping[Any, Any], file: Path) -> tuple[str, TimmJob]:
+    for name, known in (
+        ("precision", PRECISIONS), ("layout", LAYOUTS), ("mode", ("train", "inference"))
+    ):  # fmt: skip
+        if row[name] not in known:
+            raise TableError(f"{file}: {name} {row[name]!r} is none of {', '.join(known)}; {MEND}")
+    if row["step_time_ms"] <= 0 or row["batch_size"] < 1 or row["img_size"] < 1:
+        raise TableError(
+            f"{file}: {row['model']}: a step of {row['step_time_ms']} ms at batch size "
+            f"{row['batch_size']}, image size {row['img_size']}, cannot be; {MEND}"
+        )
+    job = TimmJob(
+        model=str(row["model"]).split(".")[0],  # without the tag of the weights
+        side=row["img_size"],
+        batch_size=row["batch_size"],
+        optimizer="sgd" if row["mode"] == "train" else "",  # benchmark.py's default
+        precision=PRECISIONS[row["precision"]],
+    )
+    layout = "" if row["layout"] == "nchw" else f"/{LAYOUTS[row['layout']]}"
+    what = f"{job.optimizer or 'inference'}/{job.precision}{layout}"
+    return f"timm/{job.model}/s{job.side}/b{job.batch_size}/{what}", job
+
+
+def _device(name: str) -> str | None:
+    """Kind of a GPU that upstream calls "RTX 3090", "rtx3090" or "4090"."""
+    match = re.fullmatch(r"(?:rtx)?[\s_-]*(\d{4})", name.lower())
+    kind = f"rtx-{match[1]}" if match else name.lower()
+    return kind if kind in catalogue() else None
+
+
+def _versions(row: Mapping[Any, Any]) -> str:
+    digits = str(row["cuda"]).removeprefix("cu")
+    cuda = f" cuda={digits[:-1]}.{digits[-1]}" if digits else ""
+    return f"torch={row['torch']}{cuda}"

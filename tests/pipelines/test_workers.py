@@ -1,0 +1,60 @@
+"""Workers that are begun before they are needed: as on a GPU, but on this processor."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from presage.features.device import Share, detect
+from presage.pipelines.profiling import workers as module
+from presage.pipelines.profiling.run_options import RunOptions
+from presage.pipelines.profiling.workers import SPARES, Workers
+from presage.pipelines.profiling.zoo import parse
+
+JOB = parse("mlp/w128-d2/b8/sgd")
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """Workers with spares, though the device is a processor."""
+    monkeypatch.setattr(module, "is_gpu", lambda _device: True)
+    monkeypatch.setattr(module, "SPARES", 1)
+    monkeypatch.setattr(Workers, "_start", _start_on_cpu)
+    return Workers(detect(gpu=False), RunOptions(threads=1))
+
+
+def _start_on_cpu(_self):
+    spec = {"threads": 1, "seed": 0, "memory_limit_bytes": None, "device": "cpu"}
+    return module.Child(module.WORKER, spec, threads=1)
+
+
+def test_a_processor_keeps_none_in_reserve():
+    with Workers(detect(gpu=False), RunOptions(threads=1)) as kept:
+        assert not kept._spares
+    assert SPARES >= 4  # as many members as a co-location may have
+
+
+def test_a_spare_is_taken_another_is_begun_and_none_is_left_behind(workers):
+    with workers:
+        (spare,) = workers._spares
+        child = workers.begin(JOB, Share())
+        assert child is spare
+        (following,) = workers._spares
+        assert following.alive
+        assert child.read(until_s=time.monotonic() + 120)["event"] == "ready"
+        child.kill()
+
+    assert not following.alive
+    assert not psutil.pid_exists(child.pid) or not child.alive
+
+
+def test_a_spare_that_died_is_replaced(workers):
+    with workers:
+        (spare,) = workers._spares
+        psutil.Process(spare.pid).kill()
+        child = workers.begin(JOB, Share())
+        assert child is not spare
+        assert child.read(until_s=time.monotonic() + 120)["event"] == "ready"
+        child.kill()
