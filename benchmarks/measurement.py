@@ -82,7 +82,7 @@ def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
         "",
         "## What profiling costs",
         "",
-        f"Step time, in per cent, median of {ROUNDS} paired windows of {WINDOW_S:g} s. Timing every "
+        f"Step time, in per cent, median of {ROUNDS} paired windows of {WINDOW_S:g} s. Timing each "
         "step is compared with a bare loop; sampling the device with the same worker not being "
         f"sampled. The bar is {BAR_PERCENT:g} % together.",
         "",
@@ -113,7 +113,7 @@ def window_s(child: Any, sampler: Any) -> float:
     if sampler is not None:
         sampler.stop()
     steps = child.read(until_s=start_s + WINDOW_S + 120)["steps"]
-    return statistics.median(end - begin for begin, end in steps)
+    return float(statistics.median(end - begin for begin, end in steps))
 
 
 def timing_percent(device: Device, job: str) -> float:
@@ -249,8 +249,8 @@ def section_repeatability(seconds: float) -> list[str]:
             "",
             "## How well two passes agree",
             "",
-            "The same plan measured twice, one pass after the other: relative difference of the two "
-            "in per cent. The second column says of how many pairs.",
+            "The same plan measured twice, one pass after the other: relative difference of the "
+            "two in per cent. The second column says of how many pairs.",
             "",
             *table(("figure", "pairs", "median %", "90 % are within %"), differences(folders)),
         ]

@@ -80,6 +80,13 @@ def _build(timm: Any, model: str, img_size: int) -> Any:
         return timm.create_model(model)
 
 
+def unseen_gmacs(model: str, img_size: int) -> float:
+    """What fvcore has no rule for: fused attention and recurrent layers, 10**9 multiply-adds."""
+    graph = inference_graph(model, img_size)
+    unseen = (n.flops * n.count for n in graph.nodes if n.kind in ("Attention", "Recurrent"))
+    return sum(unseen) / 2e9
+
+
 def counted(graph: OpGraph) -> dict[str, float]:
     """Multiply-adds in units of 10**9, and what fvcore's convention adds to them."""
     matrix = sum(n.flops * n.count for n in graph.nodes if n.kind in MATRIX_KINDS) / 2

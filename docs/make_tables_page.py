@@ -19,7 +19,7 @@ def page() -> str:
         lines += [f"## `{table.name}`", "", f"One row per {', '.join(table.key)}.", ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]
         for column in table.columns:
-            empty = "; empty when the run failed" if column.nullable else ""
+            empty = "; may be empty" if column.nullable else ""
             lines.append(f"| `{column.name}` | {column.type} | {column.meaning}{empty} |")
         lines.append("")
     for name, columns in FEATURE_SETS.items():

@@ -21,8 +21,9 @@ from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.schema import Placement
 from presage.models.registry_uri import configured_uri, peek_champion
-from presage.pipelines.profiling.campaign import trace
-from presage.pipelines.profiling.measure import RunOptions, measure_alone, measure_together
+from presage.pipelines.profiling.measure import measure_alone, measure_together
+from presage.pipelines.profiling.run_options import RunOptions
+from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stage import run_stage
 from presage.render import interval, quantity

@@ -182,7 +182,8 @@ EXECUTIONS = Table(
         Column(
             "compute_utilization",
             _FLOAT,
-            "CPU time / (wall x cores); on a GPU NVML's share of time with a kernel running",
+            "CPU time / (wall x cores); on a GPU NVML's share of time with a kernel running, "
+            "where the driver tells it",
             minimum=0,
             nullable=True,
         ),
@@ -217,8 +218,8 @@ EXECUTIONS = Table(
         Column("failure", _TEXT, "'' when it ran, else out-of-memory, crash, timeout"),
         _optional("memory_allocated_peak_bytes", _INT, "most bytes of tensors, by the allocator"),
         _optional("memory_reserved_peak_bytes", _INT, "most bytes the allocator held"),
-        _optional("sm_activity", _FLOAT, "DCGM: share of multiprocessors with a warp, over time"),
-        _optional("sm_occupancy", _FLOAT, "DCGM: share of the warps a multiprocessor could hold"),
+        _optional("sm_activity", _FLOAT, "DCGM or GPM: share of multiprocessors with a warp"),
+        _optional("sm_occupancy", _FLOAT, "DCGM or GPM: share of the warps they could hold"),
         _optional("power_w", _FLOAT, "mean power of the device"),
         _optional("sm_clock_mhz", _FLOAT, "median clock of the multiprocessors"),
         *_PROVENANCE,
@@ -229,7 +230,6 @@ EXECUTIONS = Table(
             for column in (
                 "step_time_median_s",
                 "step_time_p90_s",
-                "compute_utilization",
                 "memory_utilization",
                 "memory_peak_bytes",
                 "setup_s",

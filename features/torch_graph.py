@@ -53,8 +53,12 @@ def trace_step(
         with fused_kernels():
             recorder.record(run)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
+        by_value = recorder.needs_values and "meta" in str(error).lower()
+        said = (
+            "its result depends on values, not shapes alone" if by_value else _first_sentence(error)
+        )
         raise GraphError(
-            f"tracing failed {recorder.place}: {_first_sentence(error)}; "
+            f"tracing failed {recorder.place}: {said}; "
             "export the model to ONNX and pass that file instead"
         ) from error
     return recorder.graph(input_elements)

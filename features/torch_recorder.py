@@ -23,6 +23,8 @@ from presage.features.torch_cost import OpCall
 from presage.features.torch_live import LiveTensors, storage_key
 from presage.features.torch_ops import is_composite, is_free, is_view
 
+_BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode: what is called within it, in whole steps, becomes a graph."""
@@ -34,13 +36,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._recording = False
         self._in_optimizer = False
         self._phase = "forward"
-        self._last_op = "the start"
+        self._last_op: Any = "the start"
         self._inside = False
 
     @property
     def place(self) -> str:
         """Where tracing is: in an operator, or in the Python after it."""
-        return f"{'in' if self._inside else 'after'} {self._last_op!r}"
+        return f"{'in' if self._inside else 'after'} {str(self._last_op)!r}"
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether tracing is in an operator whose result has a shape, or a use, only by values."""
+        tags = getattr(self._last_op, "tags", ())
+        return self._inside and any(tag in tags for tag in _BY_VALUE)
 
     def graph(self, input_elements: int) -> OpGraph:
         """All that was recorded."""
@@ -98,7 +106,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if out is not NotImplemented:
                 return out
         self._follow_phase()
-        self._last_op, self._inside = str(func), True
+        self._last_op, self._inside = func, True
         out = func(*args, **kwargs)
         self._inside = False
         if is_view(func):

@@ -56,8 +56,8 @@ def _better(known: Row, row: Row, name: str, folder: Path) -> Row:
     if name == "jobs":
         raise TableError(
             f"{folder}: job {row['job_id']!r} has graph {row['graph_digest']}, in a folder before "
-            f"it {known['graph_digest']}; trace both again with `python -m presage.pipelines.profile "
-            "FOLDER --trace-again`, and merge then"
+            f"it {known['graph_digest']}; trace both again with "
+            "`python -m presage.pipelines.profile FOLDER --trace-again`, and merge then"
         )
     return min(known, row, key=_disturbance)
 

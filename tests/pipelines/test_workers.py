@@ -9,6 +9,7 @@ import pytest
 
 from presage.features.device import Share, detect
 from presage.pipelines.profiling import workers as module
+from presage.pipelines.profiling.child import Child
 from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.workers import SPARES, Workers
 from presage.pipelines.profiling.zoo import parse
@@ -27,7 +28,7 @@ def workers(monkeypatch):
 
 def _start_on_cpu(_self):
     spec = {"threads": 1, "seed": 0, "memory_limit_bytes": None, "device": "cpu"}
-    return module.Child(module.WORKER, spec, threads=1)
+    return Child(module.WORKER, spec, threads=1)
 
 
 def test_a_processor_keeps_none_in_reserve():
