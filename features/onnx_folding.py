@@ -24,6 +24,9 @@ _ARITHMETIC = frozenset(
     "ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze "
     "Where".split()
 )
+_LAYOUTS = frozenset(
+    "Concat Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
+)
 
 
 def fold_shapes(model: Any, values: Mapping[str, Value]) -> bool:
@@ -42,6 +45,28 @@ def fold_shapes(model: Any, values: Mapping[str, Value]) -> bool:
         )
         folded = True
     return folded
+
+
+def drop_layouts(model: Any) -> set[str]:
+    """Take out what only lays weights out anew (gates in another order): done once, not a step.
+
+    Returns
+    -------
+    set of str
+        What the operators taken out wrote: names of weights in all but place.
+    """
+    laid_out = {tensor.name for tensor in model.graph.initializer}
+    laid_out |= {n for node in model.graph.node if node.op_type == "Constant" for n in node.output}
+    kept, made = [], set[str]()
+    for node in model.graph.node:
+        if node.op_type in _LAYOUTS and all(n in laid_out for n in node.input if n):
+            made.update(node.output)
+            laid_out.update(node.output)
+        else:
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return made
 
 
 def _given(graph: Any) -> dict[str, Array]:

@@ -7,7 +7,7 @@ external data may be absent. An ONNX file holds no backward pass; for a training
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from presage.features.errors import GraphError
 from presage.features.graph import OpGraph, OpNode, merge_equal
 from presage.features.memory import MemoryEstimate
 from presage.features.onnx_cost import Value, matrix_flops
+from presage.features.onnx_folding import drop_layouts
 from presage.features.onnx_fusion import fuse_attention
 from presage.features.onnx_memory import Activations
 from presage.features.onnx_shapes import bind_dimensions, infer_shapes, load_model
@@ -56,12 +57,14 @@ def read_onnx(
     values = fuse_attention(model, infer_shapes(model, path))
     weights = {i.name: Value(tuple(i.dims), i.data_type) for i in model.graph.initializer}
     learnt = _trainable(model, weights)
-    forward = list(_forward(model, values, set(weights), learnt, path))
+    laid_out = drop_layouts(model)
+    held = weights.keys() | laid_out
+    forward = list(_forward(model, values, held, {*learnt, *laid_out}, path))
     trainable = [weights[name].elements for name in learnt]
     inputs = [i for i in model.graph.input if i.name not in weights]
     elements = max(1, sum(values[i.name].elements for i in inputs) // batch_size)
     weight_bytes = sum(w.nbytes for w in weights.values())
-    activations = Activations(model, values, set(weights))
+    activations = Activations(model, values, held)
     if training:
         return training_step(
             forward,
@@ -85,7 +88,7 @@ def _forward(
     model: Any,
     values: Mapping[str, Value],
     weights: set[str],
-    learnt: Sequence[str],
+    learnt: set[str],
     path: Path,
 ) -> Iterator[tuple[OpNode, bool]]:
     """Each operator, and whether the data it reads needs a gradient."""

@@ -22,7 +22,7 @@ class Interception:
         self._key_set = torch._C.DispatchKeySet(self._key)
         # Both must live as long as the replacements are to act.
         self._others: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
-        self._others.fallback(torch.library.fallthrough_kernel, dispatch_key)
+        self._others.fallback(torch.library.fallthrough_kernel, dispatch_key)  # type: ignore[no-untyped-call]
         self._caught: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 
     def catch(self, op: Any, replacement: Callable[..., Any]) -> None:

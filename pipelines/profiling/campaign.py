@@ -144,7 +144,14 @@ class _Campaign:
         made = self._runner.calibrate(wanted, patience_s=self._settings.budget_s / 10)
         self._tables.add("devices", made)
         for row in made:
-            log.info("calibrated %s", row)
+            peaks = zip(row["precisions"], row["peak_flops_per_s"], strict=True)
+            log.info(
+                "calibrated %s: %s, %.0f GB/s, %.1f us an operator",
+                row["device_kind"],
+                ", ".join(f"{name} {1e-12 * peak:.3g} TFLOP/s" for name, peak in peaks),
+                1e-9 * row["memory_bandwidth_bytes_per_s"],
+                1e6 * row["op_overhead_s"],
+            )
 
     def _measure_jobs(self) -> None:
         settings = self._settings

@@ -20,7 +20,7 @@ class CampaignTables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._data: dict[str, pa.Table] = {}
-        for name, table in tables.TABLES.items():
+        for name, table in tables.CAMPAIGN_TABLES.items():
             path = folder / f"{name}.parquet"
             if path.exists():
                 self._data[name] = tables.read(table, path)
@@ -39,19 +39,19 @@ class CampaignTables:
     def add(self, name: str, rows: Sequence[Row]) -> None:
         """Append rows and write the table; a reader never sees half of them."""
         path = self._folder / f"{name}.parquet"
-        added = tables.from_rows(tables.TABLES[name], rows, source=str(path))
+        added = tables.from_rows(tables.CAMPAIGN_TABLES[name], rows, source=str(path))
         self._data[name] = pa.concat_tables([self._data[name], added]).combine_chunks()
-        tables.write(tables.TABLES[name], self._data[name], path)
+        tables.write(tables.CAMPAIGN_TABLES[name], self._data[name], path)
 
     def replace(self, name: str, rows: Sequence[Row]) -> None:
         """Write the table anew, with these rows alone."""
         path = self._folder / f"{name}.parquet"
-        self._data[name] = tables.from_rows(tables.TABLES[name], rows, source=str(path))
-        tables.write(tables.TABLES[name], self._data[name], path)
+        self._data[name] = tables.from_rows(tables.CAMPAIGN_TABLES[name], rows, source=str(path))
+        tables.write(tables.CAMPAIGN_TABLES[name], self._data[name], path)
 
     def write_missing(self) -> None:
         """Write tables that have no row yet, so that readers find all of them."""
-        for name, table in tables.TABLES.items():
+        for name, table in tables.CAMPAIGN_TABLES.items():
             path = self._folder / f"{name}.parquet"
             if not path.exists():
                 tables.write(table, self._data[name], path)

@@ -404,6 +404,27 @@ def test_one_slice_is_a_view_and_a_lookup_is_not(tmp_path):
     assert (lookup.kind, lookup.output_elements) == ("Embedding", 5 * 2)
 
 
+def test_weights_laid_out_anew_are_weights_still(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),
+            helper.make_node("Transpose", ["ab"], ["w"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        [tensor("x", "batch", 6)],
+        [tensor("y", "batch", 9)],
+        [("a", np.zeros((4, 6), np.float32)), ("b", np.zeros((5, 6), np.float32))],
+    )
+    graph = read_onnx(path, batch_size=100)
+    (product,) = [n for n in graph.nodes if n.phase == "forward"]
+
+    assert (product.parameters, product.input_elements) == (9 * 6, 100 * 6)
+    assert graph.parameters == 9 * 6
+    assert graph.memory.activation_bytes == 0
+    assert [n.op for n in graph.nodes if n.phase == "backward"] == ["onnx.MatMul.grad_weight"]
+
+
 # Memory, by hand.
 
 

@@ -100,13 +100,31 @@ def test_input_elements_do_not_depend_on_the_batch(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_job_runs_in_bf16_and_keeps_its_weights_in_fp32(family):
+def test_a_job_runs_in_bf16_and_keeps_the_weights_that_it_trains_in_fp32(family):
     step = build(replace(smallest(family), precision="bf16"))
 
     step.run()
 
-    assert {p.dtype for p in step.parameters()} == {torch.float32}
+    assert {p.dtype for p in step.parameters() if p.requires_grad} <= {torch.float32}
     assert all(torch.isfinite(p).all() for p in step.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inference_in_bf16_runs_too(family):
+    step = build(replace(smallest(family), optimizer="inference", precision="bf16"))
+
+    step.run()
+
+    assert all(torch.isfinite(p).all() for p in step.parameters())
+
+
+def test_weights_that_are_not_trained_are_held_in_half_precision_on_meta_too():
+    with torch.device("meta"):
+        lora = build(replace(smallest("lora"), precision="bf16"))
+    matrices = [p for p in lora.parameters() if p.ndim >= 2]
+
+    assert {p.dtype for p in matrices if p.requires_grad} == {torch.float32}
+    assert {p.dtype for p in matrices if not p.requires_grad} == {torch.bfloat16}
 
 
 def test_bf16_computes_in_bf16():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.training_step import INFERENCE, TrainingStep
 from presage.pipelines.profiling.zoo import (
     a3c,
     convnext,
@@ -91,7 +91,7 @@ def build(config: JobConfig) -> TrainingStep:
     """
     step = _own(config) if config.is_own else _of_the_zoo(config)
     for module in step.modules:
-        apply_precision(module, config.precision)
+        apply_precision(module, config.precision, inference=config.optimizer == INFERENCE)
     return step
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
 
@@ -14,11 +15,13 @@ from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
 PRECISIONS = ("fp32", *AUTOCAST_DTYPES)
 
 
-def apply_precision(module: nn.Module, precision: str) -> None:
+def apply_precision(module: nn.Module, precision: str, *, inference: bool = False) -> None:
     """Make the forward pass of ``module`` compute in ``precision``, from now on.
 
-    The output is cast back to fp32, so losses need not know; weights stay fp32. On the meta
-    device the casts are those of CUDA's autocast. Losses are not scaled, in fp16 neither.
+    Outputs are cast back to fp32, so losses need not know. Weights that are trained stay fp32;
+    frozen matrices, of ``inference`` or beside trained ones in the same module (LoRA's base), are
+    held in ``precision``, as those who serve or fine-tune large models do. On the meta device
+    the casts are those of CUDA's autocast. Losses are not scaled, in fp16 neither.
 
     Raises
     ------
@@ -33,14 +36,29 @@ def apply_precision(module: nn.Module, precision: str) -> None:
     if precision == "fp32":
         return
     device_type = next(module.parameters()).device.type
-    forward: Callable[..., Tensor] = module.forward
+    if inference or any(parameter.requires_grad for parameter in module.parameters()):
+        _hold_frozen_matrices_in(AUTOCAST_DTYPES[precision], module)
+    forward: Callable[..., Any] = module.forward
 
-    def forward_under_autocast(*inputs: Any) -> Tensor:
+    def forward_under_autocast(*inputs: Any) -> Any:
         with (
             meta_autocast(precision)
             if device_type == "meta"
             else torch.autocast(device_type, dtype=AUTOCAST_DTYPES[precision])
         ):
-            return forward(*inputs).float()
+            return tree_map_only(Tensor, _to_single, forward(*inputs))
 
     module.forward = forward_under_autocast
+
+
+def _hold_frozen_matrices_in(dtype: torch.dtype, module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):  # its weights must stay one piece of memory
+            continue
+        for parameter in part.parameters(recurse=False):
+            if not parameter.requires_grad and parameter.ndim >= 2:
+                parameter.data = parameter.data.to(dtype)
+
+
+def _to_single(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
