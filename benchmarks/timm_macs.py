@@ -18,9 +18,9 @@ from typing import Any
 import pandas as pd
 import torch
 
+from presage.features.from_torch.graph import trace_module
 from presage.features.graph import OpGraph
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.torch_graph import trace_module
 
 # The table was counted with fvcore, which adds to multiply-adds these many per element.
 FVCORE_NORMS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5, "instance_norm": 1}

@@ -107,7 +107,7 @@ JOBS = Table(
         Column("family", _TEXT, "the kind of model, as a person would sort it"),
         Column("framework", _TEXT, "torch, onnx, tensorflow"),
         Column("precision", _TEXT, "fp32, tf32, fp16, bf16, fp64"),
-        Column("optimizer", _TEXT, "sgd, adam, adamw; '' for inference"),
+        Column("optimizer", _TEXT, "sgd, adam, adamw; none if no update is made; '' for inference"),
         Column("batch_size", _INT, "samples in one step", minimum=1),
         Column("iterations", _INT, "steps of the whole job", minimum=1),
         Column("input_elements", _INT, "elements of one sample", minimum=1),

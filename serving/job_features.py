@@ -73,7 +73,7 @@ def from_onnx(
     GraphError
         The file is missing, not ONNX, or leaves a shape unknown.
     """
-    from presage.features.onnx_graph import read_onnx
+    from presage.features.from_onnx.graph import read_onnx
 
     graph = read_onnx(
         path, batch_size=batch_size, dims=dims, optimizer=optimizer, training=training
@@ -114,7 +114,7 @@ def from_tensorflow(
     GraphError
         The file is missing, not TensorFlow's, or leaves a shape open.
     """
-    from presage.features.tensorflow_graph import read_tensorflow
+    from presage.features.from_tensorflow.graph import read_tensorflow
 
     graph = read_tensorflow(
         path, batch_size=batch_size, dims=dims, optimizer=optimizer, training=training
@@ -164,7 +164,7 @@ def from_module(
     """
     # By name: only a caller that has a torch module comes here, and serving does without torch.
     torch = import_module("torch")
-    from presage.features.torch_graph import trace_module
+    from presage.features.from_torch.graph import trace_module
 
     if isinstance(module_or_factory, torch.nn.Module):
         module = _on_meta(module_or_factory)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from presage.features.errors import GraphError, TableError
+from presage.features.from_torch.graph import trace_module
 from presage.features.graph import OpGraph
-from presage.features.torch_graph import trace_module
 from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv

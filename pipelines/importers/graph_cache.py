@@ -16,9 +16,9 @@ import torch
 
 from presage import features
 from presage.features.errors import GraphError
+from presage.features.from_torch.graph import trace_step
 from presage.features.graph import OpGraph, OpNode
 from presage.features.memory import MemoryEstimate
-from presage.features.torch_graph import trace_step
 from presage.pipelines.profiling import training_step, zoo
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig
@@ -86,7 +86,7 @@ class GraphCache:
     def _tracer(self) -> str:
         folder = Path(features.__path__[0])
         named = ("graph.py", "memory.py", "op_kinds.py")
-        return _digest([*(folder / name for name in named), *folder.glob("torch_*.py")])
+        return _digest([*(folder / name for name in named), *(folder / "from_torch").glob("*.py")])
 
     @cached_property
     def _zoo(self) -> str:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from presage.features.from_torch.graph import trace_module
 from presage.features.graph import OpGraph
-from presage.features.torch_graph import trace_module
 from presage.pipelines.importers import timm_models
 from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported

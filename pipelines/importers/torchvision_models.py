@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.errors import GraphError
+from presage.features.from_torch.graph import trace_step
 from presage.features.graph import OpGraph
-from presage.features.torch_graph import trace_step
 from presage.pipelines.importers import timm_models
 from presage.pipelines.profiling import zoo
 from presage.pipelines.profiling.zoo.mobilenet import mobilenet_v2

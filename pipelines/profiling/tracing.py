@@ -11,8 +11,8 @@ import torch
 
 from presage.features.device import usable_cores
 from presage.features.errors import GraphError
+from presage.features.from_torch.graph import trace_step
 from presage.features.graph import OpGraph
-from presage.features.torch_graph import trace_step
 from presage.pipelines.profiling.child import die_with_parent
 from presage.pipelines.profiling.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import JobConfig, build

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.tensorflow_messages import DATA_TYPES, message
+from presage.features.from_tensorflow.messages import DATA_TYPES, message
 
 _TYPES = {"float32": "DT_FLOAT", "int32": "DT_INT32", "int64": "DT_INT64", "float16": "DT_HALF"}
 

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from presage.features.from_torch.fused import fused_kernels
+from presage.features.from_torch.graph import trace_module, trace_step
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.torch_fused import fused_kernels
-from presage.features.torch_graph import trace_module, trace_step
 from presage.pipelines.profiling.zoo import FAMILIES, all_configs, build
 
 B = 6

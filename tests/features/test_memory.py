@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from presage.features.errors import GraphError
+from presage.features.from_torch.graph import trace_module, trace_step
 from presage.features.memory import MemoryEstimate
-from presage.features.torch_graph import trace_module, trace_step
 from presage.pipelines.profiling.training_step import inference
 
 B, IN, OUT = 32, 40, 50

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from presage.features.onnx_graph import read_onnx
+from presage.features.from_onnx.graph import read_onnx
 
 BATCH = 2
 INTEGERS = np.uint8  # in a shape: its numbers are bytes

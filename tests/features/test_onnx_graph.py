@@ -9,12 +9,12 @@ from torch import nn
 
 from presage.features.device import find_device
 from presage.features.errors import GraphError
+from presage.features.from_onnx.graph import read_onnx
+from presage.features.from_onnx.shapes import load_model
+from presage.features.from_torch.graph import trace_module
 from presage.features.memory import MemoryEstimate
-from presage.features.onnx_graph import read_onnx
-from presage.features.onnx_shapes import load_model
 from presage.features.roofline import MATRIX_KINDS
 from presage.features.schema import Placement, matrix
-from presage.features.torch_graph import trace_module
 from presage.serving.job_features import from_graph
 
 BATCH = 8

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import text_format
 
 from presage.features.errors import GraphError
-from presage.features.tensorflow_file import load_file
-from presage.features.tensorflow_graph import read_tensorflow
+from presage.features.from_tensorflow.file import load_file
+from presage.features.from_tensorflow.graph import read_tensorflow
 from tests.features.tensorflow_examples import (
     const,
     flat,
@@ -118,7 +118,7 @@ def test_tensorflow_is_not_needed(tmp_path):
     path = save(tmp_path, graph(product()))
     code = (
         "import sys; from pathlib import Path; "
-        "from presage.features.tensorflow_graph import read_tensorflow; "
+        "from presage.features.from_tensorflow.graph import read_tensorflow; "
         f"read_tensorflow(Path({str(path)!r}), batch_size=4); "
         "print(sorted({'tensorflow', 'onnx', 'torch', 'pandas'} & set(sys.modules)))"
     )

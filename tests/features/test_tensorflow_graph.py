@@ -10,7 +10,13 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from presage.features.errors import GraphError
-from presage.features.onnx_graph import read_onnx
+from presage.features.from_onnx.graph import read_onnx
+from presage.features.from_tensorflow.cost import COUNTS
+from presage.features.from_tensorflow.folding import VIEWS
+from presage.features.from_tensorflow.graph import read_tensorflow
+from presage.features.from_tensorflow.lists import LIST_RULES
+from presage.features.from_tensorflow.rules import RULES
+from presage.features.from_torch.graph import trace_module
 from presage.features.op_kinds import (
     OP_KINDS,
     TENSORFLOW_FREE,
@@ -18,12 +24,6 @@ from presage.features.op_kinds import (
     tensorflow_kind,
 )
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.tensorflow_cost import COUNTS
-from presage.features.tensorflow_folding import VIEWS
-from presage.features.tensorflow_graph import read_tensorflow
-from presage.features.tensorflow_lists import LIST_RULES
-from presage.features.tensorflow_rules import RULES
-from presage.features.torch_graph import trace_module
 from tests.features.tensorflow_examples import (
     const,
     flat,

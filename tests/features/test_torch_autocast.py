@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from presage.features.errors import GraphError
-from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
-from presage.features.torch_graph import trace_module
+from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
+from presage.features.from_torch.graph import trace_module
 from presage.pipelines.profiling.zoo.precision import apply_precision
 
 B, IN, OUT = 32, 40, 50

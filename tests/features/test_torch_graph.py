@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from presage.features.errors import GraphError
-from presage.features.torch_graph import trace_module, trace_step
+from presage.features.from_torch.graph import trace_module, trace_step
 
 
 def trace(module, *inputs, **options):

@@ -15,7 +15,7 @@ from torch import nn
 
 from presage.features import tables
 from presage.features.errors import GraphError, TableError
-from presage.features.torch_graph import trace_module
+from presage.features.from_torch.graph import trace_module
 from presage.pipelines.importers import IMPORTERS, timm_models
 from presage.pipelines.importers.gpumemnet import trace_mlp
 from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs

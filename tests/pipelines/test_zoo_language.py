@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from presage.features.torch_graph import trace_step
+from presage.features.from_torch.graph import trace_step
 from presage.pipelines.profiling.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build
 from presage.pipelines.profiling.zoo.gnn import GcnLayer

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from presage.features.torch_graph import trace_step
+from presage.features.from_torch.graph import trace_step
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build, parse
 from presage.pipelines.profiling.zoo.a3c import DISCOUNT, advantages
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
+from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
 
 # fp32 is a job as built; the others name what autocast computes in.
 PRECISIONS = ("fp32", *AUTOCAST_DTYPES)

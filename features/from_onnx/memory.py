@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from presage.features.onnx_cost import Value
+from presage.features.from_onnx.cost import Value
 from presage.features.op_kinds import ONNX_FREE, onnx_kind
 from presage.features.roofline import MATRIX_KINDS
 

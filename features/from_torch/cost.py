@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from presage.features.from_torch.live import storage_key
+from presage.features.from_torch.recurrent import recurrent_flops
 from presage.features.graph import OpNode
 from presage.features.op_kinds import aten_kind, element_flops
-from presage.features.torch_live import storage_key
-from presage.features.torch_recurrent import recurrent_flops
 
 # Read the rows they are asked for, not the table.
 _LOOKUPS = ("embedding", "_embedding_bag", "gather", "index_select", "index", "_unsafe_index")

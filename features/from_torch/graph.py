@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from presage.features.errors import GraphError
+from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
+from presage.features.from_torch.fused import fused_kernels
+from presage.features.from_torch.recorder import Recorder
 from presage.features.graph import OpGraph
-from presage.features.torch_autocast import AUTOCAST_DTYPES, meta_autocast
-from presage.features.torch_fused import fused_kernels
-from presage.features.torch_recorder import Recorder
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
@@ -76,8 +76,8 @@ def trace_module(
 
     The loss is the sum of every floating-point output: its own cost is negligible, and no
     target is needed. With ``training=False`` only the forward pass is traced. In a precision of
-    :data:`~presage.features.torch_autocast.AUTOCAST_DTYPES` weights of fp32 run under autocast;
-    otherwise the module computes in what its weights and inputs are.
+    ``AUTOCAST_DTYPES`` in ``autocast.py`` weights of fp32 run under autocast; otherwise the module
+    computes in what its weights and inputs are.
     """
     mixed = precision in AUTOCAST_DTYPES and _has_single(module)
 

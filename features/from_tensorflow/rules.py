@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from presage.features.tensorflow_arrays import ARRAY_RULES
-from presage.features.tensorflow_einsum import einsum_shape
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_windows import WINDOW_RULES, Rule, Shape, channel_axis
+from presage.features.from_tensorflow.arrays import ARRAY_RULES
+from presage.features.from_tensorflow.einsum import einsum_shape
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.windows import WINDOW_RULES, Rule, Shape, channel_axis
 
 
 def _like(*positions: int) -> Rule:

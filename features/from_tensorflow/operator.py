@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from presage.features.from_tensorflow.cost import matrix_flops, update_flops
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.weights import Weights
 from presage.features.graph import OpNode
 from presage.features.op_kinds import element_flops, tensorflow_kind
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.tensorflow_cost import matrix_flops, update_flops
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_weights import Weights
 
 # Where the item is among the inputs and outputs of a list's operator: third input, last output...
 _ITEM_AT = {

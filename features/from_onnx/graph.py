@@ -13,13 +13,13 @@ from typing import Any
 
 from presage.features.backward import training_step
 from presage.features.errors import GraphError
+from presage.features.from_onnx.cost import Value, matrix_flops
+from presage.features.from_onnx.folding import drop_layouts
+from presage.features.from_onnx.fusion import fuse_attention
+from presage.features.from_onnx.memory import Activations
+from presage.features.from_onnx.shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.graph import OpGraph, OpNode, merge_equal
 from presage.features.memory import MemoryEstimate
-from presage.features.onnx_cost import Value, matrix_flops
-from presage.features.onnx_folding import drop_layouts
-from presage.features.onnx_fusion import fuse_attention
-from presage.features.onnx_memory import Activations
-from presage.features.onnx_shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.op_kinds import ONNX_FREE, element_flops, onnx_kind
 from presage.features.roofline import MATRIX_KINDS
 

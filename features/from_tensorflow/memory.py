@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.phases import Step
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.weights import Weights
 from presage.features.graph import PHASES
 from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import TENSORFLOW_FREE, tensorflow_kind
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_phases import Step
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_weights import Weights
 
 # What TensorFlow's gradient functions read of an operator. The rest needs shapes alone.
 _FROM_INPUT = frozenset(

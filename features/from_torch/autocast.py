@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from presage.features.errors import GraphError
-from presage.features.torch_intercept import Interception
+from presage.features.from_torch.intercept import Interception
 
 # What autocast computes in, by the names that jobs use.
 AUTOCAST_DTYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}

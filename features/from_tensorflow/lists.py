@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_windows import Rule, Shape
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.windows import Rule, Shape
 
 
 def _reserved(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:

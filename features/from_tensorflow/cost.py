@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from presage.features.tensorflow_einsum import einsum_flops
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_rules import transposes
-from presage.features.tensorflow_value import Value
+from presage.features.from_tensorflow.einsum import einsum_flops
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.rules import transposes
+from presage.features.from_tensorflow.value import Value
 
 Operands = Sequence[Value]
 Count = Callable[[Node, Operands, Value], int | None]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from presage.features.from_tensorflow.inputs import is_variable
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.phases import Step
+from presage.features.from_tensorflow.value import Value
 from presage.features.op_kinds import TENSORFLOW_FREE
-from presage.features.tensorflow_inputs import is_variable
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_phases import Step
-from presage.features.tensorflow_value import Value
 
 _NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 # Keras' names of what a batch norm keeps beside its weights.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from presage.features.errors import GraphError
-from presage.features.tensorflow_node import Node, producer
+from presage.features.from_tensorflow.node import Node, producer
 
 # A file of a few KB can call functions in functions without end.
 _MAX_DEPTH, _MAX_NODES = 64, 1_000_000

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.features.errors import GraphError
-from presage.features.tensorflow_messages import DATA_TYPES
+from presage.features.from_tensorflow.messages import DATA_TYPES
 
 Array = NDArray[Any]
 FLOAT, DOUBLE, INT32, STRING = (DATA_TYPES[f"DT_{n}"] for n in "FLOAT DOUBLE INT32 STRING".split())

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from presage.features.torch_intercept import Interception
-from presage.features.torch_recurrent import recurrent_stack
+from presage.features.from_torch.intercept import Interception
+from presage.features.from_torch.recurrent import recurrent_stack
 
 aten = torch.ops.aten
 # Graphcore's: stock torch has no kernel at this key, and the plugin that had is retired.

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from presage.features.backward import training_step
 from presage.features.errors import GraphError
+from presage.features.from_tensorflow.file import TensorflowFile, load_file
+from presage.features.from_tensorflow.functions import FlatGraph, flatten
+from presage.features.from_tensorflow.inputs import Sizes
+from presage.features.from_tensorflow.memory import Activations, estimate_memory
+from presage.features.from_tensorflow.node import upstream
+from presage.features.from_tensorflow.operator import operator_of
+from presage.features.from_tensorflow.phases import Step, is_input, step_of
+from presage.features.from_tensorflow.shapes import infer_shapes
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.weights import Weights, find_weights
 from presage.features.graph import OpGraph, OpNode, merge_equal
 from presage.features.op_kinds import TENSORFLOW_FREE
-from presage.features.tensorflow_file import TensorflowFile, load_file
-from presage.features.tensorflow_functions import FlatGraph, flatten
-from presage.features.tensorflow_inputs import Sizes
-from presage.features.tensorflow_memory import Activations, estimate_memory
-from presage.features.tensorflow_node import upstream
-from presage.features.tensorflow_operator import operator_of
-from presage.features.tensorflow_phases import Step, is_input, step_of
-from presage.features.tensorflow_shapes import infer_shapes
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_weights import Weights, find_weights
 
 # Shape and numbers go on, gradients do not.
 _STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike"})

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from presage.features.onnx_cost import Value, attribute
+from presage.features.from_onnx.cost import Value, attribute
 
 Array = np.ndarray[Any, Any]
 KEPT_ELEMENTS = 64  # more numbers than these are data, not a shape

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
-from presage.features.tensorflow_messages import message
+from presage.features.from_tensorflow.messages import message
 
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 # Values of tensors up to this size are kept: the few numbers that Reshape, Pad and the like get.

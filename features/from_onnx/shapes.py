@@ -10,8 +10,8 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
-from presage.features.onnx_cost import Value
-from presage.features.onnx_folding import fold_shapes
+from presage.features.from_onnx.cost import Value
+from presage.features.from_onnx.folding import fold_shapes
 from presage.features.op_kinds import ONNX_FREE, onnx_kind
 
 # Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and

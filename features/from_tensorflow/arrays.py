@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import Value
-from presage.features.tensorflow_windows import Rule, Shape, shaped_by
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import Value
+from presage.features.from_tensorflow.windows import Rule, Shape, shaped_by
 
 _MAX_OUTPUTS = 4096
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import Value
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import Value
 
 Shape = tuple[int, ...]
 Rule = Callable[[Node, Sequence[Value]], Sequence[Shape] | None]

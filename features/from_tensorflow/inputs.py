@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from presage.features.errors import GraphError
-from presage.features.tensorflow_node import Node, producer
-from presage.features.tensorflow_value import FLOAT, RESOURCE, Value
+from presage.features.from_tensorflow.node import Node, producer
+from presage.features.from_tensorflow.value import FLOAT, RESOURCE, Value
 
 Shape = tuple[int, ...]
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})

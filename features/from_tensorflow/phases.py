@@ -12,12 +12,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from presage.features.errors import GraphError
+from presage.features.from_tensorflow.functions import FlatGraph
+from presage.features.from_tensorflow.inputs import INPUTS, is_variable
+from presage.features.from_tensorflow.node import (
+    Graph,
+    Node,
+    downstream,
+    in_order,
+    producer,
+    upstream,
+)
+from presage.features.from_tensorflow.value import STRING
 from presage.features.op_kinds import tensorflow_kind
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.tensorflow_functions import FlatGraph
-from presage.features.tensorflow_inputs import INPUTS, is_variable
-from presage.features.tensorflow_node import Graph, Node, downstream, in_order, producer, upstream
-from presage.features.tensorflow_value import STRING
 
 # tf.gradients names what it adds "gradients/...", a gradient tape "gradient_tape/...".
 _SCOPE = re.compile(r"(^|/)(gradients(_\d+)?|gradient_tape)/")

@@ -12,8 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from presage.features.tensorflow_node import Node
-from presage.features.tensorflow_value import KEPT_ELEMENTS, Array, Value, numpy_type, with_numbers
+from presage.features.from_tensorflow.node import Node
+from presage.features.from_tensorflow.value import (
+    KEPT_ELEMENTS,
+    Array,
+    Value,
+    numpy_type,
+    with_numbers,
+)
 
 View = Callable[[Node, Array, Sequence[Array]], Array]
 

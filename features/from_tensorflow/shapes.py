@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from presage.features.errors import GraphError
-from presage.features.op_kinds import TENSORFLOW_FREE, tensorflow_kind
-from presage.features.tensorflow_folding import NUMBERS_ONLY, SHAPE_OF, VIEWS, fold, view
-from presage.features.tensorflow_inputs import (
+from presage.features.from_tensorflow.folding import NUMBERS_ONLY, SHAPE_OF, VIEWS, fold, view
+from presage.features.from_tensorflow.inputs import (
     INPUTS,
     Shape,
     Sizes,
@@ -18,10 +17,10 @@ from presage.features.tensorflow_inputs import (
     read_shapes,
     variable_value,
 )
-from presage.features.tensorflow_lists import LIST_RULES
-from presage.features.tensorflow_node import Node, producer
-from presage.features.tensorflow_rules import RULES
-from presage.features.tensorflow_value import (
+from presage.features.from_tensorflow.lists import LIST_RULES
+from presage.features.from_tensorflow.node import Node, producer
+from presage.features.from_tensorflow.rules import RULES
+from presage.features.from_tensorflow.value import (
     BOOL,
     FLOAT,
     INT32,
@@ -31,6 +30,7 @@ from presage.features.tensorflow_value import (
     Value,
     constant,
 )
+from presage.features.op_kinds import TENSORFLOW_FREE, tensorflow_kind
 
 _RULED = frozenset({*RULES, *VIEWS, *LIST_RULES, *NUMBERS_ONLY})
 _SWITCHES = frozenset({"Switch", "RefSwitch"})

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from presage.features.onnx_cost import Value
+from presage.features.from_onnx.cost import Value
 
 # What may stand between the scores and their softmax, and between it and the second product.
 _BEFORE = frozenset({"Mul", "Div", "Add", "Where", "Cast"})

@@ -18,10 +18,10 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from presage.features.from_torch.cost import OpCall
+from presage.features.from_torch.live import LiveTensors, storage_key
+from presage.features.from_torch.ops import is_composite, is_free, is_view
 from presage.features.graph import OpGraph, OpNode, merge_equal
-from presage.features.torch_cost import OpCall
-from presage.features.torch_live import LiveTensors, storage_key
-from presage.features.torch_ops import is_composite, is_free, is_view
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 

@@ -1,0 +1,1 @@
+"""The operator graph of an ONNX file."""

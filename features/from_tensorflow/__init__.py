@@ -1,0 +1,1 @@
+"""The operator graph of a TensorFlow file, read without TensorFlow."""

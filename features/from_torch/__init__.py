@@ -1,0 +1,1 @@
+"""The operator graph of a torch job, traced on the meta device."""
