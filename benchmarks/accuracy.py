@@ -1,7 +1,7 @@
-"""Error of every predictor on a committed campaign, written to docs/benchmarks/accuracy.md.
+"""Error of every predictor on the committed campaigns, written to docs/benchmarks/accuracy.md.
 
-Run ``python benchmarks/accuracy.py [CAMPAIGN_FOLDER]``; two minutes on one core. The stages are
-those of dvc.yaml, on that campaign alone, so the page does not depend on the machine it is made on.
+Run ``python benchmarks/accuracy.py [CAMPAIGN_FOLDER...]``; some minutes on one core. The stages are
+those of dvc.yaml, on those campaigns alone, so the page does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from presage.models.targets import TARGETS
 from presage.pipelines import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")
+COMMITTED = [Path("data/profiles/cpu-2")]
 MODELS = {
     "mlp": "**MLP**",
     "mlp_published": "MLP, published features",
@@ -27,10 +29,10 @@ MODELS = {
 }
 
 
-def measure(campaign: Path, folder: Path) -> dict[str, Any]:
-    """Metrics of a campaign, by way of every stage."""
+def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
+    """Metrics of campaigns, by way of every stage."""
     features, models = str(folder / "features"), folder / "models"
-    featurize.main([str(campaign), "--target", features])
+    featurize.main([*map(str, campaigns), "--target", features])
     for name in TARGETS:
         train.main([name, "--features", features, "--target", str(models / name)])
     common = ["--features", features, "--models", str(models)]
@@ -67,15 +69,16 @@ def table(metrics: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Write the page."""
-    campaign = Path(sys.argv[1] if len(sys.argv) > 1 else "data/profiles/cpu-2")
+    campaigns = [Path(name) for name in sys.argv[1:]] or COMMITTED
     with tempfile.TemporaryDirectory() as folder:
-        metrics = measure(campaign, Path(folder))
+        metrics = measure(campaigns, Path(folder))
         solo = pd.read_parquet(Path(folder) / "features" / "solo.parquet")
         shared = pd.read_parquet(Path(folder) / "features" / "interference.parquet")
+    named = " ".join(map(str, campaigns))
     rows = [
-        "# Accuracy on the committed campaign",
+        "# Accuracy on the committed campaigns",
         "",
-        f"Written by `python benchmarks/accuracy.py {campaign}`: {len(solo)} jobs of "
+        f"Written by `python benchmarks/accuracy.py {named}`: {len(solo)} jobs of "
         f"{solo['family'].nunique()} families alone and {shared['colocation'].nunique()} "
         f"co-locations ({len(shared)} victims) on "
         f"{', '.join(sorted(set(solo['device_kind'])))}. Every figure is of rows that the network "

@@ -78,7 +78,10 @@ def against_onnx(config: JobConfig) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         try:
-            torch.onnx.export(module, inputs, path, dynamo=True, verbose=False, external_data=False)
+            torch.onnx.export(
+                module, inputs, path, dynamo=True, verbose=False, external_data=False,
+                optimize=False,
+            )  # fmt: skip
             read = read_onnx(path, batch_size=batch, optimizer="adam")
         except (GraphError, RuntimeError, torch.onnx.OnnxExporterError) as error:
             return {"job": config.name, "error": _first_line(error, folder)}

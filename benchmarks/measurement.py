@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import torch
 from presage.features.device import Device, Share, detect, usable_cores
 from presage.pipelines.profiling.campaign import run_campaign
 from presage.pipelines.profiling.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.cuda_clock import step_through_on_gpu
 from presage.pipelines.profiling.machine import machine_digest, versions
 from presage.pipelines.profiling.measure import measure_alone
 from presage.pipelines.profiling.run_options import RunOptions
@@ -35,7 +37,7 @@ from presage.pipelines.profiling.zoo import build, parse
 PAGE = Path("docs/benchmarks/measurement.md")
 SMALL = ("mlp/w128-d2/b32/sgd", "resnet/w16-d8/b8/sgd", "gpt/w128-d4-t128/b4/adamw")
 LARGE = ("mlp/w2048-d16/b256/sgd", "resnet/50-s224/b32/sgd", "gpt/gpt2-t256/b4/adamw")
-ROUNDS, WINDOW_S = 12, 1.0
+ROUNDS, WINDOW_S = 40, 0.6
 STEPS = (3, 5, 12, 25, 50, 100)
 BURNERS = (0, 1, 2)
 BURN = "while True: pass"
@@ -75,8 +77,19 @@ def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
     """Paired: the same process steps with and without what is to be charged."""
     rows: Rows = []
     for job in jobs:
-        sampling, timing = sampling_percent(device, job), timing_percent(device, job)
-        rows.append((f"`{job}`", f"{timing:+.2f}", f"{sampling:+.2f}", f"{timing + sampling:+.2f}"))
+        (timing, timing_error), (sampling, sampling_error) = (
+            timing_percent(device, job),
+            sampling_percent(device, job),
+        )
+        error = math.hypot(timing_error, sampling_error)
+        rows.append(
+            (
+                f"`{job}`",
+                f"{timing:+.2f} ± {timing_error:.2f}",
+                f"{sampling:+.2f} ± {sampling_error:.2f}",
+                f"{timing + sampling:+.2f} ± {error:.2f}",
+            )
+        )
         say(f"overhead of {job}: {rows[-1][1:]} %")
     return [
         "",
@@ -84,13 +97,13 @@ def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
         "",
         f"Step time, in per cent, median of {ROUNDS} paired windows of {WINDOW_S:g} s. Timing each "
         "step is compared with a bare loop; sampling the device with the same worker not being "
-        f"sampled. The bar is {BAR_PERCENT:g} % together.",
+        f"sampled; ± is the standard error. The bar is {BAR_PERCENT:g} % together.",
         "",
         *table(("job", "timing each step %", "sampling the device %", "together %"), rows),
     ]
 
 
-def sampling_percent(device: Device, job: str) -> float:
+def sampling_percent(device: Device, job: str) -> tuple[float, float]:
     """By how much a worker's median step is longer while the sampler watches."""
     with Workers(device, RunOptions(threads=usable_cores())) as workers:
         child = workers.begin(parse(job), Share())
@@ -116,15 +129,16 @@ def window_s(child: Any, sampler: Any) -> float:
     return float(statistics.median(end - begin for begin, end in steps))
 
 
-def timing_percent(device: Device, job: str) -> float:
+def timing_percent(device: Device, job: str) -> tuple[float, float]:
     """By how much a step is longer when each is timed."""
     with torch.device("cuda" if is_gpu(device) else "cpu"):
         run = build(parse(job)).run
     run()
+    step = step_through_on_gpu if is_gpu(device) else step_through
 
     def timed() -> float:
         now_s = time.monotonic()
-        steps, _ = step_through(run, now_s, now_s + WINDOW_S)
+        steps, _ = step(run, now_s, now_s + WINDOW_S)
         return (steps[-1][1] - steps[0][0]) / len(steps)
 
     def bare() -> float:
@@ -133,6 +147,8 @@ def timing_percent(device: Device, job: str) -> float:
         while now_s < start_s + WINDOW_S:
             for _ in range(8):
                 run()
+            if is_gpu(device):
+                torch.cuda.synchronize()
             steps += 8
             now_s = time.monotonic()
         return (now_s - start_s) / steps
@@ -140,14 +156,18 @@ def timing_percent(device: Device, job: str) -> float:
     return paired_percent(bare, timed)
 
 
-def paired_percent(without: Callable[[], float], with_: Callable[[], float]) -> float:
-    """Median of the ratios, each of two windows next to each other, in turns."""
+def paired_percent(without: Callable[[], float], with_: Callable[[], float]) -> tuple[float, float]:
+    """Median of the ratios, each of two windows next to each other, in turns; its error."""
     ratios = []
     for turn in range(ROUNDS):
         first, second = (without, with_) if turn % 2 == 0 else (with_, without)
         a, b = first(), second()
         ratios.append(b / a if turn % 2 == 0 else a / b)
-    return 100 * (statistics.median(ratios) - 1)
+    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+    # Of a normal distribution the quartiles are 1.35 deviations apart, and a median's error is 1.25
+    # times a mean's.
+    error = 1.25 * (high - low) / 1.35 / math.sqrt(len(ratios))
+    return 100 * float(middle - 1), 100 * float(error)
 
 
 # --- how many steps are enough --------------------------------------------------------------------

@@ -1,56 +1,25 @@
 """Multiply-adds of public vision models against timm's table, for benchmarks/graphs.py.
 
 timm 1.0.31 must be importable: ``pip install --no-deps --target FOLDER timm==1.0.31 safetensors
-huggingface_hub`` and put FOLDER on PYTHONPATH. It asks for torchvision, of which a model needs
-next to nothing; a stand-in is enough.
+huggingface_hub`` and put FOLDER on PYTHONPATH.
 """
 
 from __future__ import annotations
 
-import enum
 import json
-import sys
 import time
-import types
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from presage.features.from_torch.graph import trace_module
 from presage.features.graph import OpGraph
 from presage.features.roofline import MATRIX_KINDS
+from presage.pipelines.importers.timm_models import build
 
 # The table was counted with fvcore, which adds to multiply-adds these many per element.
 FVCORE_NORMS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5, "instance_norm": 1}
-
-
-class _StandIn(types.ModuleType):
-    """A module in which every name is a class that does nothing."""
-
-    __path__ = ()  # a package, as far as import goes
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (torch.nn.Module,), {})
-
-
-def stand_in_for_torchvision() -> None:
-    """Let timm be imported where torchvision is not installed."""
-    names = ("", ".ops", ".ops.misc", ".transforms", ".transforms.functional", ".datasets")
-    for name in names:
-        module = _StandIn("torchvision" + name)
-        sys.modules["torchvision" + name] = module
-        parent, _, child = ("torchvision" + name).rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
-    modes = "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS".split()
-    functional: Any = sys.modules["torchvision.transforms.functional"]
-    functional.InterpolationMode = enum.Enum(
-        "InterpolationMode", {mode: mode.lower().replace("_", "-") for mode in modes}
-    )
 
 
 def table(datasets: Path) -> pd.DataFrame:
@@ -63,21 +32,8 @@ def table(datasets: Path) -> pd.DataFrame:
 
 def inference_graph(model: str, img_size: int) -> OpGraph:
     """Graph of one image, on the meta device."""
-    import timm
-
-    with torch.device("meta"):
-        built = _build(timm, model, img_size).eval()
-        channels = built.pretrained_cfg.get("input_size", (3, 0, 0))[0]
-        image = torch.empty(1, channels, img_size, img_size)
-        return trace_module(built, [image], training=False)
-
-
-def _build(timm: Any, model: str, img_size: int) -> Any:
-    """With ``img_size`` where the model is built for one; a convolutional network takes any."""
-    try:
-        return timm.create_model(model, img_size=img_size)
-    except TypeError:
-        return timm.create_model(model)
+    module, images = build(model, img_size, 1)
+    return trace_module(module.eval(), images, training=False)
 
 
 def unseen_gmacs(model: str, img_size: int) -> float:

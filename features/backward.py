@@ -1,8 +1,8 @@
 """The backward pass and the optimizer of a forward graph, by the rules autograd follows.
 
-For graphs that come without one (ONNX). What a trace of the same module gives in torch differs
-by the fusion of single operators. FLOPs of a step agree to 5 per cent for perceptrons,
-convolutional networks, transformer and recurrent layers (``tests/features/test_onnx_graph.py``).
+For graphs that come without one (ONNX, TensorFlow). What a trace of the same module gives in torch
+differs by the fusion of single operators. FLOPs of a step agree to 5 per cent for the small
+networks of ``tests/features/test_onnx_graph.py``; the zoo's are in ``docs/benchmarks/graphs.md``.
 """
 
 from __future__ import annotations

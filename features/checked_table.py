@@ -191,16 +191,28 @@ def read(table: Table, path: Path) -> pa.Table:
 
 
 def write(table: Table, data: pa.Table, path: Path) -> None:
-    """Write a checked table; a reader sees the old file or the new one, never half of it."""
+    """Write a checked table; a reader sees the old file or the new one, never half of it.
+
+    Raises
+    ------
+    TableError
+        It breaks the schema, or cannot be written: the disk is full, the folder not ours.
+    """
     checked = check(table, data, source=str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         # zstd and no metadata of pandas: the same rows give the same bytes.
         pq.write_table(checked, partial, compression="zstd")
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
+    except OSError as error:  # pyarrow's names no file
+        said = os.strerror(error.errno) if error.errno else str(error)
+        raise TableError(
+            f"{path}: cannot be written ({said}); what was there is whole: make room, or name "
+            "another folder, and run the same command again"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 

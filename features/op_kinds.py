@@ -85,7 +85,7 @@ ATEN_KINDS: Mapping[str, str] = _table(
         "_native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm "
         "cudnn_batch_norm_backward batch_norm_backward _batch_norm_with_update "
         "_fused_rms_norm _fused_rms_norm_backward",
-        "Embedding": "embedding embedding_dense_backward _embedding_bag "
+        "Embedding": "embedding embedding_dense_backward _embedding_bag _embedding_bag_backward "
         "_embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward gather "
         "scatter scatter_add index_select index_add index index_put _index_put_impl "
         "_unsafe_index _unsafe_index_put",

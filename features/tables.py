@@ -86,16 +86,30 @@ def _optional(name: str, type_: pa.DataType, meaning: str) -> Column:
 
 _PROVENANCE = (
     Column("campaign", _TEXT, "name of the campaign that measured this row"),
-    Column("machine", _TEXT, "digest of the machine it ran on (processor, memory, kernel)"),
+    Column(
+        "machine",
+        _TEXT,
+        "digest of the machine it ran on (processor, memory, kernel); of a source, its name",
+    ),
     Column("versions", _TEXT, "framework and driver versions, as 'name=version' words"),
-    Column("measured_at_s", _FLOAT, "Unix time of the end of the measurement", minimum=0),
+    Column(
+        "measured_at_s",
+        _FLOAT,
+        "Unix time of the end of the measurement; 0 when the source does not say",
+        minimum=0,
+    ),
     Column(
         "source",
         _TEXT,
         f"who measured: {OUR_SOURCE!r}, or where the published file is",
         absent=OUR_SOURCE,
     ),
-    Column("licence", _TEXT, "SPDX name of the data's licence", absent=OUR_LICENCE),
+    Column(
+        "licence",
+        _TEXT,
+        "SPDX name of the data's licence; none without one, non-commercial where use is limited",
+        absent=OUR_LICENCE,
+    ),
 )
 
 JOBS = Table(
@@ -107,7 +121,11 @@ JOBS = Table(
         Column("family", _TEXT, "the kind of model, as a person would sort it"),
         Column("framework", _TEXT, "torch, onnx, tensorflow"),
         Column("precision", _TEXT, "fp32, tf32, fp16, bf16, fp64"),
-        Column("optimizer", _TEXT, "sgd, adam, adamw; none if no update is made; '' for inference"),
+        Column(
+            "optimizer",
+            _TEXT,
+            "sgd, adam, adamw, a source's own; none if no update is made; '' for inference",
+        ),
         Column("batch_size", _INT, "samples in one step", minimum=1),
         Column("iterations", _INT, "steps of the whole job", minimum=1),
         Column("input_elements", _INT, "elements of one sample", minimum=1),
@@ -120,7 +138,7 @@ JOBS = Table(
         Column(
             "loads_data",
             _BOOL,
-            "whether a step reads its samples from disk; else they are resident",
+            "whether a step loads its samples, from disk or host memory; else they are resident",
             absent=False,
         ),
         Column(
@@ -215,7 +233,7 @@ EXECUTIONS = Table(
             minimum=0,
             nullable=True,
         ),
-        Column("failure", _TEXT, "'' when it ran, else out-of-memory, crash, timeout"),
+        Column("failure", _TEXT, "'' when it ran, else out-of-memory, crash, timeout, infeasible"),
         _optional("memory_allocated_peak_bytes", _INT, "most bytes of tensors, by the allocator"),
         _optional("memory_reserved_peak_bytes", _INT, "most bytes the allocator held"),
         _optional("sm_activity", _FLOAT, "DCGM or GPM: share of multiprocessors with a warp"),
@@ -301,7 +319,7 @@ SCALE_OUT = Table(
         Column(
             "placement",
             _TEXT,
-            "devices on each node ('1 1 2'), or consolidated, or unconsolidated",
+            "devices on each node ('1 1 2'), or consolidated, or unconsolidated; '' when not said",
         ),
         Column("step_time_s", _FLOAT, "a step of all devices, synchronised", above=0),
         _optional("sync_time_s", _FLOAT, "the part of it spent on synchronising gradients"),

@@ -36,7 +36,15 @@ def call_user_function(source: str, batch_size: int) -> tuple[nn.Module, tuple[T
             "inputs being one tensor or a tuple of tensors"
         )
     module, inputs = made
-    return module, (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    tensors = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    if not isinstance(tensors, list | tuple) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in tensors
+    ):
+        raise GraphError(
+            f"returned inputs of type {type(inputs).__name__}; return one tensor or a tuple of "
+            "tensors, in the order that the module's forward takes them"
+        )
+    return module, tuple(tensors)
 
 
 @contextmanager

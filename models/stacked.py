@@ -58,7 +58,9 @@ class Standardizer(nn.Module):
         mean = (weights * x).sum(1, keepdim=True)
         scale = (weights * (x - mean) ** 2).sum(1, keepdim=True).sqrt()
         self.register_buffer("mean", mean)
-        self.register_buffer("scale", torch.where(scale < 1e-6, torch.ones_like(scale), scale))
+        # A constant column's deviation is what rounding leaves, which grows with its mean.
+        constant = scale < 1e-5 * (1 + mean.abs())
+        self.register_buffer("scale", torch.where(constant, torch.ones_like(scale), scale))
 
     def forward(self, x: Tensor) -> Tensor:
         """(members, rows, columns), standardized and held within LIMIT."""

@@ -63,7 +63,9 @@ def _better(known: Row, row: Row, name: str, folder: Path) -> Row:
 
 
 def _disturbance(row: Row) -> tuple[bool, float]:
-    return bool(row.get("failure")), row.get("foreign_load") or 0.0
+    """The same for every member of a co-location, so that all rows kept are of one run."""
+    failed = bool(row.get("failure")) or row.get("slowdown", 1.0) is None
+    return failed, row.get("foreign_load") or 0.0
 
 
 def _write(merged: dict[str, pa.Table], target: Path) -> None:

@@ -12,19 +12,32 @@ import numpy as np
 import pandas as pd
 
 from presage.features.device import Device
-from presage.features.errors import TrainingError
+from presage.features.errors import ReleaseError, TrainingError
 from presage.features.schema import columns
 from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.models.targets import TARGETS
 from presage.pipelines.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
 
 def training_rows(solo: pd.DataFrame) -> pd.DataFrame:
-    """Rows that the shipped networks have seen."""
-    rows: pd.DataFrame = solo[job_folds(list(solo["job_id"])) != HELD_OUT_FOLD]
+    """Rows that every shipped network has seen: what the release vouches for.
+
+    A device that was measured for memory alone is in the domain of none: a release has one.
+    """
+    seen = job_folds(list(solo["job_id"])) != HELD_OUT_FOLD
+    for target in TARGETS.values():
+        seen &= solo[target.column].notna().to_numpy(bool)
+    rows: pd.DataFrame = solo[seen]
+    if rows.empty:
+        raise ReleaseError(
+            f"none of {len(solo)} rows holds every target ("
+            f"{', '.join(target.column for target in TARGETS.values())}); add a campaign of "
+            "`presage profile`"
+        )
     return rows
 
 

@@ -72,6 +72,22 @@ def test_a_function_without_parameter_brings_its_own_batch(write):
     assert read_job(write(WHOLE, "alone"), batch_size=7).job.batch_size == 5
 
 
+def test_a_model_may_make_tensors_as_it_runs(write):
+    source = write(
+        """
+        import torch
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                mask = torch.ones(len(x), len(x)).tril()
+                return super().forward((x @ x.T).masked_fill(mask == 0, 0.0) @ x)
+        def make():
+            return Net(2, 2), torch.empty(3, 2)
+        """
+    )
+
+    assert read_job(source).parameters == 6
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -84,6 +100,14 @@ def test_a_function_without_parameter_brings_its_own_batch(write):
         ("make = 3", r"'make' is not callable in module"),
         ("def other():\n    pass", r"'make' is not there in module .*module:function"),
         ("def make():\n    return 42", r"returned int; return \(torch module, inputs\)"),
+        (
+            "import torch\ndef make():\n    return torch.nn.Linear(2, 2), {'x': torch.ones(2, 2)}",
+            r"returned inputs of type dict; return one tensor or a tuple",
+        ),
+        (
+            "import torch\ndef make():\n    return torch.nn.Linear(2, 2), 5",
+            r"returned inputs of type int; return one tensor or a tuple",
+        ),
         (
             "import torch\nclass make(torch.nn.Module):\n    pass",
             r"returned make; return \(torch module, inputs\)",
@@ -112,7 +136,7 @@ def test_a_function_without_parameter_brings_its_own_batch(write):
         ),
         (
             "import torch\ndef make():\n    return torch.nn.Linear(2, 2), [[1.0, 2.0]]",
-            r"AttributeError: 'list' object has no attribute 'to'",
+            r"returned inputs of type list; return one tensor or a tuple",
         ),
     ],
 )

@@ -27,6 +27,11 @@ _ARITHMETIC = frozenset(
 _LAYOUTS = frozenset(
     "Concat Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
 )
+# Attributes of a Constant in which a number or a few stand without a tensor around them.
+_BARE = {
+    "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
+    "value_floats": np.float32,
+}  # fmt: skip
 
 
 def fold_shapes(model: Any, values: Mapping[str, Value]) -> bool:
@@ -76,13 +81,21 @@ def _given(graph: Any) -> dict[str, Array]:
     """
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant" and (value := attribute(node, "value", None)) is not None:
-            tensors[node.output[0]] = value
+        if node.op_type == "Constant" and (tensor := _constant(node)) is not None:
+            tensors[node.output[0]] = tensor
     return {
         name: onnx.numpy_helper.to_array(tensor)
         for name, tensor in tensors.items()
         if _is_small(tensor) and (not tensor.dims or not Value((), tensor.data_type).is_float)
     }
+
+
+def _constant(node: Any) -> Any:
+    """A Constant's tensor, also of one that is written as bare numbers; None of any other."""
+    for name, dtype in _BARE.items():
+        if (numbers := attribute(node, name, None)) is not None:
+            return onnx.numpy_helper.from_array(np.array(numbers, dtype))
+    return attribute(node, "value", None)
 
 
 def _is_small(tensor: Any) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
@@ -45,7 +46,20 @@ def load_model(path: Path) -> Any:
             f"{len(model.graph.node)} nodes); give a file written by torch.onnx.export or the like"
         )
     _drop_weights(model.graph)
-    return model
+    return _inlined(model, path) if model.functions else model
+
+
+def _inlined(model: Any, path: Path) -> Any:
+    """The model with its own functions' operators in the place of every call."""
+    try:
+        flat = onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, DecodeError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise GraphError(
+            f"{path}: its functions cannot be put in place: {line}; run onnx.checker on the file"
+        ) from error
+    _drop_weights(flat.graph)
+    return flat
 
 
 def _drop_weights(graph: Any) -> None:
@@ -74,9 +88,9 @@ def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: 
         if size < 1:
             raise GraphError(f"{path}: {name} of {size}; give a dimension of at least 1")
     weights = {i.name for i in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name in weights:
-            continue
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    carried = any(_carries(value.type.tensor_type, batch_size) for value in inputs)
+    for value in inputs:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             raise GraphError(
@@ -86,7 +100,10 @@ def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: 
             where = f"{path}: input {value.name!r}"
             if not (dim.HasField("dim_value") and dim.dim_value > 0):
                 dim.dim_value = _size_of(dim.dim_param, axis, batch_size, dims, where)
-            elif axis == 0 and len(tensor.shape.dim) > 1 and dim.dim_value != batch_size:
+            elif (
+                axis == 0 and not carried
+                and len(tensor.shape.dim) > 1 and dim.dim_value != batch_size
+            ):  # fmt: skip
                 raise GraphError(
                     f"{where} has a fixed batch of {dim.dim_value}, "
                     f"not {batch_size}; pass --batch-size {dim.dim_value}, or export it with "
@@ -95,6 +112,16 @@ def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: 
     del model.graph.value_info[:]
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
+
+
+def _carries(tensor: Any, batch_size: int) -> bool:
+    """Whether an input's first dimension is the batch; beside it others may be fixed."""
+    if not tensor.HasField("shape") or not tensor.shape.dim:
+        return False
+    first = tensor.shape.dim[0]
+    return not (first.HasField("dim_value") and first.dim_value > 0) or (
+        first.dim_value == batch_size
+    )
 
 
 def _size_of(name: str, axis: int, batch_size: int, dims: Mapping[str, int], where: str) -> int:

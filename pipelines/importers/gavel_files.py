@@ -83,7 +83,7 @@ def _upstream(path: Path) -> Iterator[Alone | Pair]:
         for name, jobs in content.items():
             gpu, _, spread = name.partition("_")
             yield from _of_device(campaign, gpu, spread or "consolidated", jobs)
-    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:
         raise TableError(f"{path}: not {UPSTREAM} ({error}); {MEND}") from error
 
 
@@ -92,6 +92,8 @@ def _of_device(
 ) -> Iterator[Alone | Pair]:
     alone = {ast.literal_eval(key): float(beside["null"]) for key, beside in jobs.items()}
     for (job, devices), speed in alone.items():
+        if not isinstance(job, str) or devices < 1:
+            raise ValueError(f"{job!r} on {devices!r} devices is no job")
         yield Alone(campaign, gpu, spread, job, devices, speed)
     seen = set()
     for key, beside in jobs.items():

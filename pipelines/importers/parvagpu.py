@@ -54,10 +54,10 @@ def _add(rows: pd.DataFrame, file: Path, imported: Imported, graphs: GraphCache)
     solo_s: dict[tuple[str, int], float] = {}
     columns = rows[["model", *COLUMNS]].sort_values("Workload Number", kind="stable")
     for model, slices, batch_size, processes, per_s in columns.itertuples(index=False):
-        if not (1 <= slices <= SLICES and processes >= 1 and batch_size >= 1):
+        if not (1 <= slices <= SLICES and processes >= 1 and batch_size >= 1 and per_s >= 0):
             raise TableError(
-                f"{file}: {processes} processes at batch {batch_size} in {slices} of {SLICES} "
-                f"slices cannot be; {MEND}"
+                f"{file}: {per_s} samples/s of {processes} processes at batch {batch_size} in "
+                f"{slices} of {SLICES} slices cannot be; {MEND}"
             )
         if model not in MODELS:
             imported.skip("a model that is none of ParvaGPU's eleven")

@@ -18,7 +18,7 @@ import pandas as pd
 from presage.features.errors import TableError
 
 MEND = "docs/importing.md says where upstream keeps it"
-_UNREADABLE = (OSError, EOFError, zlib.error, ValueError)  # of both parsers, and of bad gzip
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's
 
 
 def read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from presage.pipelines.profiling.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.plan import (
     Described,
+    Drawn,
     Measured,
     Sharing,
     draw_colocations,
@@ -90,6 +91,7 @@ class _Campaign:
     def run(self) -> Progress:
         self._check_device()
         self._check_share()
+        self._runner.require(self._shares_wanted())
         self._calibrate()
         self._measure_jobs()
         self._measure_colocations()
@@ -111,8 +113,10 @@ class _Campaign:
         )
         return [row for row in found if row["machine"] in self._runner.machines]
 
-    def _undivided(self, whole: str) -> Share:
-        return undivided_share(self._device, self._options.threads, whole=whole)
+    def _undivided(self, mode: str) -> Share:
+        return undivided_share(
+            self._device, self._options.threads, self._runner.whole_share, mode=mode
+        )
 
     def _check_device(self) -> None:
         """A campaign that was begun on a GPU does not go on on a processor by mistake."""
@@ -134,6 +138,12 @@ class _Campaign:
                 f"campaign {self._settings.campaign!r} was measured on a share of {min(others)}, "
                 f"now it would be {share}; keep `threads`, or name a new campaign"
             )
+
+    def _shares_wanted(self) -> list[Share]:
+        """One of every kind that jobs of the campaign will be given."""
+        modes = self._settings.sharing if self._settings.colocations != 0 else ()
+        together = [Share(0.5, m) if m == "mps" else self._undivided(m) for m in modes]
+        return [*self._solo_shares(), *together]
 
     def _calibrate(self) -> None:
         known = {row["machine"] for row in self._mine("devices")}
@@ -248,7 +258,7 @@ class _Campaign:
             for row in self._mine("executions")
             if not row["failure"] and row["sharing_mode"] in UNDIVIDED
         }
-        done = {row["colocation_id"] for row in self._mine("colocations")}
+        done = _drawn(self._mine("colocations"))
         wanted = None if settings.colocations is None else max(0, settings.colocations - len(done))
         drawn = draw_colocations(
             _measured(alone, self._vectors()),
@@ -341,6 +351,20 @@ class _Campaign:
         return min(left_s, needed_s / max(1, self._runner.slots))
 
 
+def _drawn(colocations: Iterable[Row]) -> list[Drawn]:
+    """The co-locations that rows, one per member, are of."""
+    members: dict[str, list[Row]] = {}
+    for row in sorted(colocations, key=lambda row: row["member"]):
+        members.setdefault(row["colocation_id"], []).append(row)
+    return [
+        (
+            tuple(row["job_id"] for row in rows_of),
+            tuple(Share(row["share"], row["sharing_mode"]) for row in rows_of),
+        )
+        for rows_of in members.values()
+    ]
+
+
 def _vector_of(config: JobConfig, graph: OpGraph) -> Vector:
     return job_vector(
         config, graph.nodes, parameters=graph.parameters, peak_live_bytes=graph.peak_live_bytes
@@ -348,10 +372,7 @@ def _vector_of(config: JobConfig, graph: OpGraph) -> Vector:
 
 
 def _measured(alone: Mapping[str, Row], vectors: Mapping[str, Vector]) -> dict[str, Measured]:
-    return {
-        job: Measured(vectors[job], row["step_time_median_s"], row["memory_peak_bytes"])
-        for job, row in alone.items()
-    }
+    return {job: Measured(vectors[job], row["memory_peak_bytes"]) for job, row in alone.items()}
 
 
 def together_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:

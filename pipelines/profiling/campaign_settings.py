@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from presage.features.device import usable_cores
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling.training_step import INFERENCE, OPTIMIZERS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs
+from presage.pipelines.profiling.zoo.job_config import OWN_MODEL
 from presage.pipelines.profiling.zoo.precision import PRECISIONS
 
 LEAST_BUDGET_S = 15.0  # calibration, and one job
@@ -75,6 +77,8 @@ class CampaignSettings:
     models: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        if not math.isfinite(self.budget_s):
+            raise ProfilingError(f"budget of {self.budget_s:g} s; give a number of seconds")
         if self.budget_s < LEAST_BUDGET_S:
             raise ProfilingError(
                 f"budget of {self.budget_s:g} s is too small: calibration and one job take "
@@ -84,16 +88,21 @@ class CampaignSettings:
             raise ProfilingError(
                 f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
             )
-        if self.window_s <= 0:
+        if not 0 < self.window_s < math.inf:
             raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
         if self.threads is not None and not 1 <= self.threads <= usable_cores():
             raise ProfilingError(
                 f"threads={self.threads}; give 1 to {usable_cores()}, the cores of this machine"
             )
-        if not self.members or any(n < 2 or w < 0 for n, w in self.members.items()):
+        weights = self.members.values()
+        if (
+            any(size < 2 for size in self.members)
+            or not all(0 <= weight < math.inf for weight in weights)
+            or not sum(weights) > 0
+        ):
             raise ProfilingError(
                 f"members={dict(self.members)}; give a weight per number of members, "
-                "2 or more: {2: 0.7, 3: 0.3}"
+                "2 or more, not all 0: {2: 0.7, 3: 0.3}"
             )
         if any(size < 1 for size in self.batch_sizes):
             raise ProfilingError(f"batch_sizes={list(self.batch_sizes)}; give numbers >= 1")
@@ -139,12 +148,13 @@ class CampaignSettings:
         Raises
         ------
         ProfilingError
-            A description lacks ``model`` or ``batch_sizes``, or has another key.
+            A description lacks ``model`` or ``batch_sizes``, has another key, or a value that
+            no job's name can hold.
         """
         jobs = []
         for row in self.models:
             unknown = set(row) - {"model", "batch_sizes", "optimizer", "precision"}
-            if unknown or ":" not in str(row.get("model", "")) or not row.get("batch_sizes"):
+            if unknown or not _is_own(row.get("model"), row.get("batch_sizes")):
                 raise ProfilingError(
                     f"models: {dict(row)} is not a job; write "
                     "{model: module:function, batch_sizes: [8, 16], optimizer: adamw}"
@@ -153,10 +163,21 @@ class CampaignSettings:
             _check("optimizer", (optimizer,), (INFERENCE, *OPTIMIZERS))
             _check("precision", (precision,), PRECISIONS)
             jobs += [
-                JobConfig(row["model"], "", int(size), optimizer, precision)
+                JobConfig(row["model"], "", size, optimizer, precision)
                 for size in row["batch_sizes"]
             ]
         return jobs
+
+
+def _is_own(model: object, batch_sizes: object) -> bool:
+    """Whether it is a function that a job can be named by, and its batch sizes."""
+    return (
+        isinstance(model, str)
+        and OWN_MODEL.fullmatch(model) is not None
+        and isinstance(batch_sizes, Sequence)
+        and len(batch_sizes) > 0
+        and all(type(size) is int and size >= 1 for size in batch_sizes)
+    )
 
 
 def _check(what: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -35,6 +35,8 @@ REFERENCE_STEPS, REFERENCE_S, REFERENCE_LIMIT_S = 5, 0.5, 2.5
 START_DELAY_S = 0.05  # for the window's request to reach every member
 
 Steps = Sequence[tuple[float, float]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+LEAST_HALF = 4  # steps of half a window that have a median worth comparing
 Answer = dict[str, Any]
 
 
@@ -127,31 +129,34 @@ class _Run:
             return self._together(members, choose_window(ready))
 
     def _together(self, members: Members, window_s: float) -> RunResult:
+        # Between windows of one run nobody has had time to come: only before the first is waited.
         references = [
-            self._quietest_window(member, reference_window_s(member.ready[0]))
-            for member in members.each()
+            self._quietest_window(member, reference_window_s(member.ready[0]), wait=turn == 0)
+            for turn, member in enumerate(members.each())
         ]
         if any(result.failed for result in references):
             return RunResult(tuple(result.members[0] for result in references))
-        together = self._quietest_window(members, window_s)
+        together = self._quietest_window(members, window_s, wait=False)
         return together if together.failed else _with_references(together, references)
 
-    def _quietest_window(self, members: Members, window_s: float) -> RunResult:
+    def _quietest_window(
+        self, members: Members, window_s: float, *, wait: bool = True
+    ) -> RunResult:
         """Measure a window; measure again, with the same processes, while others disturb it."""
         options = self.options
         sampler = make_sampler(self.device, memory_before_bytes=members.memory_before_bytes)
         patience_s = options.quiet_wait_s
         best: RunResult | None = None
-        for _ in range(options.attempts):
-            patience_s = min(patience_s, self.until_s - window_s - time.monotonic())
-            patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
+        for attempt in range(options.attempts):
+            if wait or attempt:
+                patience_s = min(patience_s, self.until_s - window_s - time.monotonic())
+                patience_s -= wait_until_quiet(sampler, options, patience_s=patience_s)
             answers, sample = _window(members.children, sampler, window_s, options)
             if failed := self._failed(members.jobs, answers):
                 return failed
             result = _evaluate(members, answers, sample)
             best = result if best is None else better(best, result)
-            quiet = _load(best.foreign_load) <= options.max_foreign_load
-            if (quiet and not best.failed) or time.monotonic() + window_s > self.until_s:
+            if _is_undisturbed(best, options) or time.monotonic() + window_s > self.until_s:
                 break
         assert best is not None, "attempts >= 1"
         return best
@@ -214,7 +219,30 @@ def _with_references(together: RunResult, references: Sequence[RunResult]) -> Ru
 
 def better(one: RunResult, other: RunResult) -> RunResult:
     """The one that was measured, and of two such the less disturbed; the first of equals."""
-    return min(one, other, key=lambda result: (result.failed, _load(result.foreign_load)))
+    return min(one, other, key=lambda result: (result.failed, _disturbance(result)))
+
+
+def _disturbance(result: RunResult) -> float:
+    return _load(result.foreign_load) + result.unsteadiness
+
+
+def _is_undisturbed(result: RunResult, options: RunOptions) -> bool:
+    return (
+        not result.failed
+        and _load(result.foreign_load) <= options.max_foreign_load
+        and result.unsteadiness <= options.max_unsteadiness
+    )
+
+
+def unsteadiness(times_s: Floats) -> float:
+    """By how much the median step of a window's second half differs from the first's, relatively.
+
+    What the host does beneath a virtual machine shows in nothing else. 0 of too few steps to tell.
+    """
+    half = len(times_s) // 2
+    if half < LEAST_HALF:
+        return 0.0
+    return abs(float(np.median(times_s[half:]) / np.median(times_s[:half])) - 1)
 
 
 def wait_until_quiet(sampler: Sampler, options: RunOptions, *, patience_s: float) -> float:
@@ -274,6 +302,7 @@ def _evaluate(
             MemberResult(
                 job,
                 steps=len(steps),
+                unsteadiness=unsteadiness(times_s),
                 step_time_median_s=float(np.median(times_s)),
                 step_time_p90_s=float(np.quantile(times_s, 0.9)),
                 compute_utilization=utilization,

@@ -31,6 +31,7 @@ VERDICTS = {
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_DEPRECATED: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: Verdict.FORBIDDEN,
+    pynvml.NVML_SUCCESS: Verdict.EMPTY,  # nvidia-ml-py raises it where a list is empty
     pynvml.NVML_ERROR_NOT_FOUND: Verdict.EMPTY,
     pynvml.NVML_ERROR_NO_DATA: Verdict.EMPTY,
     pynvml.NVML_ERROR_TIMEOUT: Verdict.PASSING,

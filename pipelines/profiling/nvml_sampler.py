@@ -96,14 +96,14 @@ class NvmlSampler:
     def stop(self) -> DeviceSample:  # noqa: D102
         self._stopping.set()
         self._thread.join(PATIENCE_S)
-        sm = self._counters.stop() if self._pids else SmReading()
-        if self._error is not None:
-            raise self._error
-        if self._thread.is_alive():
+        if self._thread.is_alive():  # the counters, which ask the driver too, would hang as well
             raise ProfilingError(
                 f"NVML gave no answer for {PATIENCE_S:g} s; see `dmesg` for an Xid, and run the "
                 "same command again when `nvidia-smi` works"
             )
+        sm = self._counters.stop() if self._pids else SmReading()
+        if self._error is not None:
+            raise self._error
         return self._sample(sm)
 
     def _sample(self, sm: SmReading) -> DeviceSample:

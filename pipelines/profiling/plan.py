@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +127,6 @@ class Measured:
     """A job measured alone, as a possible member of a co-location."""
 
     vector: Vector
-    step_s: float
     memory_bytes: int
 
 
@@ -150,6 +149,9 @@ class Sharing:
     undivided: Share
 
 
+Drawn = tuple[tuple[str, ...], tuple[Share, ...]]  # members in sorted order, and their shares
+
+
 def draw_colocations(
     measured: Mapping[str, Measured],
     device_kind: str,
@@ -157,18 +159,21 @@ def draw_colocations(
     *,
     capacity_bytes: int,
     seed: int,
-    done: Collection[str] = (),
-) -> Iterator[tuple[tuple[str, ...], tuple[Share, ...]]]:
+    done: Sequence[Drawn] = (),
+) -> Iterator[Drawn]:
     """Co-locations of jobs measured alone, none twice, until hardly any is left.
 
     Every job leads a co-location before any leads its second. Of some sets of partners drawn at
-    random the one is taken that lies farthest from what was drawn before. ``done`` are the ids
-    of co-locations that need no more measuring.
+    random the one is taken that lies farthest from what was drawn before. ``done`` are those that
+    need no more measuring: jobs that are in none of them lead first.
     """
     rng = random.Random(seed)  # noqa: S311
-    jobs, drawn, misses, turn = sorted(measured), set(done), 0, 0
-    leaders: list[str] = []
-    places: list[Vector] = []
+    jobs, misses, turn = sorted(measured), 0, len(done)
+    drawn = {colocation_id(members, device_kind, shares) for members, shares in done}
+    places = [_place(m, shares, measured) for m, shares in done if measured.keys() >= set(m)]
+    met = {job for members, _ in done for job in members}
+    fresh = [job for job in jobs if job not in met]
+    leaders = rng.sample(fresh, len(fresh))
     while jobs and misses < MOST_MISSES:
         if not leaders:
             leaders = rng.sample(jobs, len(jobs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Profiler:
     def __init__(self, campaign: str, options: RunOptions) -> None:
         require_linux()
         self.device = detect()
+        self.whole_share = whole_share(self.device)
         self._options = options
         self._workers = Workers(self.device, options)
         self._context = rows.Context(
@@ -54,6 +55,17 @@ class Profiler:
         with device_locked(self.device, folder), self._workers:
             yield
 
+    def require(self, shares: Iterable[Share]) -> None:
+        """Make sure that jobs can be given those shares, before any time is spent.
+
+        Raises
+        ------
+        ProfilingError
+            The device cannot be shared so; says what to start or set.
+        """
+        for share in shares:
+            environment_of(share, self.device)
+
     def calibrate(self, *, patience_s: float) -> Row:
         """The device's row, with speeds as measured.
 
@@ -69,7 +81,7 @@ class Profiler:
             device = calibrate(
                 self.device,
                 threads=usable_cores(),
-                environment=environment_of(whole_share(self.device), self.device),
+                environment=environment_of(self.whole_share, self.device),
             )
         except ChildFailure as failure:
             raise ProfilingError(
@@ -106,16 +118,16 @@ class Profiler:
         )
 
 
-def undivided_share(device: Device, threads: int, *, whole: str) -> Share:
+def undivided_share(device: Device, threads: int, whole: Share, *, mode: str) -> Share:
     """What a job gets that is given no part of its own: with fewer threads than cores, fewer.
 
-    ``whole`` is the sharing mode when that is the whole device. On a GPU in MIG mode it is a slice.
+    ``whole`` is all of the device that one job can be given, as :func:`whole_share` finds it where
+    the device is, and ``mode`` the sharing mode if that is not a MIG slice.
     """
     if is_gpu(device):
-        share = whole_share(device)
-        return share if share.mode == "mig" else Share(mode=whole)
+        return whole if whole.mode == "mig" else Share(mode=mode)
     fraction = threads / device.cores
-    return Share(fraction, whole if fraction == 1.0 else "cpu-quota")
+    return Share(fraction, mode if fraction == 1.0 else "cpu-quota")
 
 
 def _messages(result: RunResult) -> Iterator[str]:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from presage.features.device import Device
+from presage.features.device import Device, Share
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling.profiler import Profiler
 from presage.pipelines.profiling.run_options import RunOptions
@@ -35,9 +35,13 @@ class DeviceActor:
     def __init__(self, campaign: str, options: RunOptions) -> None:
         self._profiler = Profiler(campaign, options)
 
-    def facts(self) -> tuple[Device, str]:
-        """The device, and the digest of its machine."""
-        return self._profiler.device, self._profiler.machine
+    def facts(self) -> tuple[Device, Share, str]:
+        """The device, all of it that a job can be given, and the digest of its machine."""
+        return self._profiler.device, self._profiler.whole_share, self._profiler.machine
+
+    def require(self, shares: Collection[Share]) -> None:
+        """As :meth:`Profiler.require`."""
+        self._profiler.require(shares)
 
     def calibrate(self, patience_s: float) -> Row:
         """As :meth:`Profiler.calibrate`."""
@@ -98,10 +102,10 @@ class RayRunner:
             )
         self._gpus = 1 if resources.get("GPU") else 0
         actors = [self._start_actor() for _ in range(devices)]
-        facts = self._ray.get([actor.facts.remote() for actor in actors], timeout=START_S)
-        self._machine_of = dict(zip(actors, (machine for _, machine in facts), strict=True))
-        self.device = facts[0][0]
-        self._refuse_mixture({device.kind for device, _ in facts})
+        facts = self._answers([actor.facts.remote() for actor in actors], timeout_s=START_S)
+        self._machine_of = dict(zip(actors, (machine for *_, machine in facts), strict=True))
+        self.device, self.whole_share, _ = facts[0]
+        self._refuse_mixture({device.kind for device, *_ in facts})
         self._free: deque[Any] = deque(actors)
         self._waiting: deque[tuple[Work, float]] = deque()
         self._running: dict[Any, tuple[Any, Work, float]] = {}
@@ -117,10 +121,14 @@ class RayRunner:
         """Devices that are there."""
         return max(1, len(self._machine_of))
 
+    def require(self, shares: Collection[Share]) -> None:
+        """Refuse a campaign that asks for a share which one of the devices cannot give."""
+        self._answers([actor.require.remote(shares) for actor in self._free])
+
     def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
         """Rows of ``devices``: one device of every wanted machine, all at the same time."""
         actors = {self._machine_of[actor]: actor for actor in self._free}
-        return list(self._ray.get([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)]))
+        return self._answers([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)])
 
     def start(self, work: Work, *, seconds_left: float) -> None:
         """Send a run to a free device, or keep it until one is free."""
@@ -151,6 +159,23 @@ class RayRunner:
             elif (outcome := self._result(ready[0])) is not None:
                 return outcome
 
+    def _answers(self, asked: list[Any], *, timeout_s: float | None = None) -> list[Any]:
+        """What actors answer before the first run, all of which is needed."""
+        try:
+            return list(self._ray.get(asked, timeout=timeout_s))
+        except self._ray.exceptions.RayTaskError as error:
+            raise ProfilingError(str(error.cause)) from error
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise ProfilingError(
+                f"not all {RESOURCE!r} of the Ray cluster answer within {timeout_s:g} s; see with "
+                "`ray status` whether another campaign holds them"
+            ) from error
+        except self._ray.exceptions.RayError as error:
+            raise ProfilingError(
+                f"a device of the Ray cluster was lost before the first run ({_line(error)}); see "
+                "that Presage is installed on every node, and run the same command again"
+            ) from error
+
     def _send(self) -> None:
         while self._waiting and self._free:
             actor, (work, seconds_left) = self._free.popleft(), self._waiting.popleft()
@@ -177,7 +202,7 @@ class RayRunner:
     def _welcome(self, ready: Any) -> None:
         actor = self._reviving.pop(ready)
         try:
-            device, machine = self._ray.get(ready)
+            device, _, machine = self._ray.get(ready)
         except self._ray.exceptions.RayError as error:
             log.warning("a device did not come back: %s", _line(error))
             return

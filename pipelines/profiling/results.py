@@ -19,6 +19,7 @@ class MemberResult:
 
     job: str
     steps: int = 0
+    unsteadiness: float = 0.0  # relative difference of the window's two halves
     step_time_median_s: float | None = None
     step_time_p90_s: float | None = None
     compute_utilization: float | None = None
@@ -38,6 +39,11 @@ class RunResult:
     members: tuple[MemberResult, ...]
     foreign_load: float | None = None
     sample: DeviceSample = UNSEEN
+
+    @property
+    def unsteadiness(self) -> float:
+        """The least steady member's."""
+        return max((member.unsteadiness for member in self.members), default=0.0)
 
     @property
     def failed(self) -> bool:

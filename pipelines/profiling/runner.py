@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from presage.features.device import Device
+from presage.features.device import Device, Share
 from presage.pipelines.profiling.profiler import Profiler
 from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.work import Outcome, Row, Work
@@ -21,6 +21,8 @@ class Runner(Protocol):
     ----------
     device : Device
         As detected; all devices are of its kind.
+    whole_share : Share
+        All of a device that one job can be given: of a GPU in MIG mode one slice.
     machines : collection of str
         Digests of the machines that the devices are in.
     slots : int
@@ -28,12 +30,16 @@ class Runner(Protocol):
     """
 
     device: Device
+    whole_share: Share
 
     @property
     def machines(self) -> Collection[str]: ...  # noqa: D102 - above
 
     @property
     def slots(self) -> int: ...  # noqa: D102
+
+    def require(self, shares: Collection[Share]) -> None:
+        """Refuse a campaign that asks for a share which its devices cannot give."""
 
     def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
         """Rows of ``devices`` of those machines."""
@@ -57,8 +63,12 @@ class LocalRunner:
     def __init__(self, campaign: str, options: RunOptions) -> None:
         self._profiler = Profiler(campaign, options)
         self.device = self._profiler.device
+        self.whole_share = self._profiler.whole_share
         self.machines: Collection[str] = (self._profiler.machine,)
         self._started: deque[tuple[Work, float]] = deque()
+
+    def require(self, shares: Collection[Share]) -> None:  # noqa: D102 - as in Runner
+        self._profiler.require(shares)
 
     def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:  # noqa: D102
         return [self._profiler.calibrate(patience_s=patience_s)] if wanted else []

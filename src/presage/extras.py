@@ -7,6 +7,7 @@ _PACKAGES = {
     "cli": "typer rich yaml",
     "features": "onnx pyarrow pandas psutil",
     "profile": "torch pynvml",
+    "ray": "ray",
     "serve": "onnxruntime grpc_health grpc_reflection",
     "train": "sklearn onnxscript mlflow dvc",
 }

@@ -20,8 +20,6 @@ from presage.serving.forecasts import ColocationForecast, JobForecast
 
 if TYPE_CHECKING:
     from presage.pipelines.importers.run import Summary
-
-if TYPE_CHECKING:
     from presage.pipelines.merge import Merged
 
 

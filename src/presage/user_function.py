@@ -32,9 +32,9 @@ def trace_function(
     # Before the user's module: that torch is missing is not the user's mistake.
     torch = importlib.import_module("torch")
     name = source.partition(":")[2]
-    with _one_line(source), importable_from_here():
-        with torch.device("meta"):
-            module, inputs = call_user_function(source, batch_size)
+    # The device is for the tracing too: of tensors that the model's forward makes.
+    with _one_line(source), importable_from_here(), torch.device("meta"):
+        module, inputs = call_user_function(source, batch_size)
         return job_features.from_module(
             module,
             inputs,

@@ -171,6 +171,46 @@ def test_a_matmul_and_a_transposed_convolution_by_hand(tmp_path):
     assert by_kind["MatMul"].flops == 2 * 2 * (5 * 64) * 7
 
 
+def test_functions_of_the_file_are_counted_operator_by_operator(tmp_path):
+    body = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Relu", ["c"], ["d"])]
+    function = helper.make_function(
+        "their.own", "Dense", ["a", "b"], ["d"], body, [helper.make_opsetid("", 18)]
+    )
+    path = save(
+        tmp_path,
+        [helper.make_node("Dense", ["x", "w"], ["y"], domain="their.own")],
+        [tensor("x", "batch", 64)],
+        [tensor("y", "batch", 128)],
+        [("w", np.zeros((64, 128), np.float32))],
+        functions=[function],
+    )
+    graph = read_onnx(path, batch_size=BATCH, training=False)
+
+    assert {n.kind: n.flops for n in graph.nodes} == {
+        "MatMul": 2 * BATCH * 64 * 128, "Relu": BATCH * 128,
+    }  # fmt: skip
+
+
+def test_constants_written_as_bare_numbers_fix_shapes(tmp_path):
+    path = save(
+        tmp_path,
+        [
+            helper.make_node("Constant", [], ["zero"], value_float=0.0),
+            helper.make_node("Constant", [], ["ones"], value_ints=[1]),
+            helper.make_node("Shape", ["w"], ["channels"], start=0, end=1),
+            helper.make_node("Expand", ["channels", "ones"], ["width"]),
+            helper.make_node("Expand", ["zero", "width"], ["bias"]),
+            helper.make_node("Conv", ["x", "w", "bias"], ["y"]),
+        ],
+        [tensor("x", "batch", 3, 8, 8)],
+        [tensor("y", "batch", 4, 6, 6)],
+        [("w", np.zeros((4, 3, 3, 3), np.float32))],
+    )
+    (convolution,) = read_onnx(path, batch_size=BATCH, training=False).nodes
+
+    assert convolution.flops == 2 * BATCH * 6 * 6 * 4 * 3 * 9
+
+
 def test_an_lstm_by_hand(tmp_path):
     path = save(
         tmp_path,
@@ -558,3 +598,16 @@ def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
 def test_an_unknown_optimizer(exported):
     with pytest.raises(GraphError, match="sgd, adam, adamw"):
         read_onnx(exported, batch_size=4, optimizer="lion")
+
+
+def test_an_input_that_is_the_same_for_every_sample_may_be_fixed_beside_one_that_is_not(tmp_path):
+    tokens = helper.make_tensor_value_info("tokens", TensorProto.FLOAT, ["batch", 8])
+    positions = helper.make_tensor_value_info("positions", TensorProto.FLOAT, [1, 8])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    add = helper.make_node("Add", ["tokens", "positions"], ["out"])
+    graph = helper.make_graph([add], "g", [tokens, positions], [out])
+    path = tmp_path / "positions.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+
+    (node,) = read_onnx(path, batch_size=4, training=False).nodes
+    assert node.output_elements == 4 * 8

@@ -51,6 +51,11 @@ class RecordedNvml:
 
         return answer
 
+    def replace(self, calls: Sequence[Call]) -> None:
+        """From now on these questions are answered otherwise."""
+        names = {call["call"] for call in calls}
+        self._calls = [call for call in self._calls if call["call"] not in names] + list(calls)
+
     def nvmlInit(self) -> None:
         self._began_s = self._began_s or time.monotonic()
 

@@ -23,6 +23,7 @@ from presage.pipelines.profiling.gpu_sharing import (
     mps_daemon_runs,
     whole_share,
 )
+from presage.pipelines.profiling.profiler import undivided_share
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 CPU = detect(gpu=False)
@@ -166,6 +167,17 @@ def test_the_whole_of_a_gpu_in_mig_mode_is_the_slice_that_is_named_or_the_larges
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-b")
     assert whole_share(h100) == Share(1 / 7, "mig")
     assert environment_of(whole_share(h100), h100) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
+
+
+def test_what_a_job_is_given_is_told_where_the_device_is_and_no_driver_is_asked_again():
+    h100, slice_ = catalogue()["h100"], Share(3 / 7, "mig")
+
+    assert undivided_share(h100, 4, Share(), mode="time-slice") == Share(mode="time-slice")
+    assert undivided_share(h100, 4, slice_, mode="time-slice") == slice_
+    assert undivided_share(CPU, CPU.cores, Share(), mode="exclusive") == Share()
+    assert undivided_share(catalogue()["cpu-2"], 1, Share(), mode="exclusive") == Share(
+        0.5, "cpu-quota"
+    )
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "time-slice"])

@@ -284,6 +284,11 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("gavel", "x_throughputs.json", b'{"tpu": {"(\'A3C\', 1)": {"null": 1}}}', ["'tpu'"]),
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'Go\', 1)": {"null": 1}}}', ["1 x a job"]),
         ("gavel", "x_throughputs.json", b"[]", ["expected Gavel"]),
+        ("gavel", "x_throughputs.json", b"[" * 200_000, ["cannot be read", "expected Gavel"]),
+        ("gavel", "x_throughputs.json", b'{"k80": {"(1, 1)": {"null": 1}}}', ["1 on 1 devices"]),
+        ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 0)": {"null": 1}}}', ["no job"]),
+        ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 1)": {"null": 2, "(\'A3C\', 1)": '
+         b"[1]}}}", ["not Gavel"]),
         ("lucid", "solo.csv", b"model\nBERT\n", ["holds no pairs.csv* or colocate_info.csv*"]),
         ("miso", "mixes.json", b"{}", ["mixes.json", "are not read", "2,800"]),
         ("miso", "mig_isolated_step_time.csv", b"mig_slice,model,batch_size,n_steps,"
@@ -296,6 +301,8 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
          b"model\n9,1,1,1.0,bert\n", ["9 of 7 slices"]),
         ("parvagpu", "resnet50.csv", b"Mig instance,Batch size,Workload Number,Throughput\n"
          b"1,1,1,inf\n", ["resnet50.csv", "line 2", "'Throughput'", "finite"]),
+        ("parvagpu", "resnet50.csv", b"Mig instance,Batch size,Workload Number,Throughput\n"
+         b"1,1,1,-5\n", ["-5.0 samples/s", "cannot be"]),
         ("parvagpu", "gpt.csv", b"Mig instance,Batch size\n1,1\n", ["gpt.csv", "no column"]),
         ("pollux", "what_placements.csv", b"placement\n1\n", ["of none of the models bert, cifar"]),
         ("pollux", "pollux_t4_bert_placements.csv", b"placement,local_bsz,step_time,sync_time\n"

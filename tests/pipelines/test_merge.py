@@ -82,6 +82,32 @@ def test_of_the_same_thing_measured_twice_the_quieter_is_kept(tmp_path):
     assert row["step_time_median_s"] == 0.1
 
 
+def test_a_colocation_that_was_measured_is_kept_whole_not_mixed_with_one_that_failed(tmp_path):
+    def members(folder: Path, second_failed: str) -> Path:
+        measured = not second_failed
+        shared = WHERE | {
+            "colocation_id": "x + y", "members": 2, "machine": "m", "share": 1.0, "fits": True,
+            "sharing_mode": "time-slice", "steps": 9 * measured, "solo_step_time_s": 0.1,
+            "step_time_median_s": 0.2 if measured else None, "slowdown": 2.0 if measured else None,
+            "foreign_load": 0.02 if measured else None,  # nobody looked
+        }  # fmt: skip
+        failures = ("", second_failed)
+        at = CampaignTables(campaign(folder, "m", "xy"))
+        at.add(
+            "colocations",
+            [
+                shared | {"member": i, "job_id": "xy"[i], "failure": failure}
+                for i, failure in enumerate(failures)
+            ],
+        )
+        return folder
+
+    merge([members(tmp_path / "f", "crash"), members(tmp_path / "m", "")], tmp_path / "all")
+    rows = read_campaign(tmp_path / "all").colocations.to_dict("records")
+
+    assert [(row["slowdown"], row["failure"]) for row in rows] == [(2.0, ""), (2.0, "")]
+
+
 def test_one_job_with_two_graphs_is_refused(tmp_path):
     a, b = campaign(tmp_path / "a", "a", "x"), campaign(tmp_path / "b", "b", "")
     at = CampaignTables(b)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.errors import TrainingError
+from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
@@ -95,3 +95,14 @@ def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
     )
 
     assert positions_alone(solo, members).tolist() == [2, 1, 3, -1]
+
+
+def test_a_device_measured_for_memory_alone_is_in_no_predictors_domain(frames):
+    solo = frames[0].copy()
+    solo["memory_peak_bytes"] = 1e9
+    elsewhere = solo.iloc[:40].assign(device_kind="a100-40gb", step_time_median_s=np.nan)
+    seen = release.training_rows(pd.concat([solo, elsewhere], ignore_index=True))
+
+    assert set(seen["device_kind"]) == {"cpu-2"}
+    with pytest.raises(ReleaseError, match="none of 40 rows holds every target"):
+        release.training_rows(elsewhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 import pynvml
@@ -10,12 +11,23 @@ import pytest
 
 from presage.features.device import catalogue, detect
 from presage.features.errors import ProfilingError
-from presage.pipelines.profiling import nvml_device
+from presage.pipelines.profiling import nvml_device, nvml_sampler
 from presage.pipelines.profiling.device_sample import DeviceSample
 from presage.pipelines.profiling.nvml_errors import VERDICTS, Verdict, verdict
 from presage.pipelines.profiling.nvml_sampler import NvmlSampler
 from presage.pipelines.profiling.samplers import memory_in_use_bytes, require_driver
-from tests.pipelines.gpu_window import GIB, MEMBER, MEMORY, WHERE, busy_with, failing, load, sample
+from presage.pipelines.profiling.sm_counters import SmReading
+from tests.pipelines.gpu_window import (
+    GIB,
+    MEMBER,
+    MEMORY,
+    WHERE,
+    busy_with,
+    failing,
+    load,
+    processes,
+    sample,
+)
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 pytestmark = pytest.mark.usefixtures("gpu_machine")
@@ -84,11 +96,40 @@ def test_a_driver_that_is_gone_before_a_window_ends_it_too():
         sampler.start([MEMBER])
 
 
+def test_a_driver_that_hangs_ends_a_window_and_is_asked_no_more(monkeypatch):
+    class Counters:
+        def start(self) -> None:
+            pass
+
+        def stop(self) -> SmReading:
+            pytest.fail("it would hang, too")
+
+    monkeypatch.setattr(nvml_sampler, "PATIENCE_S", 0.1)
+    over = threading.Event()
+    hangs = said(DeviceGetUtilizationRates=lambda: over.wait(60))
+    sampler = NvmlSampler(RecordedNvml([*WHERE, *MEMORY, *hangs]), counters=Counters())
+    sampler.start([MEMBER])
+
+    try:
+        with pytest.raises(ProfilingError, match=r"NVML gave no answer .*nvidia-smi"):
+            sampler.stop()
+    finally:
+        over.set()
+
+
 def test_a_question_that_failed_for_a_moment_is_asked_again():
     busy = said(DeviceGetUtilizationRates=failing(pynvml.NVML_ERROR_TIMEOUT))
     later = said(at_s=0.1, DeviceGetUtilizationRates={"gpu": 70, "memory": 0})
 
     assert sample([*WHERE, *MEMORY, *busy, *later]).compute_utilization == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
+def test_an_empty_list_of_process_samples_is_no_foreign_load(code):
+    listed = processes(member=300)
+    empty = said(DeviceGetProcessUtilization=failing(code), DeviceGetComputeRunningProcesses=listed)
+
+    assert sample([*WHERE, *MEMORY, *empty]).foreign_load == 0
 
 
 def test_a_question_that_is_not_supported_is_asked_once():

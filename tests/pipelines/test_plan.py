@@ -39,7 +39,7 @@ def described(*points: float, seconds: float = 5.0) -> list[Described]:
 
 def measured(names, memory_bytes: int = 1) -> dict[str, Measured]:
     return {
-        name: Measured(np.array([float(i), float(i % 3)]), 0.1, memory_bytes)
+        name: Measured(np.array([float(i), float(i % 3)]), memory_bytes)
         for i, name in enumerate(sorted(names))
     }
 
@@ -133,12 +133,8 @@ def test_colocations_are_of_measured_jobs_and_never_drawn_twice(names, seed):
     assert len(set(ids)) == len(ids)
     assert all(set(members) <= names and 2 <= len(members) <= 3 for members, _ in drawn)
     assert drawn == draw(names, 20, seed=seed)
-    rest = draw(names, 20, seed=seed, done=ids[:10])
-    assert not {colocation_id(*members_of(one)) for one in rest} & set(ids[:10])
-
-
-def members_of(drawn):
-    return drawn[0], "cpu-2", drawn[1]
+    rest = draw(names, 20, seed=seed, done=drawn[:10])
+    assert not {colocation_id(members, "cpu-2", shares) for members, shares in rest} & set(ids[:10])
 
 
 def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_two():
@@ -147,6 +143,16 @@ def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_t
 
     assert 0.15 < sum(len(members) == 3 for members in drawn) / len(drawn) < 0.6
     assert set(names) <= {job for members in drawn[:40] for job in members}
+
+
+def test_a_later_call_begins_with_the_jobs_that_are_in_no_colocation_yet():
+    names = [config.name for config in GRID[:40]]
+    first = draw(names, 8, seed=0)
+    met = {job for members, _ in first for job in members}
+    then = draw(names, len(names) - len(met), seed=0, done=first)
+
+    assert 0 < len(met) < len(names)
+    assert set(names) == met | {job for members, _ in then for job in members}
 
 
 def test_a_colocation_that_memory_will_not_hold_is_drawn_seldom():

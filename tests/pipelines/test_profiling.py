@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import yaml
@@ -36,6 +37,7 @@ from presage.pipelines.profiling.measure import (
     common_steps,
     measure_alone,
     measure_together,
+    unsteadiness,
 )
 from presage.pipelines.profiling.results import MemberResult, RunResult
 from presage.pipelines.profiling.retrace import trace_again
@@ -142,6 +144,17 @@ def test_a_window_that_was_measured_is_better_than_a_quiet_one_that_was_not():
     assert better(noisy, quiet) is better(quiet, noisy) is quiet
     assert better(quiet, window(0.1)) is quiet
     assert better(noisy, unknown := window(None)) is unknown
+
+
+def test_a_window_of_which_the_halves_differ_is_an_outlier_and_the_steadier_one_is_kept():
+    slow_from_the_middle = np.array([0.1] * 10 + [0.2] * 10)
+    assert unsteadiness(slow_from_the_middle) == pytest.approx(1.0)
+    assert unsteadiness(np.array([0.1, 0.1, 9.0, 0.1] * 5)) == 0.0  # a hiccup is none
+    assert unsteadiness(np.array([0.1, 0.2, 0.3])) == 0.0
+
+    steady = RunResult((MemberResult("a", unsteadiness=0.01),), 0.02)
+    unsteady = RunResult((MemberResult("a", unsteadiness=0.5),), 0.0)
+    assert better(unsteady, steady) is steady
 
 
 def test_what_is_timed_warms_up_first_unless_one_call_takes_all_the_time():
@@ -327,6 +340,15 @@ def test_a_budget_that_calibration_used_up_says_how_many_seconds_are_needed(
         run_campaign(calibrated, settings, lambda progress: None, HASTY)
 
 
+@pytest.mark.parametrize("wish", [{"sharing": ("time-slice", "mps")}, {"solo_shares": (1.0, 0.5)}])
+def test_a_share_that_the_device_cannot_give_is_refused_before_anything_is_measured(tmp_path, wish):
+    settings = CampaignSettings(campaign="test", budget_s=60, families=("mlp",), **wish)
+
+    with pytest.raises(ProfilingError, match=r"sharing mode 'mps'.* is a processor"):
+        run_campaign(tmp_path, settings, lambda progress: None, HASTY)
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
@@ -438,3 +460,33 @@ def test_the_budget_is_one_number():
     params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 
     assert params["profile"]["budget_s"] == BUDGET_S
+
+
+@pytest.mark.parametrize("full", ["nodes", "executions"])
+def test_a_full_disk_is_one_line_that_leaves_whole_tables_and_no_worker(measured, calibrated, full):
+    """A limit to a file's size stands for the disk's end: what comes before ``full`` fits."""
+    whole = (measured / "executions.parquet").stat().st_size
+    limit = {"nodes": 100, "executions": whole - 1000}[full]
+    prepare = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    run = "from presage.pipelines.profile import main, run_stage; run_stage(main)"
+    flags = "--campaign test --budget-s 60 --families mlp --jobs 2 --colocations 1 --window-s 0.2"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{prepare}; {run}", str(calibrated), *flags.split()],
+        capture_output=True, text=True, timeout=120, check=False, cwd=calibrated,
+    )  # fmt: skip
+
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.stderr.endswith(f"{error}\n"), done.stderr
+    assert f"{full}.parquet: cannot be written (File too large); what was there is whole" in error
+    assert done.returncode == 1
+    CampaignTables(calibrated)  # reads and checks every table that is there
+    assert not (calibrated / f"{full}.parquet").exists()
+    assert not list(calibrated.glob(".*.partial"))
+    assert not [process for process in psutil.process_iter() if str(calibrated) in cwd(process)]
+
+
+def cwd(process: psutil.Process) -> str:
+    try:
+        return process.cwd()
+    except psutil.Error:
+        return ""

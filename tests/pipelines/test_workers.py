@@ -55,6 +55,8 @@ def test_a_spare_that_died_is_replaced(workers):
     with workers:
         (spare,) = workers._spares
         psutil.Process(spare.pid).kill()
+        while spare.alive:  # a moment longer
+            time.sleep(0.01)
         child = workers.begin(JOB, Share())
         assert child is not spare
         assert child.read(until_s=time.monotonic() + 120)["event"] == "ready"

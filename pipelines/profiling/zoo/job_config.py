@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+OWN_MODEL = re.compile(r"[\w.]+:\w+")  # a user's module:function
 NAME = re.compile(
-    r"(?:(?P<family>[a-z0-9_]+)/(?P<variant>[a-z0-9-]+)|(?P<function>[\w.]+:\w+))"
+    rf"(?:(?P<family>[a-z0-9_]+)/(?P<variant>[a-z0-9-]+)|(?P<function>{OWN_MODEL.pattern}))"
     r"/b(?P<batch_size>\d+)/(?P<optimizer>[a-z]+)(?:/(?P<precision>[a-z0-9]+))?"
 )
 

@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_map_only
 
 from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
 
-# fp32 is a job as built; the others name what autocast computes in.
-PRECISIONS = ("fp32", *AUTOCAST_DTYPES)
+# fp32 is a job as built, and tf32 too, of which the worker tells the GPU's libraries; the others
+# name what autocast computes in.
+PRECISIONS = ("fp32", "tf32", *AUTOCAST_DTYPES)
 
 
 def apply_precision(module: nn.Module, precision: str, *, inference: bool = False) -> None:
@@ -33,7 +34,7 @@ def apply_precision(module: nn.Module, precision: str, *, inference: bool = Fals
             f"precision {precision!r} is not known to the job zoo; "
             f"use one of {', '.join(PRECISIONS)}"
         )
-    if precision == "fp32":
+    if precision in ("fp32", "tf32"):
         return
     device_type = next(module.parameters()).device.type
     if inference or any(parameter.requires_grad for parameter in module.parameters()):
