@@ -71,25 +71,34 @@ def _counter_that_knows_groups() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=mapping)
 
 
+def _exported(module: Any, inputs: Any, path: Path, *, batch: int, optimize: bool) -> OpGraph:
+    torch.onnx.export(
+        module, inputs, path, dynamo=True, verbose=False, external_data=False, optimize=optimize
+    )
+    return read_onnx(path, batch_size=batch, optimizer="adam")
+
+
 def against_onnx(config: JobConfig) -> dict[str, Any]:
     """Sums of a module's graph read from its exported file, over those of its trace."""
     module, inputs = _module_and_inputs(config)
     batch = inputs[0].shape[0]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
+        optimized = False
         try:
-            torch.onnx.export(
-                module, inputs, path, dynamo=True, verbose=False, external_data=False,
-                optimize=False,
-            )  # fmt: skip
-            read = read_onnx(path, batch_size=batch, optimizer="adam")
+            try:
+                read = _exported(module, inputs, path, batch=batch, optimize=False)
+            except GraphError:  # shapes by values, or sequences, that the optimizer does away with
+                optimized = True
+                read = _exported(module, inputs, path, batch=batch, optimize=True)
         except (GraphError, RuntimeError, torch.onnx.OnnxExporterError) as error:
             return {"job": config.name, "error": _first_line(error, folder)}
     traced = trace_module(
         module.to("meta"), [tensor.to("meta") for tensor in inputs], optimizer="adam"
     )
     ratios = {name: of(read) / of(traced) for name, of in _SUMS.items()}
-    return {"job": config.name, "unknown": read.unknown_ops, **ratios}
+    name = f"{config.name} (optimized)" if optimized else config.name
+    return {"job": name, "unknown": read.unknown_ops, **ratios}
 
 
 _SUMS = {

@@ -154,7 +154,9 @@ CANNOT_AGREE = [
     "What cannot agree:",
     "",
     "- With its default, `optimize=True`, the exporter folds batch norms into convolutions: their "
-    "operators, parameters and activations are missing then. The files above are not optimized.",
+    "operators, parameters and activations are missing then. The files above are not optimized but "
+    "where it says so: those hold shapes by values, or sequences of tensors, otherwise, which are "
+    "not read.",
     "- Activations written out (hardswish, SiLU) keep other tensors than the fused operator.",
     "- A file does not say which weights are trained: frozen ones (LoRA) and float constants (a "
     "graph network's adjacency) count as parameters, with gradient and optimizer state.",
