@@ -24,7 +24,8 @@ def read_campaign_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); name a campaign file") from error
+        why = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(f"{path}: cannot be read ({why}); name a campaign file") from error
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
