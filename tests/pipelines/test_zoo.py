@@ -201,7 +201,7 @@ def test_a_name_that_cannot_be_read_shows_the_form(name):
         (JobConfig("resnet", "w16-d21", 32), "nearest is 'w16-d20'"),
         (JobConfig("resnet", "w16-d20", 0), "batch_size=0, must be >= 1"),
         (JobConfig("resnet", "w16-d20", 2, optimizer="lion"), "use one of sgd, adam, adamw"),
-        (JobConfig("resnet", "w16-d20", 2, precision="fp8"), "use one of fp32, bf16"),
+        (JobConfig("resnet", "w16-d20", 2, precision="fp8"), "use one of fp32, tf32, bf16, fp16"),
     ],
 )
 def test_a_wrong_config_is_refused_with_a_way_out(config, says):
