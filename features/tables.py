@@ -43,6 +43,12 @@ def _held_if_it_ran(column: str) -> Law:
     return Law(column, "must hold a value where failure is ''", broken)
 
 
+def _is_untold_on_a_processor(data: pa.Table) -> pa.ChunkedArray:
+    """A GPU's driver may keep it to itself; on a processor a job counts its own time."""
+    empty = _held_if_it_ran("compute_utilization").broken(data)
+    return pc.and_(empty, pc.starts_with(data.column("device_kind"), "cpu-"))
+
+
 def _holds_no_measurement(data: pa.Table) -> pa.ChunkedArray:
     measured = ("step_time_median_s", "compute_utilization", "memory_peak_bytes")
     empty = pc.equal(data.column("failure"), "")
@@ -159,6 +165,14 @@ JOBS = Table(
     (_held_if_traced("parameters"), _held_if_traced("peak_live_bytes")),
 )
 
+_COST = (
+    Column("input_elements", _INT, "elements of its inputs, parameters left out", minimum=0),
+    Column("output_elements", _INT, "elements of its outputs", minimum=0),
+    Column("parameters", _INT, "trainable elements among its inputs", minimum=0),
+    Column("flops", _INT, "floating-point operations, a multiply-add counts two", minimum=0),
+    Column("bytes_moved", _INT, "bytes read and written if nothing is cached", minimum=0),
+)
+
 NODES = Table(
     "nodes",
     (
@@ -177,11 +191,7 @@ NODES = Table(
         Column("op", _TEXT, "the framework's own name of the operator"),
         Column("kind", _TEXT, "row of the op table"),
         Column("phase", _TEXT, "forward, backward, optimizer"),
-        Column("input_elements", _INT, "elements of its inputs, parameters left out", minimum=0),
-        Column("output_elements", _INT, "elements of its outputs", minimum=0),
-        Column("parameters", _INT, "trainable elements among its inputs", minimum=0),
-        Column("flops", _INT, "floating-point operations, a multiply-add counts two", minimum=0),
-        Column("bytes_moved", _INT, "bytes read and written if nothing is cached", minimum=0),
+        *_COST,
         Column("count", _INT, "how many equal operators the step has", minimum=1),
     ),
 )
@@ -253,6 +263,7 @@ EXECUTIONS = Table(
                 "setup_s",
             )
         ),
+        Law("compute_utilization", "must hold a value on a processor", _is_untold_on_a_processor),
         Law("failure", "but nothing was measured", _holds_no_measurement),
     ),
 )
@@ -335,11 +346,7 @@ OPERATORS = Table(
         Column("kind", _TEXT, "row of the op table"),
         Column("shape", _TEXT, "its sizes, as 'NAME=N' words"),
         Column("precision", _TEXT, "fp32, tf32, fp16, bf16, fp64"),
-        Column("input_elements", _INT, "elements of its inputs, parameters left out", minimum=0),
-        Column("output_elements", _INT, "elements of its outputs", minimum=0),
-        Column("parameters", _INT, "trainable elements among its inputs", minimum=0),
-        Column("flops", _INT, "floating-point operations, a multiply-add counts two", minimum=0),
-        Column("bytes_moved", _INT, "bytes read and written if nothing is cached", minimum=0),
+        *_COST,
         Column("device_kind", _TEXT, "the device it ran on"),
         Column("latency_s", _FLOAT, "of one run; the median where there are several", above=0),
         Column("runs", _INT, "how many rows of the source this one stands for", minimum=1),

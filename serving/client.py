@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import grpc
@@ -117,12 +116,7 @@ class PresageClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _call(self, method: Any, request: Any, read: Callable[[Any], Reply]) -> Reply:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, TextIO
 
 PR_SET_PDEATHSIG = 1
@@ -68,12 +68,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.kill()
 
     def send(self, message: Mapping[str, Any]) -> None:

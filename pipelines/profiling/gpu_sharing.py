@@ -68,19 +68,6 @@ class GpuSharing:
         return ("exclusive", *(["time-slice"] if free else []), *(["mps"] if self.mps else []))
 
 
-def available_modes(device: Device) -> tuple[str, ...]:
-    """Sharing modes that jobs on this machine's ``device`` can be given.
-
-    Raises
-    ------
-    ProfilingError
-        It is a GPU, and its driver does not answer any more.
-    """
-    if device.compute_capability == 0:
-        return CPU_MODES
-    return detect_sharing().modes
-
-
 def detect_sharing(driver: Any = None) -> GpuSharing:
     """Look at the GPU that jobs run on; ``driver`` is pynvml, or what has its functions.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from types import TracebackType
 from typing import Self
 
 from presage.features.device import Device, Share
@@ -33,12 +32,7 @@ class Workers:
             self._spares.extend(self._start() for _ in range(SPARES))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         while self._spares:
             self._spares.popleft().kill()
 

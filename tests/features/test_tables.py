@@ -90,6 +90,7 @@ def test_a_failed_run_has_no_measurements():
     [
         "step_time_median_s",
         "step_time_p90_s",
+        "compute_utilization",
         "memory_utilization",
         "memory_peak_bytes",
         "setup_s",

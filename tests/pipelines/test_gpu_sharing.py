@@ -14,9 +14,9 @@ from presage.features.device import Share, catalogue, detect
 from presage.features.errors import ProfilingError
 from presage.pipelines.profiling import gpu_sharing
 from presage.pipelines.profiling.gpu_sharing import (
+    CPU_MODES,
     GpuSharing,
     MigSlice,
-    available_modes,
     detect_sharing,
     environment_of,
     environment_on_gpu,
@@ -205,14 +205,14 @@ def test_a_share_that_cannot_be_given_is_refused_with_a_remedy(share, words):
 def test_a_share_of_this_machines_gpu_is_by_what_is_found_on_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(WHERE))
 
-    assert available_modes(catalogue()["h100"]) == ("exclusive", "time-slice")
+    assert detect_sharing().modes == ("exclusive", "time-slice")
     assert environment_of(Share(), catalogue()["h100"]) == {}
     with pytest.raises(ProfilingError, match="daemon does not run"):
         environment_of(Share(0.5, "mps"), catalogue()["h100"])
 
 
 def test_a_processor_needs_no_environment_and_has_no_mps():
-    for mode in available_modes(CPU):
+    for mode in CPU_MODES:
         assert environment_of(Share(0.5, mode), CPU) == {}
     with pytest.raises(ProfilingError, match="is a processor; use one of exclusive"):
         environment_of(Share(0.5, "mps"), CPU)
