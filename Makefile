@@ -19,7 +19,7 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 	@python examples/first_answers.py
 
 test: lint ## set up, lint, types, import rules, tests: the same as CI
-	python -m pytest --cov --cov-report=term:skip-covered
+	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
 	ruff check .

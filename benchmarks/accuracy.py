@@ -19,7 +19,7 @@ from presage.models.targets import TARGETS
 from presage.pipelines import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")
-COMMITTED = [Path("data/profiles/cpu-2")]
+COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]
 MODELS = {
     "mlp": "**MLP**",
     "mlp_published": "MLP, published features",

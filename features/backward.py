@@ -31,6 +31,7 @@ def training_step(
     parameter_sizes: Sequence[int],
     weight_bytes: int,
     activation_bytes: int,
+    batch_bytes: int,
     input_elements: int,
     optimizer: str,
 ) -> OpGraph:
@@ -61,6 +62,7 @@ def training_step(
         optimizer_state_bytes=4 * parameters * states,
         activation_bytes=activation_bytes,
         workspace_bytes=_in_passing(forward, parameter_sizes, optimizer),
+        batch_bytes=batch_bytes,
     )
     return OpGraph(
         nodes=merge_equal(nodes),

@@ -46,7 +46,7 @@ class OpGraph:
     parameters : int
         Distinct trainable elements; all, of a model that none is trained of.
     peak_live_bytes : int
-        Most bytes alive at once in a step: parameters, gradients, optimizer state, activations.
+        Most bytes alive at once in a step: the peak of ``memory``.
     input_elements : int
         Elements of one sample of the input.
     memory : MemoryEstimate

@@ -9,11 +9,11 @@ from presage.features.errors import GraphError
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes of one step, by what holds them; the batch itself belongs to none.
+    """Bytes of one step, by what holds them.
 
-    The end of the forward pass holds parameters, optimizer state and activations, its backward
-    pass ends with parameters, optimizer state and gradients. ``workspace_bytes`` is what the
-    peak needs beyond the larger of the two, so that ``peak_bytes`` is the most alive at once.
+    Parameters, optimizer state and batch are held throughout. The forward pass ends with
+    activations besides, the backward pass with gradients; ``workspace_bytes`` is what the peak
+    needs beyond the larger of the two, so that ``peak_bytes`` is the most alive at once.
     What a kernel takes for itself (a convolution's workspace) and an allocator's rounding are
     not in it: no tensor shows them.
 
@@ -33,6 +33,8 @@ class MemoryEstimate:
     workspace_bytes : int
         Outputs in passing at the peak: gradients of activations, an optimizer's intermediate
         results; for inference, the activations.
+    batch_bytes : int
+        What the step is given: inputs, and targets where the step itself reads them.
     """
 
     parameter_bytes: int
@@ -40,6 +42,7 @@ class MemoryEstimate:
     optimizer_state_bytes: int
     activation_bytes: int
     workspace_bytes: int
+    batch_bytes: int
 
     def __post_init__(self) -> None:
         for field, value in zip(fields(self), astuple(self), strict=True):
@@ -55,6 +58,7 @@ class MemoryEstimate:
         return (
             self.parameter_bytes
             + self.optimizer_state_bytes
+            + self.batch_bytes
             + max(self.activation_bytes, self.gradient_bytes)
             + self.workspace_bytes
         )

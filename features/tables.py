@@ -160,7 +160,8 @@ JOBS = Table(
         _optional("gradient_bytes", _INT, "gradients at the end of the backward pass"),
         _optional("optimizer_state_bytes", _INT, "what the optimizer keeps between steps"),
         _optional("activation_bytes", _INT, "kept from the forward for the backward pass"),
-        _optional("workspace_bytes", _INT, "what the peak needs beyond the four before"),
+        _optional("workspace_bytes", _INT, "what the peak needs beyond the others"),
+        _optional("batch_bytes", _INT, "inputs of a step, and targets where it reads them"),
     ),
     (_held_if_traced("parameters"), _held_if_traced("peak_live_bytes")),
 )

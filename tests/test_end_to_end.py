@@ -15,6 +15,7 @@ from presage.features.device import Share, cpu_kind
 from presage.features.schema import Placement
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
+from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
 CODE = ("features", "models", "pipelines")
@@ -33,8 +34,7 @@ def workspace(tmp_path_factory):
     for name in CODE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", folder)
-    campaign = Path("data/profiles/cpu-2")
-    shutil.copytree(ROOT / campaign, folder / campaign)
+    small_campaign(folder / "data/profiles/cpu-2")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] |= {"budget_s": 90, "jobs": 3, "colocations": 1, "families": ["mlp"]}
     for predictor in params["train"].values():

@@ -63,6 +63,7 @@ def read_onnx(
     trainable = [weights[name].elements for name in learnt]
     inputs = [i for i in model.graph.input if i.name not in weights]
     elements = max(1, sum(values[i.name].elements for i in inputs) // batch_size)
+    batch_bytes = sum(values[i.name].nbytes for i in inputs)
     weight_bytes = sum(w.nbytes for w in weights.values())
     activations = Activations(model, values, held)
     if training:
@@ -71,10 +72,12 @@ def read_onnx(
             parameter_sizes=trainable,
             weight_bytes=weight_bytes,
             activation_bytes=activations.kept_bytes(),
+            batch_bytes=batch_bytes,
             input_elements=elements,
             optimizer=optimizer,
         )
-    memory = MemoryEstimate(weight_bytes, 0, 0, 0, workspace_bytes=activations.peak_bytes())
+    peak = activations.peak_bytes()
+    memory = MemoryEstimate(weight_bytes, 0, 0, 0, workspace_bytes=peak, batch_bytes=batch_bytes)
     return OpGraph(
         nodes=merge_equal(node for node, _ in forward),
         parameters=sum(trainable),

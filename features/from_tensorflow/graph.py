@@ -83,6 +83,7 @@ def _read(file: TensorflowFile, sizes: Sizes, optimizer: str, *, training: bool)
             parameter_sizes=parameters,
             weight_bytes=memory.parameter_bytes,
             activation_bytes=Activations(step, values, weights).kept_bytes(rounds),
+            batch_bytes=memory.batch_bytes,
             input_elements=elements,
             optimizer=optimizer,
         )

@@ -37,6 +37,7 @@ class LiveTensors:
         self.weights = {storage_key(tensor) for tensor in held}
         self._model = frozenset(self.weights)
         self._states: set[int] = set()
+        self._batch: set[int] = set()
         self._activation_bytes = self._gradient_bytes = 0
 
     @property
@@ -44,6 +45,12 @@ class LiveTensors:
         """Distinct trainable elements; all, of a model that none is trained of."""
         trained = [p for p in self._parameters if p.requires_grad]
         return sum(p.numel() for p in trained or self._parameters)
+
+    def given(self, tensors: Iterable[Tensor]) -> None:
+        """What an operator reads: what no operator wrote, the step was given."""
+        strange = [t for t in tensors if t.is_meta and storage_key(t) not in self._held]
+        self.see(strange)
+        self._batch.update(map(storage_key, strange))
 
     def see(self, tensors: Iterable[Tensor]) -> None:
         """Count what these tensors hold until it is freed; views of what is counted are free."""
@@ -60,10 +67,12 @@ class LiveTensors:
         self._bytes -= self._held.pop(key)[0]
         self.weights.discard(key)
         self._states.discard(key)
+        self._batch.discard(key)
 
     def forward_ended(self) -> None:
         """The forward pass is over: what is alive now is kept for the backward pass."""
-        others = self._model | self._states | {storage_key(g) for g in self._gradients()}
+        gradients = {storage_key(gradient) for gradient in self._gradients()}
+        others = self._model | self._states | self._batch | gradients
         kept = sum(size for key, (size, _) in self._held.items() if key not in others)
         self._activation_bytes = max(self._activation_bytes, kept)
 
@@ -88,13 +97,15 @@ class LiveTensors:
     def estimate(self) -> MemoryEstimate:
         """What the peak is made of."""
         parameters, states = self._size(self._model), self._size(self._states)
-        resident = parameters + states + max(self._activation_bytes, self._gradient_bytes)
+        batch = self._size(self._batch)
+        passing = max(self._activation_bytes, self._gradient_bytes)
         return MemoryEstimate(
             parameter_bytes=parameters,
             gradient_bytes=self._gradient_bytes,
             optimizer_state_bytes=states,
             activation_bytes=self._activation_bytes,
-            workspace_bytes=self.peak_bytes - resident,
+            workspace_bytes=self.peak_bytes - parameters - states - batch - passing,
+            batch_bytes=batch,
         )
 
     def _gradients(self) -> list[Tensor]:

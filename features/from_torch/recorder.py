@@ -106,6 +106,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if out is not NotImplemented:
                 return out
         self._follow_phase()
+        inputs = _tensors((args, kwargs))
+        self._live.given(inputs)
         self._last_op, self._inside = func, True
         out = func(*args, **kwargs)
         self._inside = False
@@ -114,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = _tensors(out)
         self._live.see(outputs)
         if self._recording and not is_free(func):
-            self._record(func, args, _tensors((args, kwargs)), outputs)
+            self._record(func, args, inputs, outputs)
         return out
 
     def _follow_phase(self) -> None:

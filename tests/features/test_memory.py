@@ -34,6 +34,22 @@ def test_the_batch_is_no_activation_though_it_is_kept():
     held = memory(nn.Sequential(nn.Flatten(), nn.Linear(IN, OUT)), torch.empty(B, 4, IN // 4))
 
     assert held.activation_bytes <= SMALL
+    assert held.batch_bytes == 4 * B * IN
+
+
+def test_the_batch_is_all_that_the_step_is_given_once():
+    module, data, target = nn.Linear(IN, OUT), torch.empty(B, 4, IN // 4), torch.empty(B, OUT)
+    optimizer = torch.optim.Adam(module.parameters())
+
+    def run():
+        optimizer.zero_grad()
+        ((module(data.flatten(1)) - target) ** 2 + module(data.view(B, IN))).mean().backward()
+        optimizer.step()
+
+    held = trace_step(run, [module], IN).memory
+
+    assert held.batch_bytes == 4 * B * (IN + OUT)
+    assert held.optimizer_state_bytes == 2 * WEIGHTS
 
 
 def test_activations_are_what_the_backward_pass_reads():
@@ -94,7 +110,8 @@ def test_inference_keeps_nothing_but_its_weights(training):
         step = inference(module, (data,), input_elements=IN)
         graph = trace_step(step.run, step.modules, step.input_elements)
 
-    assert graph.memory == MemoryEstimate(WEIGHTS, 0, 0, 0, workspace_bytes=2 * 4 * B * OUT)
+    workspace = 2 * 4 * B * OUT
+    assert graph.memory == MemoryEstimate(WEIGHTS, 0, 0, 0, workspace, batch_bytes=4 * B * IN)
     assert graph.parameters == WEIGHTS // 4
     assert {n.phase for n in graph.nodes} == {"forward"}
     assert {n.op for n in graph.nodes} == {"aten.addmm", "aten.addmm.bias", "aten.relu"}
@@ -160,7 +177,7 @@ def test_checkpointed_activations_are_not_kept():
 
 def test_a_negative_number_of_bytes_is_refused():
     with pytest.raises(GraphError, match="gradient_bytes=-1, must be >= 0"):
-        MemoryEstimate(1, -1, 0, 0, 0)
+        MemoryEstimate(1, -1, 0, 0, 0, 0)
 
 
 def test_memory_is_part_of_a_graphs_digest():

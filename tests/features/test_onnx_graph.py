@@ -495,6 +495,7 @@ def test_memory_of_training_by_rule(tmp_path, optimizer, states):
         optimizer_state_bytes=states * weight,
         activation_bytes=2 * activation,  # what tanh and ReLU wrote; x is the batch
         workspace_bytes=activation,
+        batch_bytes=4 * 100 * 6,
     )
     assert graph.peak_live_bytes == graph.memory.peak_bytes
 
@@ -503,7 +504,9 @@ def test_memory_of_inference_frees_a_value_after_its_last_reader(tmp_path):
     graph = read_onnx(layered(tmp_path), batch_size=100, training=False)
     activation = 4 * 100 * 10
 
-    assert graph.memory == MemoryEstimate(4 * 6 * 10, 0, 0, 0, workspace_bytes=3 * activation)
+    assert graph.memory == MemoryEstimate(
+        4 * 6 * 10, 0, 0, 0, workspace_bytes=3 * activation, batch_bytes=4 * 100 * 6
+    )
 
 
 # Bad input: what is wrong, where, and how to mend it.

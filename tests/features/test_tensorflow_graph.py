@@ -334,6 +334,7 @@ def test_the_state_of_an_optimizer_is_no_parameter_and_the_labels_are_no_input(t
     assert found.input_elements == 20
     assert found.memory.parameter_bytes == found.memory.gradient_bytes == 400
     assert found.memory.optimizer_state_bytes == 800
+    assert found.memory.batch_bytes == BATCH * 4 * (20 + 1)
     assert found.peak_live_bytes == found.memory.peak_bytes
 
 

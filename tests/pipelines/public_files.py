@@ -35,7 +35,7 @@ class OneGraph(GraphCache):
 
     def graph(self, recipe, make):
         self.asked.append(recipe)
-        memory = MemoryEstimate(4000, 4000, 0, 1000, 0)
+        memory = MemoryEstimate(4000, 4000, 0, 1000, 0, 0)
         return OpGraph((node(),), 1000, 9000, 784, memory)
 
 

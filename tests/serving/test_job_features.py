@@ -17,7 +17,7 @@ def test_a_graph_becomes_the_features_of_a_job():
         nodes=(OpNode("addmm", "MatMul", "forward", 64, 32, 2048, 4096, 9000, count=3),),
         parameters=2048,
         peak_live_bytes=12_345,
-        memory=MemoryEstimate(8192, 8192, 0, 128, 0),
+        memory=MemoryEstimate(8192, 8192, 0, 128, 0, 0),
         input_elements=16,
     )
 

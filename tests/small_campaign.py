@@ -1,0 +1,34 @@
+"""A few families of the committed campaign: real measurements, learnt from in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from presage.features import tables
+
+COMMITTED = Path(__file__).parents[1] / "data/profiles/cpu-2"
+FAMILIES = ("mlp", "neumf", "resnet", "vgg")
+
+
+def small_campaign(folder: Path) -> Path:
+    """The folder, with the campaign's tables cut to jobs and co-locations of ``FAMILIES``."""
+    jobs, nodes, executions, colocations, devices = (
+        tables.read(table, COMMITTED / f"{name}.parquet").to_pandas(types_mapper=pd.ArrowDtype)
+        for name, table in tables.CAMPAIGN_TABLES.items()
+    )
+    jobs = jobs[jobs["family"].isin(FAMILIES)]
+    strange = colocations.loc[~colocations["job_id"].isin(jobs["job_id"]), "colocation_id"]
+    cut = {
+        "jobs": jobs,
+        "nodes": nodes[nodes["graph_digest"].isin(jobs["graph_digest"])],
+        "executions": executions[executions["job_id"].isin(jobs["job_id"])],
+        "colocations": colocations[~colocations["colocation_id"].isin(strange)],
+        "devices": devices,
+    }
+    for name, rows in cut.items():
+        data = pa.Table.from_pandas(rows, preserve_index=False)
+        tables.write(tables.CAMPAIGN_TABLES[name], data, folder / f"{name}.parquet")
+    return folder
