@@ -1,4 +1,4 @@
-"""A few families of the committed campaign: real measurements, learnt from in seconds."""
+"""A few families of a committed campaign: real measurements, learnt from in seconds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from presage.features import tables
 
-COMMITTED = Path(__file__).parents[1] / "data/profiles/cpu-2"
-FAMILIES = ("mlp", "neumf", "resnet", "vgg")
+PROFILES = Path(__file__).parents[1] / "data/profiles"
+FAMILIES = ("convnext", "gnn", "mlp", "neumf", "resnet", "td3", "vgg")
 
 
 def small_campaign(folder: Path) -> Path:
-    """The folder, with the campaign's tables cut to jobs and co-locations of ``FAMILIES``."""
+    """The folder, with the tables of the campaign of its name cut to jobs of ``FAMILIES``."""
     jobs, nodes, executions, colocations, devices = (
-        tables.read(table, COMMITTED / f"{name}.parquet").to_pandas(types_mapper=pd.ArrowDtype)
+        tables.read(table, PROFILES / folder.name / f"{name}.parquet").to_pandas(types_mapper=pd.ArrowDtype)
         for name, table in tables.CAMPAIGN_TABLES.items()
     )
     jobs = jobs[jobs["family"].isin(FAMILIES)]
