@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -214,7 +215,8 @@ def write(table: Table, data: pa.Table, path: Path) -> None:
             "another folder, and run the same command again"
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # not there, or no place for it
+            partial.unlink()
 
 
 def column(data: pa.Table, name: str) -> np.ndarray[Any, np.dtype[Any]]:

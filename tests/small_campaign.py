@@ -16,7 +16,9 @@ FAMILIES = ("convnext", "gnn", "mlp", "neumf", "resnet", "td3", "vgg")
 def small_campaign(folder: Path) -> Path:
     """The folder, with the tables of the campaign of its name cut to jobs of ``FAMILIES``."""
     jobs, nodes, executions, colocations, devices = (
-        tables.read(table, PROFILES / folder.name / f"{name}.parquet").to_pandas(types_mapper=pd.ArrowDtype)
+        tables.read(table, PROFILES / folder.name / f"{name}.parquet").to_pandas(
+            types_mapper=pd.ArrowDtype
+        )
         for name, table in tables.CAMPAIGN_TABLES.items()
     )
     jobs = jobs[jobs["family"].isin(FAMILIES)]

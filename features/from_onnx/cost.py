@@ -44,6 +44,11 @@ class Value:
         """Whether a gradient can flow into it."""
         return self.elem_type in _FLOATS
 
+    @property
+    def is_weight(self) -> bool:
+        """Whether what the file holds of it may be trained: a single number is a factor."""
+        return self.is_float and bool(self.shape)
+
 
 Operands = Sequence[Value | None]
 

@@ -61,7 +61,8 @@ def read_onnx(
     held = weights.keys() | laid_out
     forward = list(_forward(model, values, held, {*learnt, *laid_out}, path))
     trainable = [weights[name].elements for name in learnt]
-    inputs = [i for i in model.graph.input if i.name not in weights]
+    read = {name for node in model.graph.node for name in node.input}
+    inputs = [i for i in model.graph.input if i.name in read and i.name not in weights]
     elements = max(1, sum(values[i.name].elements for i in inputs) // batch_size)
     batch_bytes = sum(values[i.name].nbytes for i in inputs)
     weight_bytes = sum(w.nbytes for w in weights.values())
@@ -187,4 +188,4 @@ def _trainable(model: Any, weights: Mapping[str, Value]) -> list[str]:
         if node.op_type == "BatchNormalization"
         for name in list(node.input)[3:5]
     }
-    return [n for n, w in weights.items() if w.is_float and w.shape and n not in running]
+    return [n for n, w in weights.items() if w.is_weight and n not in running]

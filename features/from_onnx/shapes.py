@@ -46,7 +46,9 @@ def load_model(path: Path) -> Any:
             f"{len(model.graph.node)} nodes); give a file written by torch.onnx.export or the like"
         )
     _drop_weights(model.graph)
-    return _inlined(model, path) if model.functions else model
+    flat = _inlined(model, path) if model.functions else model
+    _weights_of_constants(flat.graph)
+    return flat
 
 
 def _inlined(model: Any, path: Path) -> Any:
@@ -60,6 +62,22 @@ def _inlined(model: Any, path: Path) -> Any:
         ) from error
     _drop_weights(flat.graph)
     return flat
+
+
+def _weights_of_constants(graph: Any) -> None:
+    """Some exporters write weights as operators: they become initializers, as others have them."""
+    kept = []
+    for node in graph.node:
+        is_constant = node.op_type == "Constant"
+        tensors = [a.t for a in node.attribute if is_constant and a.name == "value"]
+        weights = [t for t in tensors if Value(tuple(t.dims), t.data_type).is_weight]
+        for weight in weights:
+            weight.name = node.output[0]
+            graph.initializer.append(weight)
+        if not weights:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def _drop_weights(graph: Any) -> None:

@@ -48,18 +48,19 @@ def trace_step(
     GraphError
         The step cannot run on the meta device; names the operator where torch does.
     """
-    recorder = Recorder(modules)
+    recorder = None
     try:
+        recorder = Recorder(modules)
         with fused_kernels():
             recorder.record(run)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
-        by_value = recorder.needs_values and "meta" in str(error).lower()
+        place = recorder.place if recorder else "before the first operator"
+        by_value = recorder and recorder.needs_values and "meta" in str(error).lower()
         said = (
             "its result depends on values, not shapes alone" if by_value else _first_sentence(error)
         )
         raise GraphError(
-            f"tracing failed {recorder.place}: {said}; "
-            "export the model to ONNX and pass that file instead"
+            f"tracing failed {place}: {said}; export the model to ONNX and pass that file instead"
         ) from error
     return recorder.graph(input_elements)
 

@@ -106,9 +106,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if out is not NotImplemented:
                 return out
         self._follow_phase()
+        self._last_op, self._inside = func, True
         inputs = _tensors((args, kwargs))
         self._live.given(inputs)
-        self._last_op, self._inside = func, True
         out = func(*args, **kwargs)
         self._inside = False
         if is_view(func):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from presage.features.errors import TableError
 from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_job import PublicModel, add_job
@@ -56,9 +57,13 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
 
     Of a file alone the slowdowns cannot be told: without the solo table they have no step time.
     """
-    folder = path.parent if path.is_file() else path
-    alone = find_files(folder, ("solo.csv*", "single_data.csv*"), "solo.csv or single_data.csv")[0]
-    together = find_files(folder, ("pairs.csv*", "colocate_info.csv*"), "pairs.csv")[0]
+    if path.is_file():
+        raise TableError(
+            f"{path}: is one file, and a slowdown needs both tables; give the folder that holds "
+            "solo.csv and pairs.csv, or upstream's single_data.csv and colocate_info.csv"
+        )
+    alone = find_files(path, ("solo.csv*", "single_data.csv*"), "solo.csv or single_data.csv")[0]
+    together = find_files(path, ("pairs.csv*", "colocate_info.csv*"), "pairs.csv")[0]
     step_s = {}
     for row in read_csv(alone, SOLO).to_dict("records"):
         if (job_id := _describe(row, "", imported, graphs)) is not None:

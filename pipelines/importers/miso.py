@@ -17,6 +17,7 @@ from presage.pipelines.importers.published_file import MEND, find_files, read_cs
 ORIGIN = Origin("miso", "https://github.com/boringlee24/socc22-miso, mps/models/logs/mig/", "MIT")
 DEVICE, CAMPAIGN = "a100-40gb", "miso"
 SLICES = 7
+PRECISION = "tf32"  # TensorFlow's default on an A100
 
 
 def _keras(family: str, variant: str, elements: int) -> PublicModel:
@@ -107,7 +108,10 @@ def _add(steps: Steps, file: Path, imported: Imported, graphs: GraphCache) -> No
         imported.skip("a model that is none of MISO's eight")
         return
     job_id = f"miso/{steps.model}/b{steps.batch_size}"
-    add_job(imported, graphs, job_id, MODELS[steps.model], batch_size=steps.batch_size)
+    add_job(
+        imported, graphs, job_id, MODELS[steps.model], batch_size=steps.batch_size,
+        precision=PRECISION,
+    )  # fmt: skip
     imported.execution(
         job_id, DEVICE, campaign=CAMPAIGN, share=int(match[1]) / SLICES, sharing_mode="mig",
         steps=steps.steps, step_time_median_s=steps.step_s,

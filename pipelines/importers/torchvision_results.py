@@ -144,6 +144,7 @@ def _add_job(steps: Steps, imported: Imported, graphs: GraphCache) -> None:
     imported.job(
         steps.job_id, graph=graph, name=f"{family}/{steps.model}", family=family,
         precision=steps.precision, optimizer=steps.optimizer, batch_size=steps.batch_size,
+        loads_data=True,  # every step moves its batch to the device
         **unseen,
     )  # fmt: skip
 

@@ -1,13 +1,12 @@
 """What this machine's device can do, measured: ``python -m presage.pipelines.profiling.calibrate``.
 
-Peaks are the best of several tries, so that a disturbed one does no harm.
+Speeds are the best of several tries, so that a disturbed one does no harm.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -104,7 +103,7 @@ def _gpu_memory_used_bytes() -> int | None:
 
 
 def _op_overhead_s(device: str) -> float:
-    """Median time of an operator on one element; on a GPU that of its launch, which is longer."""
+    """Least time of an operator on one element; on a GPU that of its launch, which is longer."""
     import torch
 
     one = torch.ones(1)
@@ -113,7 +112,7 @@ def _op_overhead_s(device: str) -> float:
         for _ in range(TINY_OPS):
             one.add_(1)
 
-    return statistics.median(times_s(many, device, most=200)) / TINY_OPS
+    return min(times_s(many, device, most=200)) / TINY_OPS
 
 
 def _memory_bandwidth(device: str) -> float:

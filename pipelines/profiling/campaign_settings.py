@@ -79,11 +79,6 @@ class CampaignSettings:
     def __post_init__(self) -> None:
         if not math.isfinite(self.budget_s):
             raise ProfilingError(f"budget of {self.budget_s:g} s; give a number of seconds")
-        if self.budget_s < LEAST_BUDGET_S:
-            raise ProfilingError(
-                f"budget of {self.budget_s:g} s is too small: calibration and one job take "
-                f"{LEAST_BUDGET_S:g} s; raise profile.budget_s"
-            )
         if not 0 <= self.solo_share <= 1:
             raise ProfilingError(
                 f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
@@ -117,6 +112,11 @@ class CampaignSettings:
                 "with, and parts above 0"
             )
         self.own_models()
+        if self.budget_s < LEAST_BUDGET_S:
+            raise ProfilingError(
+                f"budget of {self.budget_s:g} s is too small: calibration and one job take "
+                f"{LEAST_BUDGET_S:g} s; raise profile.budget_s"
+            )
 
     def configs(self, *, large: bool) -> list[JobConfig]:
         """Every job that may be measured; ``large`` where ``sizes`` does not say."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -26,6 +27,7 @@ from presage.pipelines.profiling.work import Outcome, Row, Work
 log = logging.getLogger(__name__)
 
 RESOURCE = "presage_device"
+KNOCK_S = 5.0
 START_S = 120.0  # most time for an actor to import torch and look at its device
 
 
@@ -71,8 +73,9 @@ def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Run
     mine = not ray.is_initialized()
     if mine:
         try:
+            _reach(address)
             ray.init(address=address, log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             line = str(error).strip().partition("\n")[0]
             raise ProfilingError(
                 f"no Ray cluster at {address!r} ({line}); start one with `ray start --head "
@@ -83,6 +86,19 @@ def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Run
     finally:
         if mine:
             ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Knock where a cluster should be: Ray itself would knock for minutes.
+
+    Raises
+    ------
+    OSError
+        Nobody opens.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
 
 
 class RayRunner:

@@ -313,8 +313,27 @@ def test_weights_are_dropped_at_once_and_the_numbers_that_shapes_need_are_kept(t
     assert load_model(path).ByteSize() < 1000
 
     graph = read_onnx(path, batch_size=4, training=False)
-    assert graph.parameters == 200 * 1000
+    assert graph.parameters == 1000 * (200 + 50)
     assert flops(graph) == 2 * 4 * 1000 * (200 + 50)
+
+
+def test_weights_written_as_operators_are_weights_and_what_nobody_reads_is_no_input(tmp_path):
+    weights = {"w": np.ones((200, 1000), np.float32), "b": np.ones(1000, np.float32)}
+    constants = [
+        helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
+        for name, array in weights.items()
+    ]
+    layer = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    inputs, outputs = [tensor("x", "batch", 200)], [tensor("y", "batch", 1000)]
+    for name in "one", "two":
+        (tmp_path / name).mkdir()
+    one = save(tmp_path / "one", [layer], inputs, outputs, list(weights.items()))
+    unread = tensor("mask", "batch", 70)
+    two = save(tmp_path / "two", [*constants, layer], [*inputs, unread], outputs, [])
+
+    as_constants = read_onnx(two, batch_size=4, optimizer="adam")
+    assert as_constants == read_onnx(one, batch_size=4, optimizer="adam")
+    assert as_constants.input_elements == 200
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

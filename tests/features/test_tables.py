@@ -205,6 +205,12 @@ def test_a_refused_write_leaves_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_file_in_the_place_of_the_folder_is_one_line_with_a_remedy(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match=r"file/executions\.parquet: cannot be written .*another"):
+        tables.write(tables.EXECUTIONS, table(), tmp_path / "file/executions.parquet")
+
+
 def test_every_column_says_what_it_means():
     for definition in tables.TABLES.values():
         assert all(column.meaning for column in definition.columns), definition.name

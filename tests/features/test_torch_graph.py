@@ -153,6 +153,14 @@ def test_a_step_that_reads_values_cannot_be_traced_and_says_so():
         trace_step(step, [nn.Linear(1, 1)], input_elements=1)
 
 
+def test_weights_without_a_shape_or_a_storage_offer_the_onnx_way():
+    sparse = nn.Module()
+    sparse.register_buffer("table", torch.eye(2, device="cpu").to_sparse())
+    for module in (nn.LazyLinear(3), sparse):
+        with pytest.raises(GraphError, match=r"tracing failed before the first operator: .*ONNX"):
+            trace_step(lambda: None, [module], input_elements=1)
+
+
 @pytest.mark.parametrize(
     ("forward", "op"),
     [

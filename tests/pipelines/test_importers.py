@@ -115,6 +115,9 @@ def test_of_parvagpus_runs_1747_ran_and_the_others_were_out_of_memory(tmp_path):
     rows = tables.read(tables.COLOCATIONS, tmp_path / "colocations.parquet").to_pandas()
     together = rows.groupby("colocation_id").first()
 
+    jobs = tables.read(tables.JOBS, tmp_path / "jobs.parquet").to_pandas()
+    assert set(jobs["precision"]) == {"tf32"}
+    assert jobs["loads_data"].all()
     assert (alone["failure"] == "").sum() + (together["failure"] == "").sum() == 1747
     assert set(rows["failure"]) == {"", "out-of-memory"}
     # More processes seldom hurry one another: the median step of five is longer than of two.
@@ -289,7 +292,7 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 0)": {"null": 1}}}', ["no job"]),
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 1)": {"null": 2, "(\'A3C\', 1)": '
          b"[1]}}}", ["not Gavel"]),
-        ("lucid", "solo.csv", b"model\nBERT\n", ["holds no pairs.csv* or colocate_info.csv*"]),
+        ("lucid", "solo.csv", b"model\nBERT\n", ["solo.csv: is one file", "give the folder"]),
         ("miso", "mixes.json", b"{}", ["mixes.json", "are not read", "2,800"]),
         ("miso", "mig_isolated_step_time.csv", b"mig_slice,model,batch_size,n_steps,"
          b"step_time_median_s\n9g,bert,1,1,1\n", ["'9g'", "3g.20gb"]),

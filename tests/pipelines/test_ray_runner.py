@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from presage.features import tables
+from presage.features.errors import ProfilingError
+from presage.pipelines.profiling.campaign import run_campaign
+from presage.pipelines.profiling.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.ray_runner import ray_runner
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed: pip install presage[ray]"
@@ -44,6 +48,12 @@ def test_a_cluster_without_devices_says_how_to_offer_them(tmp_path):
 
     assert "offers no 'presage_device'; start its nodes with" in told["error"]
     assert not (tmp_path / "new").exists()
+
+
+def test_an_address_where_nobody_answers_is_refused_within_seconds(tmp_path):
+    settings = CampaignSettings(campaign="ray", budget_s=20)
+    with pytest.raises(ProfilingError, match=r"no Ray cluster at '127\.0\.0\.1:1' .*ray start"):
+        run_campaign(tmp_path, settings, lambda _: None, open_runner=ray_runner("127.0.0.1:1"))
 
 
 def test_no_cluster_there_is_one_line_with_a_remedy(tmp_path):
