@@ -7,8 +7,9 @@ predicted for, and it puts the job out of the domain that a release vouches for.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 PUBLISHED_KINDS = (
     "AddV2",
@@ -23,8 +24,12 @@ PUBLISHED_KINDS = (
     "AvgPool",
     "MatMul",
 )
+# What a convolution costs depends on its kernel: one of a single point is a product of matrices,
+# and one per group of channels computes little on what it reads.
+CONVOLUTIONS = ("Conv2D", "PointwiseConv2D", "GroupedConv2D")
 OP_KINDS = (
     *PUBLISHED_KINDS,
+    *CONVOLUTIONS[1:],
     "Attention",
     "Recurrent",
     "Normalization",
@@ -51,7 +56,7 @@ def _table(rows: Mapping[str, str]) -> dict[str, str]:
 
 
 # aten names without namespace, overload and the trailing underscore of in-place variants. A
-# convolution of any rank counts as Conv2D: the published table has only that one.
+# convolution of any rank is a Conv2D here; :func:`convolution_kind` tells which.
 ATEN_KINDS: Mapping[str, str] = _table(
     {
         "AddV2": "add",
@@ -154,6 +159,13 @@ ONNX_FREE = frozenset(
 def element_flops(kind: str, elements: int) -> int:
     """FLOPs of an operator that does the same to each of ``elements``."""
     return ELEMENT_FLOPS.get(kind, 1) * elements
+
+
+def convolution_kind(kernel: Sequence[int], groups: int) -> str:
+    """Kind of a convolution by the spatial sizes of its kernel and its groups of channels."""
+    if groups > 1:
+        return "GroupedConv2D"
+    return "Conv2D" if math.prod(kernel) > 1 else "PointwiseConv2D"
 
 
 def aten_kind(op: str) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from presage.features.device import Device, Share
 from presage.features.job import JobFeatures
+from presage.features.op_kinds import CONVOLUTIONS
 
 # Operators that reach a precision's own peak (tensor cores); the rest run at fp32's.
-MATRIX_KINDS = frozenset({"MatMul", "Conv2D", "Attention", "Recurrent"})
+MATRIX_KINDS = frozenset({"MatMul", *CONVOLUTIONS, "Attention", "Recurrent"})
 
 
 @dataclass(frozen=True, slots=True)

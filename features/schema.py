@@ -16,13 +16,13 @@ import numpy as np
 
 from presage.features.device import Device, Share
 from presage.features.job import JobFeatures
-from presage.features.op_kinds import PUBLISHED_KINDS
+from presage.features.op_kinds import CONVOLUTIONS, PUBLISHED_KINDS
 from presage.features.roofline import Roofline, roofline
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 _GROUPS = {
-    "convolution": ("Conv2D",),
+    "convolution": CONVOLUTIONS,
     "matmul": ("MatMul", "Attention", "Recurrent"),
     "normalization": ("Normalization", "Softmax", "Reduction"),
     "elementwise": ("AddV2", "BiasAdd", "BiasAddGrad", "Mul", "Relu", "Elementwise"),
@@ -98,8 +98,10 @@ class _Facts:
 
 
 def _published_input(kind: str) -> FeatureColumn:
+    kinds = CONVOLUTIONS if kind == "Conv2D" else (kind,)
+
     def compute(facts: _Facts) -> float:
-        return float(facts.kind_input_max.get(kind, 0))
+        return float(max(facts.kind_input_max.get(kind, 0) for kind in kinds))
 
     return FeatureColumn(
         f"{kind}.input_elements_max", f"largest input of any {kind}, 0 if absent", 1.0, compute

@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx
 
+from presage.features.op_kinds import convolution_kind
+
 _BYTES = {
     onnx.TensorProto.FLOAT: 4, onnx.TensorProto.DOUBLE: 8, onnx.TensorProto.FLOAT16: 2,
     onnx.TensorProto.BFLOAT16: 2, onnx.TensorProto.INT64: 8, onnx.TensorProto.INT32: 4,
@@ -69,6 +71,13 @@ def matrix_flops(node: Any, operands: Operands, out: Value) -> int | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     count = _COUNTS.get((domain, node.op_type))
     return None if count is None else count(node, operands, out)
+
+
+def kind_of_convolution(node: Any, operands: Operands) -> str:
+    """Which of the kinds of convolutions an operator is, whose FLOPs could be counted."""
+    weight = _at(operands, 3 if node.op_type == "QLinearConv" else 1)
+    kernel = weight.shape[2:] if weight else ()
+    return convolution_kind(kernel, attribute(node, "group", 1))
 
 
 def _convolution(weight_at: int) -> Callable[[Any, Operands, Value], int | None]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from presage.features.backward import training_step
 from presage.features.errors import GraphError
-from presage.features.from_onnx.cost import Value, matrix_flops
+from presage.features.from_onnx.cost import Value, kind_of_convolution, matrix_flops
 from presage.features.from_onnx.folding import drop_layouts
 from presage.features.from_onnx.fusion import fuse_attention
 from presage.features.from_onnx.memory import Activations
@@ -152,6 +152,8 @@ def _kind_and_flops(node: Any, values: Mapping[str, Value], weights: set[str]) -
     out = next((values[name] for name in node.output if name in values), None)
     if kind in MATRIX_KINDS:
         flops = None if out is None else matrix_flops(node, operands, out)
+        if flops is not None and kind == "Conv2D":
+            return kind_of_convolution(node, operands), flops
         if flops is not None:
             return kind, flops
         kind = "Other"

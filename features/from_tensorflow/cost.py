@@ -10,6 +10,7 @@ from presage.features.from_tensorflow.einsum import einsum_flops
 from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.rules import transposes
 from presage.features.from_tensorflow.value import Value
+from presage.features.op_kinds import convolution_kind
 
 Operands = Sequence[Value]
 Count = Callable[[Node, Operands, Value], int | None]
@@ -57,6 +58,12 @@ def _convolution(_node: Node, operands: Operands, out: Value) -> int:
     The input channels in the kernel's shape are already divided by groups.
     """
     return 2 * out.elements * math.prod(operands[1].shape[:-1])
+
+
+def kind_of_convolution(node: Node, operands: Operands, out: Value) -> str:
+    """Which of the kinds of convolutions an operator is; the filter is (*kernel, in, out)."""
+    weight = out if "BackpropFilter" in node.op else operands[1]
+    return convolution_kind(weight.shape[:-2], 2 if "Depthwise" in node.op else 1)
 
 
 def _depthwise(_node: Node, operands: Operands, out: Value) -> int:

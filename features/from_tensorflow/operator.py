@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from presage.features.from_tensorflow.cost import matrix_flops, update_flops
+from presage.features.from_tensorflow.cost import (
+    kind_of_convolution,
+    matrix_flops,
+    update_flops,
+)
 from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights
@@ -60,6 +64,8 @@ def _kind_and_flops(
     kind = tensorflow_kind(node.op)
     if kind in MATRIX_KINDS:
         flops = matrix_flops(node, read, written[0])
+        if flops is not None and kind == "Conv2D":
+            return kind_of_convolution(node, read, written[0]), flops
         if flops is not None:
             return kind, flops
         kind = "Other"

@@ -13,7 +13,7 @@ from torch import Tensor
 from presage.features.from_torch.live import storage_key
 from presage.features.from_torch.recurrent import recurrent_flops
 from presage.features.graph import OpNode
-from presage.features.op_kinds import aten_kind, element_flops
+from presage.features.op_kinds import aten_kind, convolution_kind, element_flops
 
 # Read the rows they are asked for, not the table.
 _LOOKUPS = ("embedding", "_embedding_bag", "gather", "index_select", "index", "_unsafe_index")
@@ -81,9 +81,10 @@ class OpCall:
         yield self._bias_add(bias)
 
     def _convolution(self) -> Iterator[OpNode]:
-        image, weight, bias, transposed = *self.args[:3], self.args[6]
+        image, weight, bias, transposed, groups = *self.args[:3], self.args[6], self.args[8]
         flops = _convolution_flops(image, weight, self.outputs[0], transposed)
-        yield self._node("Conv2D", flops, own=[weight], read=[image])
+        kind = convolution_kind(weight.shape[2:], groups)
+        yield self._node(kind, flops, own=[weight], read=[image])
         if isinstance(bias, Tensor):
             yield self._bias_add(bias)
 
@@ -94,15 +95,16 @@ class OpCall:
 
     def _convolution_gradients(self) -> Iterator[OpNode]:
         grad, image, weight = self.args[:3]
-        transposed, wanted = self.args[7], self.args[-1]
+        transposed, groups, wanted = self.args[7], self.args[9], self.args[-1]
+        kind = convolution_kind(weight.shape[2:], groups)
         # Both gradients are convolutions of the forward one's size.
         flops = _convolution_flops(image, weight, grad, transposed)
         moved = _nbytes([grad, weight, image])
         if wanted[0]:
-            yield self._node("Conv2D", flops, moved, suffix=".input", read=[grad], written=[image])
+            yield self._node(kind, flops, moved, suffix=".input", read=[grad], written=[image])
         if wanted[1]:
             yield self._node(
-                "Conv2D", flops, moved, suffix=".weight", read=[grad, image], own=[],
+                kind, flops, moved, suffix=".weight", read=[grad, image], own=[],
                 written=[weight],
             )  # fmt: skip
         if wanted[2]:

@@ -84,6 +84,7 @@ def test_products_with_vectors_have_gradients_that_only_scale():
     ("layer", "size", "multiply_adds"),
     [
         (lambda: nn.Conv1d(4, 6, 3), (9,), 7 * 6 * 4 * 3),
+        (lambda: nn.Conv2d(4, 6, 1), (5, 5), 25 * 6 * 4),
         (lambda: nn.Conv2d(4, 6, 3, padding=1), (5, 5), 25 * 6 * 4 * 9),
         (lambda: nn.Conv2d(4, 6, 3, stride=2), (9, 9), 16 * 6 * 4 * 9),
         (lambda: nn.Conv2d(4, 6, 3, dilation=2), (9, 9), 25 * 6 * 4 * 9),
@@ -100,10 +101,12 @@ def test_a_convolution_and_its_two_gradients(layer, size, multiply_adds):
     images = torch.empty(B, 4, *size)
     first = trace_module(layer(), [images])
     inner = trace_module(layer(), [images.requires_grad_()])
+    is_pointwise, is_grouped = math.prod(layer().kernel_size) == 1, layer().groups > 1
+    kind = "PointwiseConv2D" if is_pointwise else "GroupedConv2D" if is_grouped else "Conv2D"
 
-    assert flops(first, "Conv2D", "forward") == 2 * B * multiply_adds
-    assert flops(first, "Conv2D", "backward") == 2 * B * multiply_adds  # the weight's alone
-    assert flops(inner, "Conv2D", "backward") == 4 * B * multiply_adds
+    assert flops(first, kind, "forward") == 2 * B * multiply_adds
+    assert flops(first, kind, "backward") == 2 * B * multiply_adds  # the weight's alone
+    assert flops(inner, kind, "backward") == 4 * B * multiply_adds
 
 
 # Attention: two products forward, five backward, and no scores in memory.

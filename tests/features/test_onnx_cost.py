@@ -97,7 +97,7 @@ def test_a_matmul_costs_the_same_in_integers(tmp_path, op, inputs):
 def test_a_grouped_convolution_costs_the_same_in_integers(tmp_path, op, inputs):
     found = only_operator(tmp_path, op, inputs, group=2)
 
-    assert (found.kind, found.flops) == ("Conv2D", 2 * (2 * 16 * 8 * 8) * 4 * 9)
+    assert (found.kind, found.flops) == ("GroupedConv2D", 2 * (2 * 16 * 8 * 8) * 4 * 9)
 
 
 # Two sequences of 7 queries and 9 keys, 4 heads of 16: two products of 4 x 7 x 9 x 16.

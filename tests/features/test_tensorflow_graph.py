@@ -44,7 +44,7 @@ def read(tmp_path, *nodes, functions=(), **options):
     return read_tensorflow(path, **{"batch_size": BATCH, "training": False, **options})
 
 
-def flops(graph, kinds=("Conv2D", "MatMul"), phase=""):
+def flops(graph, kinds=MATRIX_KINDS, phase=""):
     return sum(n.flops * n.count for n in graph.nodes if n.kind in kinds and phase in ("", n.phase))
 
 

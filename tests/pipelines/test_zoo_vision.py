@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from presage.features.from_torch.graph import trace_step
+from presage.features.roofline import MATRIX_KINDS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build, parse
 from presage.pipelines.profiling.zoo.a3c import DISCOUNT, advantages
 
@@ -106,7 +107,7 @@ def test_forward_flops_are_the_published_ones():
     }
     for name, multiply_adds in published.items():
         nodes = traced(on_meta(name, "inference")).nodes
-        flops = sum(n.flops * n.count for n in nodes if n.kind in ("Conv2D", "MatMul"))
+        flops = sum(n.flops * n.count for n in nodes if n.kind in MATRIX_KINDS)
         images = FAMILIES[name.split("/")[0]].large_batch_sizes[0]
         assert flops / 2e9 / images == pytest.approx(multiply_adds, rel=0.02), name
 
