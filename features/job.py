@@ -8,6 +8,7 @@ from presage.features.errors import InvalidJobError
 from presage.features.op_stats import MAX_COUNT, OpStats
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
+MEMORY_FORMATS = ("contiguous", "channels-last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Job:
 
     ``input_elements`` counts the elements of one sample; ``graph_digest`` names the
     :class:`~presage.features.graph.OpGraph` at this batch size, "" when it is not known.
+    ``memory_format`` is one of ``MEMORY_FORMATS``, images' layout; ``loads_data`` is whether a
+    step fetches its samples, from disk or host memory.
     """
 
     job_id: str
@@ -27,6 +30,8 @@ class Job:
     iterations: int
     input_elements: int
     graph_digest: str = ""
+    memory_format: str = MEMORY_FORMATS[0]
+    loads_data: bool = False
 
     def __post_init__(self) -> None:
         for field in ("batch_size", "iterations", "input_elements"):
@@ -37,11 +42,13 @@ class Job:
                     f"give the job's real {field.replace('_', ' ')}"
                 )
             _check_size(self.job_id, field, value)
-        if self.precision not in PRECISIONS:
-            raise InvalidJobError(
-                f"job {self.job_id!r}: precision {self.precision!r} is not known; "
-                f"use one of {', '.join(PRECISIONS)}"
-            )
+        for field, known in (("precision", PRECISIONS), ("memory_format", MEMORY_FORMATS)):
+            value = getattr(self, field)
+            if value not in known:
+                raise InvalidJobError(
+                    f"job {self.job_id!r}: {field.replace('_', ' ')} {value!r} is not known; "
+                    f"use one of {', '.join(known)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,14 @@ FULL: tuple[FeatureColumn, ...] = (
     *(_published_input(kind) for kind in PUBLISHED_KINDS),
     _JOB[0],
     _JOB[2],
+    FeatureColumn(
+        "channels_last", "1 for images in NHWC, else 0", None,
+        lambda f: float(f.job.job.memory_format == "channels-last"),
+    ),
+    FeatureColumn(
+        "loads_data", "1 if a step fetches its samples, else 0", None,
+        lambda f: float(f.job.job.loads_data),
+    ),
     *_DEVICE,
     FeatureColumn("parameters", "distinct trainable elements", 1.0, lambda f: f.job.parameters),
     FeatureColumn(

@@ -81,6 +81,8 @@ def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatu
         iterations=row["iterations"],
         input_elements=row["input_elements"],
         graph_digest=row["graph_digest"],
+        memory_format=row["memory_format"],
+        loads_data=row["loads_data"],
     )
     return JobFeatures(job, stats, row["parameters"], row["peak_live_bytes"])
 

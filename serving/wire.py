@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from presage.features.device import Device, Share
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.forecast import Forecast
-from presage.features.job import Job, JobFeatures
+from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
 from presage.features.op_stats import OpStats
 from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
 from presage.serving.v1 import prediction_pb2 as pb
@@ -23,6 +23,9 @@ from presage.serving.v1 import prediction_pb2 as pb
 MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves is about 1,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
+_JOB_TEXTS = (
+    "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
+)  # fmt: skip
 
 DeviceOf = Callable[[str], Device]
 
@@ -41,6 +44,8 @@ def write_job(features: JobFeatures) -> pb.Job:
             iterations=job.iterations,
             input_elements=job.input_elements,
             graph_digest=job.graph_digest,
+            memory_format=job.memory_format,
+            loads_data=job.loads_data,
             parameters=features.parameters,
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
@@ -67,7 +72,7 @@ def write_job(features: JobFeatures) -> pb.Job:
 
 def read_job(row: pb.Job, where: str) -> JobFeatures:
     """A job and its operator statistics; errors call it ``where``."""
-    for name in ("job_id", "name", "family", "framework", "precision", "graph_digest"):
+    for name in _JOB_TEXTS:
         check_text(getattr(row, name), f"{where}.{name}")
     if len(row.op_stats) > MAX_OP_ROWS:
         raise InvalidJobError(
@@ -86,6 +91,8 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
             iterations=row.iterations,
             input_elements=row.input_elements,
             graph_digest=row.graph_digest,
+            memory_format=row.memory_format or MEMORY_FORMATS[0],
+            loads_data=row.loads_data,
         )
         return JobFeatures(job, op_stats, row.parameters, row.peak_live_bytes)
     except InvalidJobError as error:

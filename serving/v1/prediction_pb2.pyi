@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "name", "family", "framework", "precision", "batch_size", "iterations", "input_elements", "graph_digest", "parameters", "peak_live_bytes", "op_stats")
+    __slots__ = ("job_id", "name", "family", "framework", "precision", "batch_size", "iterations", "input_elements", "graph_digest", "parameters", "peak_live_bytes", "op_stats", "memory_format", "loads_data")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,8 @@ class Job(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PEAK_LIVE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OP_STATS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    LOADS_DATA_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     family: str
@@ -32,7 +34,9 @@ class Job(_message.Message):
     parameters: int
     peak_live_bytes: int
     op_stats: _containers.RepeatedCompositeFieldContainer[OpStats]
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., family: _Optional[str] = ..., framework: _Optional[str] = ..., precision: _Optional[str] = ..., batch_size: _Optional[int] = ..., iterations: _Optional[int] = ..., input_elements: _Optional[int] = ..., graph_digest: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_live_bytes: _Optional[int] = ..., op_stats: _Optional[_Iterable[_Union[OpStats, _Mapping]]] = ...) -> None: ...
+    memory_format: str
+    loads_data: bool
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., family: _Optional[str] = ..., framework: _Optional[str] = ..., precision: _Optional[str] = ..., batch_size: _Optional[int] = ..., iterations: _Optional[int] = ..., input_elements: _Optional[int] = ..., graph_digest: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_live_bytes: _Optional[int] = ..., op_stats: _Optional[_Iterable[_Union[OpStats, _Mapping]]] = ..., memory_format: _Optional[str] = ..., loads_data: _Optional[bool] = ...) -> None: ...
 
 class OpStats(_message.Message):
     __slots__ = ("kind", "phase", "intensity_octave", "count", "input_elements_max", "input_elements", "output_elements", "flops", "bytes_moved")

@@ -31,6 +31,8 @@ def test_features_of_an_impossible_size_are_refused(size, message):
 def test_an_unknown_precision_names_the_known_ones():
     with pytest.raises(InvalidJobError, match="bf16"):
         job(precision="fp7")
+    with pytest.raises(InvalidJobError, match=r"memory format 'nhwc' .* channels-last"):
+        job(memory_format="nhwc")
 
 
 def test_features_without_operators_say_how_to_get_them():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share, catalogue
 from presage.features.errors import InvalidJobError, UnknownDeviceError
-from presage.features.job import Job, JobFeatures
+from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
 from presage.features.schema import Placement
@@ -46,6 +46,8 @@ job_features = st.builds(
         iterations=sizes,
         input_elements=sizes,
         graph_digest=names,
+        memory_format=st.sampled_from(MEMORY_FORMATS),
+        loads_data=st.booleans(),
     ),
     op_stats=st.lists(op_stats, min_size=1, max_size=3).map(tuple),
     parameters=counts,
