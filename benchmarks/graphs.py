@@ -52,7 +52,7 @@ def _timm_page(rows: pd.DataFrame) -> list[str]:
         *(
             f"| {name} | {100 * strict.mean():.1f} % | {100 * rounded.mean():.1f} % |"
             for name, (strict, rounded) in {
-                "FLOPs of MatMul, Conv2D, Attention, Recurrent / 2": plain,
+                "FLOPs of products, convolutions, attention, recurrent layers / 2": plain,
                 "the same and fvcore's norms": fvcore,
             }.items()
         ),

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from presage.features.device import usable_cores
 from presage.models.conformal import Array
 from presage.models.splits import Folds
 
@@ -45,19 +43,9 @@ def out_of_fold(name: str, x: Array, y: Array, folds: Folds, hidden: Array | Non
     ``hidden``, of shape (rows, folds), marks further rows that a fold may not train on (co-runners
     of its victims).
     """
-    tests = [folds == fold for fold in np.unique(folds)]
-    hides = tests if hidden is None else [hidden[:, int(f)].astype(bool) for f in np.unique(folds)]
-    # Trees take a second a fold; the others less than a process takes to start.
-    fits = Parallel(usable_cores() if name == "boosted_trees" else 1)(
-        delayed(_forecast)(name, x[~hide], y[~hide], x[test])
-        for hide, test in zip(hides, tests, strict=True)
-    )
     forecast = np.empty(len(y))
-    for test, fit in zip(tests, fits, strict=True):
-        forecast[test] = fit
-    return forecast
-
-
-def _forecast(name: str, x: Array, y: Array, unseen: Array) -> Array:
-    forecast: Array = BASELINES[name]().fit(x, y).predict(unseen)
+    for fold in np.unique(folds):
+        test = folds == fold
+        train = ~test if hidden is None else ~hidden[:, int(fold)].astype(bool)
+        forecast[test] = BASELINES[name]().fit(x[train], y[train]).predict(x[test])
     return forecast

@@ -152,10 +152,8 @@ def _kind_and_flops(node: Any, values: Mapping[str, Value], weights: set[str]) -
     out = next((values[name] for name in node.output if name in values), None)
     if kind in MATRIX_KINDS:
         flops = None if out is None else matrix_flops(node, operands, out)
-        if flops is not None and kind == "Conv2D":
-            return kind_of_convolution(node, operands), flops
         if flops is not None:
-            return kind, flops
+            return kind_of_convolution(node, operands) if kind == "Conv2D" else kind, flops
         kind = "Other"
     # An Add of a weight vector is a BiasAdd: how exporters write a Linear on 3-D input.
     if kind == "AddV2" and any(n in weights and len(values[n].shape) == 1 for n in node.input):

@@ -18,7 +18,7 @@ from presage.features.from_tensorflow.inputs import Sizes
 from presage.features.from_tensorflow.memory import Activations, estimate_memory
 from presage.features.from_tensorflow.node import upstream
 from presage.features.from_tensorflow.operator import operator_of
-from presage.features.from_tensorflow.phases import Step, is_input, step_of
+from presage.features.from_tensorflow.phases import Step, inputs_of, step_of
 from presage.features.from_tensorflow.shapes import infer_shapes
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights, find_weights
@@ -136,7 +136,7 @@ def _needing_gradient(
 def _input_elements(step: Step, values: Mapping[str, Value], weights: Weights) -> int:
     """Elements of what feeds the model: labels, which feed the loss alone, are no input of it."""
     by_name = {node.name: node for node in step.nodes}
-    inputs = [t for node in step.nodes if is_input(node) for t in node.outputs(values)]
+    inputs = inputs_of(step, values)
     learns = [
         node.name
         for node in step.nodes

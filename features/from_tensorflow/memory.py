@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.phases import Step, is_input
+from presage.features.from_tensorflow.phases import Step, inputs_of
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights
 from presage.features.graph import PHASES
@@ -93,8 +93,7 @@ def estimate_memory(step: Step, values: Mapping[str, Value], weights: Weights) -
     peak = max(live, default=0)
     read = weights.read_forward(step)
     parameter_bytes = sum(weights.held[name].nbytes for name in read)
-    inputs = [t for node in step.nodes if is_input(node) for t in node.outputs(values)]
-    batch_bytes = sum(values[tensor].nbytes for tensor in inputs)
+    batch_bytes = sum(values[tensor].nbytes for tensor in inputs_of(step, values))
     if not step.trains:
         return MemoryEstimate(
             parameter_bytes, 0, 0, 0, workspace_bytes=peak, batch_bytes=batch_bytes

@@ -64,10 +64,9 @@ def _kind_and_flops(
     kind = tensorflow_kind(node.op)
     if kind in MATRIX_KINDS:
         flops = matrix_flops(node, read, written[0])
-        if flops is not None and kind == "Conv2D":
-            return kind_of_convolution(node, read, written[0]), flops
         if flops is not None:
-            return kind, flops
+            is_convolution = kind == "Conv2D"
+            return kind_of_convolution(node, read, written[0]) if is_convolution else kind, flops
         kind = "Other"
     if phase == "optimizer":
         kind = "Update"

@@ -22,7 +22,7 @@ from presage.features.from_tensorflow.node import (
     producer,
     upstream,
 )
-from presage.features.from_tensorflow.value import STRING
+from presage.features.from_tensorflow.value import STRING, Value
 from presage.features.op_kinds import tensorflow_kind
 from presage.features.roofline import MATRIX_KINDS
 
@@ -102,6 +102,11 @@ def is_input(node: Node) -> bool:
     if "output_types" in node.attr:
         types = list(node.attr["output_types"].list.type)
     return node.op in INPUTS and not is_variable(node) and any(t != STRING for t in types)
+
+
+def inputs_of(step: Step, values: Mapping[str, Value]) -> list[str]:
+    """The tensors of data that a step is given, labels among them."""
+    return [t for node in step.nodes if is_input(node) for t in node.outputs(values)]
 
 
 def _updates(nodes: Graph, later: AbstractSet[str]) -> list[str]:

@@ -39,6 +39,7 @@ class LiveTensors:
         self._states: set[int] = set()
         self._batch: set[int] = set()
         self._activation_bytes = self._gradient_bytes = 0
+        self.see(self._gradients())  # of a step before this one: no part of the batch
 
     @property
     def parameter_elements(self) -> int:

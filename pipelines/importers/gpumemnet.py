@@ -14,7 +14,7 @@ from torch import nn
 from presage.features.errors import GraphError, TableError
 from presage.features.from_torch.graph import trace_module
 from presage.features.graph import OpGraph
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv
 from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
@@ -92,9 +92,7 @@ def _add_mlp(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: Gra
         lambda: trace_mlp(inputs, layers, batch_size),
     )
     if graph is None:
-        unwanted = isinstance(graphs, NoGraphs)
-        why = "graphs were not wanted" if unwanted else "an MLP that is not traced"
-        imported.note(f"job without a graph: {why}")
+        imported.note(f"job without a graph: {graphs.why_none('an MLP that is not traced')}")
     name = re.sub(r"_batch:\d+$|arch:|:", "", shape).replace("_", "-")
     job_id = f"gpumemnet/mlp/{name}/b{batch_size}/{OPTIMIZER}/fp32"
     imported.job(

@@ -79,6 +79,10 @@ class GraphCache:
         except ValueError:  # before anything is kept: the next zoo may have it
             return None
 
+    def why_none(self, otherwise: str) -> str:
+        """Why there is no graph, in the words of who asked for one."""
+        return otherwise
+
     def _key(self, recipe: str) -> str:
         return hashlib.sha256(f"{self._tracer} {recipe}".encode()).hexdigest()[:32]
 
@@ -99,6 +103,10 @@ class NoGraphs(GraphCache):
     def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
         """None."""
         return None
+
+    def why_none(self, otherwise: str) -> str:
+        """That is why."""
+        return "graphs were not wanted"
 
 
 def _trace_sized(config: JobConfig, sizes: Mapping[str, int]) -> OpGraph:

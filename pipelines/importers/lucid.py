@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ ORIGIN = Origin(
     "lucid", "https://github.com/S-Lab-System-Group/Lucid, simulation/", "non-commercial"
 )
 DEVICE, CAMPAIGN = "rtx-3090", "lucid"
+ALONE, TOGETHER = ("solo.csv*", "single_data.csv*"), ("pairs.csv*", "colocate_info.csv*")
 MIB = 2**20
 _S32, _S224 = 3 * 32 * 32, 3 * 224 * 224
 # The jobs on ImageNet step one batch of random numbers that stays on the device.
@@ -57,13 +59,14 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
 
     Of a file alone the slowdowns cannot be told: without the solo table they have no step time.
     """
-    if path.is_file():
+    if path.is_file() and not any(fnmatch(path.name, name) for name in (*ALONE, *TOGETHER)):
         raise TableError(
-            f"{path}: is one file, and a slowdown needs both tables; give the folder that holds "
-            "solo.csv and pairs.csv, or upstream's single_data.csv and colocate_info.csv"
+            f"{path}: is none of Lucid's tables; give the folder that holds solo.csv and "
+            "pairs.csv, or upstream's single_data.csv and colocate_info.csv"
         )
-    alone = find_files(path, ("solo.csv*", "single_data.csv*"), "solo.csv or single_data.csv")[0]
-    together = find_files(path, ("pairs.csv*", "colocate_info.csv*"), "pairs.csv")[0]
+    folder = path.parent if path.is_file() else path
+    alone = find_files(folder, ALONE, "solo.csv or single_data.csv")[0]
+    together = find_files(folder, TOGETHER, "pairs.csv")[0]
     step_s = {}
     for row in read_csv(alone, SOLO).to_dict("records"):
         if (job_id := _describe(row, "", imported, graphs)) is not None:

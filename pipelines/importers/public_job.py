@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.profiling.training_step import INFERENCE
 from presage.pipelines.profiling.zoo import JobConfig
@@ -55,11 +55,10 @@ def add_job(
         return
     config = model.config(batch_size, precision)
     graph = graphs.zoo_graph(config, model.sizes) if model.in_zoo else None
-    if isinstance(graphs, NoGraphs):
-        imported.note("job without a graph: graphs were not wanted")
-    elif graph is None:
+    if graph is None:
         why = "is not traced" if model.in_zoo else "is none of the zoo's"
-        imported.note(f"job without a graph: {model.family}/{model.variant} {why}")
+        why = graphs.why_none(f"{model.family}/{model.variant} {why}")
+        imported.note(f"job without a graph: {why}")
     imported.job(
         job_id,
         graph=graph,

@@ -101,6 +101,6 @@ def add_timm_job(
 
 def why_no_graph(graphs: GraphCache, model: str) -> str:
     """Why a model that timm should have is without a graph."""
-    if isinstance(graphs, NoGraphs):
-        return "graphs were not wanted"
-    return timm_models.NOT_INSTALLED if timm_models.library() is None else f"{model} is not traced"
+    if timm_models.library() is None:
+        return graphs.why_none(timm_models.NOT_INSTALLED)
+    return graphs.why_none(f"{model} is not traced")

@@ -52,6 +52,22 @@ def test_the_batch_is_all_that_the_step_is_given_once():
     assert held.optimizer_state_bytes == 2 * WEIGHTS
 
 
+def test_gradients_of_a_step_before_are_no_part_of_the_batch():
+    module, data = nn.Linear(IN, OUT), torch.empty(B, IN)
+    for parameter in module.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    def run():
+        optimizer.zero_grad(set_to_none=False)
+        module(data).sum().backward()
+        optimizer.step()
+
+    held = trace_step(run, [module], IN).memory
+
+    assert (held.batch_bytes, held.gradient_bytes) == (4 * B * IN, WEIGHTS)
+
+
 def test_activations_are_what_the_backward_pass_reads():
     module = nn.Sequential(nn.Linear(IN, OUT), nn.ReLU(), nn.Linear(OUT, OUT), nn.Tanh())
     held = memory(module, torch.empty(B, IN))

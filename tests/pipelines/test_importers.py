@@ -292,7 +292,8 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 0)": {"null": 1}}}', ["no job"]),
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 1)": {"null": 2, "(\'A3C\', 1)": '
          b"[1]}}}", ["not Gavel"]),
-        ("lucid", "solo.csv", b"model\nBERT\n", ["solo.csv: is one file", "give the folder"]),
+        ("lucid", "solo.csv", b"model\nBERT\n", ["holds no pairs.csv* or colocate_info.csv*"]),
+        ("lucid", "LICENSE", b"no table", ["LICENSE: is none of Lucid's", "give the folder"]),
         ("miso", "mixes.json", b"{}", ["mixes.json", "are not read", "2,800"]),
         ("miso", "mig_isolated_step_time.csv", b"mig_slice,model,batch_size,n_steps,"
          b"step_time_median_s\n9g,bert,1,1,1\n", ["'9g'", "3g.20gb"]),
