@@ -29,19 +29,25 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
 
 
 def trace_step(
-    run: Callable[[], None], modules: Sequence[nn.Module], input_elements: int
+    run: Callable[[], None],
+    modules: Sequence[nn.Module],
+    input_elements: int,
+    *,
+    prepare: Callable[[], None] | None = None,
 ) -> OpGraph:
     """Operator graph of one step, of training or of inference.
 
     Parameters
     ----------
     run : callable
-        One whole step: forward, and of training backward and optimizer. Called twice, since the
-        first step also creates the optimizer's state; the second is recorded.
+        One whole step: forward, and of training backward and optimizer.
     modules : sequence of nn.Module
         All that is trained or asked, built on the meta device.
     input_elements : int
         Elements of one sample of the input.
+    prepare : callable, optional
+        Makes what is there before any step but the first: the optimizer's state. Without it a
+        whole step is run unrecorded before the one that is recorded.
 
     Raises
     ------
@@ -52,7 +58,7 @@ def trace_step(
     try:
         recorder = Recorder(modules)
         with fused_kernels():
-            recorder.record(run)
+            recorder.record(run, prepare or run)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
         place = recorder.place if recorder else "before the first operator"
         by_value = recorder and recorder.needs_values and "meta" in str(error).lower()
@@ -89,8 +95,9 @@ def trace_module(
 
     batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
     elements = sum(tensor.numel() for tensor in inputs) // max(1, batch)
-    run = _training(module, answer, optimizer) if training else _inference(answer)
-    return trace_step(run, [module], max(1, elements))
+    if not training:
+        return trace_step(_inference(answer), [module], max(1, elements))
+    return _trace_training(module, answer, optimizer, max(1, elements))
 
 
 def _has_single(module: nn.Module) -> bool:
@@ -105,9 +112,9 @@ def _inference(answer: Callable[[], list[Tensor]]) -> Callable[[], None]:
     return run
 
 
-def _training(
-    module: nn.Module, answer: Callable[[], list[Tensor]], optimizer: str
-) -> Callable[[], None]:
+def _trace_training(
+    module: nn.Module, answer: Callable[[], list[Tensor]], optimizer: str, input_elements: int
+) -> OpGraph:
     if optimizer not in OPTIMIZERS:
         raise GraphError(f"optimizer {optimizer!r} is not known; use {', '.join(OPTIMIZERS)}")
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -121,7 +128,20 @@ def _training(
         if stepper is not None:
             stepper.step()
 
-    return run
+    def update() -> None:
+        """The optimizer's state without a forward and a backward pass before it."""
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        if stepper is not None:
+            stepper.step()
+
+    graph = trace_step(run, [module], input_elements, prepare=update)
+    unused = [p for p in parameters if p.grad is None]
+    if not unused:
+        return graph
+    for parameter in unused:  # the optimizer keeps nothing of what no loss reaches
+        del stepper.state[parameter]
+    return trace_step(run, [module], input_elements)
 
 
 def _first_sentence(error: Exception) -> str:

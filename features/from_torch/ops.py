@@ -35,3 +35,13 @@ def is_composite(func: Any) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     name = func.name()
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "Meta")
+
+
+@cache
+def is_in_place(func: Any) -> bool:
+    """Whether all that an operator returns is its first argument, written to."""
+    first, returns = func._schema.arguments[0].alias_info, func._schema.returns
+    if len(returns) != 1 or first is None or not first.is_write:
+        return False
+    returned = returns[0].alias_info
+    return returned is not None and returned.after_set == first.after_set

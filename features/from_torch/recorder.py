@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from presage.features.from_torch.cost import OpCall
 from presage.features.from_torch.live import LiveTensors, storage_key
-from presage.features.from_torch.ops import is_composite, is_free, is_view
+from presage.features.from_torch.ops import is_composite, is_free, is_in_place, is_view
+from presage.features.from_torch.results import KnownResults
 from presage.features.graph import OpGraph, OpNode, merge_equal
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -32,6 +33,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._live = LiveTensors(modules)
+        self._results = KnownResults()
         self._nodes: Counter[OpNode] = Counter()
         self._recording = False
         self._in_optimizer = False
@@ -60,10 +62,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             memory=self._live.estimate(),
         )
 
-    def record(self, run: Callable[[], None]) -> None:
-        """Run a step twice: the first also makes the optimizer's state, the second is recorded."""
+    def record(self, run: Callable[[], None], prepare: Callable[[], None]) -> None:
+        """Record a step after ``prepare``, which makes the optimizer's state if nothing else."""
         with self, self._following_optimizers():
-            run()
+            prepare()
             self._recording = True
             run()
             self._live.backward_ended()
@@ -109,7 +111,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last_op, self._inside = func, True
         inputs = _tensors((args, kwargs))
         self._live.given(inputs)
-        out = func(*args, **kwargs)
+        # An update's result is what it writes to, and to infer its shape takes a third of the time.
+        in_place = self._in_optimizer and is_in_place(func) and args[0].is_meta
+        out = args[0] if in_place else self._results.call(func, args, kwargs)
         self._inside = False
         if is_view(func):
             return out
