@@ -136,11 +136,9 @@ def _trace_training(
             stepper.step()
 
     graph = trace_step(run, [module], input_elements, prepare=update)
-    unused = [p for p in parameters if p.grad is None]
-    if not unused:
+    if all(p.grad is not None for p in parameters):
         return graph
-    for parameter in unused:  # the optimizer keeps nothing of what no loss reaches
-        del stepper.state[parameter]
+    stepper.state.clear()  # the optimizer keeps nothing of what no loss reaches
     return trace_step(run, [module], input_elements)
 
 

@@ -191,6 +191,22 @@ def test_checkpointed_activations_are_not_kept():
     assert again.activation_bytes < plain.activation_bytes / 5
 
 
+def test_the_optimizer_keeps_nothing_of_what_no_loss_reaches():
+    class HalfUsed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(IN, OUT), nn.Linear(1000, 1000)
+
+        def forward(self, x):
+            return self.used(x)
+
+    held = memory(HalfUsed(), torch.empty(B, IN), optimizer="adam")
+
+    assert held.gradient_bytes == WEIGHTS
+    assert held.optimizer_state_bytes == 2 * WEIGHTS
+    assert held.batch_bytes == 4 * B * IN
+
+
 def test_a_negative_number_of_bytes_is_refused():
     with pytest.raises(GraphError, match="gradient_bytes=-1, must be >= 0"):
         MemoryEstimate(1, -1, 0, 0, 0, 0)
