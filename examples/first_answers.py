@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -18,7 +19,7 @@ from presage.features.colocation import Colocation
 from presage.features.device import Share, detect, usable_cores
 from presage.features.errors import ProfilingError
 from presage.features.forecast import Forecast
-from presage.features.job import JobFeatures
+from presage.features.job import JobFeatures, known_version
 from presage.features.schema import Placement
 from presage.models.registry_uri import configured_uri, peek_champion
 from presage.pipelines.profiling.measure import measure_alone, measure_together
@@ -75,7 +76,13 @@ def main() -> None:
 def features(config: JobConfig) -> JobFeatures:
     """What the service is told of a job: traced on the meta device, nothing is run."""
     graph = trace(config)
-    return from_graph(graph, name=config.name, batch_size=config.batch_size, iterations=1000)
+    return from_graph(
+        graph,
+        name=config.name,
+        batch_size=config.batch_size,
+        iterations=1000,
+        framework_version=known_version(str(torch.__version__)),
+    )
 
 
 def compare(table: Table, job: str, what: str, forecast: Forecast, measured: float | None) -> None:

@@ -25,7 +25,10 @@ MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table col
 
 @dataclass(frozen=True, slots=True)
 class OpStats:
-    """Sums over the operators of one kind, phase and octave of FLOPs per byte."""
+    """Sums over the operators of one kind, phase and octave of FLOPs per byte.
+
+    ``parameters`` counts trainable elements that they read, those of two readers twice.
+    """
 
     kind: str
     phase: str
@@ -36,6 +39,7 @@ class OpStats:
     output_elements: int
     flops: float
     bytes_moved: float
+    parameters: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in OP_KINDS:
@@ -69,6 +73,7 @@ _MOST = {
     "output_elements": MAX_COUNT,
     "flops": sys.float_info.max,
     "bytes_moved": sys.float_info.max,
+    "parameters": MAX_COUNT,
 }
 
 
@@ -98,6 +103,7 @@ def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
             output_elements=sum(node.count * node.output_elements for node in members),
             flops=float(sum(node.count * node.flops for node in members)),
             bytes_moved=float(sum(node.count * node.bytes_moved for node in members)),
+            parameters=sum(node.count * node.parameters for node in members),
         )
         for (kind, phase, octave), members in sorted(groups.items())
     )

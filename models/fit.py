@@ -113,7 +113,7 @@ def fit_scalar(
     TrainingError
         A member sees fewer than two rows.
     """
-    _check_rows(row_weights)
+    check_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(x).float().expand(len(row_weights), -1, -1)
@@ -152,7 +152,7 @@ def fit_interference(
     row_weights : ndarray of shape (stack, colocations, size)
         0 hides a victim from a member of the stack.
     """
-    _check_rows(row_weights.reshape(len(row_weights), -1))
+    check_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(members).float()
@@ -169,7 +169,8 @@ def fit_interference(
     return model
 
 
-def _check_rows(row_weights: Array) -> None:
+def check_rows(row_weights: Array) -> None:
+    """Refuse a stack of which a member sees fewer than two rows."""
     rows = (row_weights > 0).sum(axis=1)
     if rows.size == 0 or rows.min() < 2:
         raise TrainingError(
@@ -189,17 +190,8 @@ def _minimize(
     config: FitConfig,
     progress: Progress | None,
 ) -> None:
-    decayed = [p for name, p in model.named_parameters() if name.endswith("weight")]
-    free = [p for name, p in model.named_parameters() if not name.endswith("weight")]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": config.weight_decay},
-            {"params": free, "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=config.learning_rate, total_steps=config.steps
+    optimizer, schedule = optimizer_of(
+        model, config.learning_rate, config.weight_decay, config.steps
     )
     for step in range(config.steps):
         optimizer.zero_grad(set_to_none=True)
@@ -208,3 +200,22 @@ def _minimize(
         schedule.step()
         if progress is not None:
             progress(step + 1, config.steps)
+
+
+def optimizer_of(
+    model: nn.Module, learning_rate: float, weight_decay: float, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """AdamW that decays weights alone, warmed up and cooled down over the steps."""
+    decayed = [p for name, p in model.named_parameters() if name.endswith("weight")]
+    free = [p for name, p in model.named_parameters() if not name.endswith("weight")]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ],
+        lr=learning_rate,
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=learning_rate, total_steps=steps
+    )
+    return optimizer, schedule

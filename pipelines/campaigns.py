@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from presage.features import tables
 from presage.features.device import Device, Share
 from presage.features.errors import InvalidJobError, TableError
 from presage.features.graph import OpNode
-from presage.features.job import Job, JobFeatures
+from presage.features.job import Job, JobFeatures, known_version, memory_of_peak
+from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats, summarize
+from presage.features.schema import Placement
 
 DeviceKey = tuple[str, str, str]  # kind, machine, campaign
 COLOCATION = ["colocation_id", "machine", "campaign"]  # what the rows of one have in common
@@ -35,6 +37,18 @@ class Campaign:
     devices: Mapping[DeviceKey, Device]
     executions: pd.DataFrame
     colocations: pd.DataFrame
+
+    def placement(self, row: Mapping[Any, Any]) -> Placement:
+        """What a row of `executions` or `colocations` measured: a job, a device and the share.
+
+        The job's framework is of the version that the row was measured with.
+        """
+        features = self.jobs[row["job_id"]]
+        version = _version_of(features.job.framework, row["versions"])
+        job = replace(features.job, framework_version=version)
+        device = self.devices[row["device_kind"], row["machine"], row["campaign"]]
+        share = Share(row["share"], row["sharing_mode"])
+        return Placement(replace(features, job=job), device, share)
 
 
 def read_campaign(folder: Path) -> Campaign:
@@ -84,7 +98,20 @@ def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatu
         memory_format=row["memory_format"],
         loads_data=row["loads_data"],
     )
-    return JobFeatures(job, stats, row["parameters"], row["peak_live_bytes"])
+    return JobFeatures(job, stats, row["parameters"], _memory(row))
+
+
+def _memory(row: Mapping[str, Any]) -> MemoryEstimate:
+    held = {field.name: row[field.name] for field in fields(MemoryEstimate)}
+    if None in held.values():  # the row is of an older file
+        return memory_of_peak(row["parameters"], row["peak_live_bytes"])
+    return MemoryEstimate(**held)
+
+
+def _version_of(framework: str, versions: str) -> str:
+    """Of the word "torch=1.12" among ``versions``; "" where it tells none."""
+    words = dict(word.split("=", 1) for word in versions.split() if "=" in word)
+    return known_version(words.get(framework, ""))
 
 
 def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeatures]:

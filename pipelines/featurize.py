@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from presage.features.device import Share
 from presage.features.errors import TrainingError
-from presage.features.schema import FEATURE_SETS, Placement, columns, matrix
+from presage.features.schema import FEATURE_SETS, columns, matrix
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.stage import run_stage, write_atomically
 
@@ -25,14 +24,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     What a source did not measure is NaN.
     """
     ran = campaign.executions[campaign.executions["failure"] == ""].reset_index(drop=True)
-    placements = [
-        Placement(
-            campaign.jobs[row["job_id"]],
-            campaign.devices[row["device_kind"], row["machine"], row["campaign"]],
-            Share(row["share"], row["sharing_mode"]),
-        )
-        for row in ran.to_dict("records")
-    ]
+    placements = [campaign.placement(row) for row in ran.to_dict("records")]
     jobs = [placement.job.job for placement in placements]
     who = pd.DataFrame(
         {

@@ -11,9 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from presage.features.errors import InvalidJobError
+from presage.features.errors import GraphError, InvalidJobError
 from presage.features.graph import OpGraph
-from presage.features.job import Job, JobFeatures
+from presage.features.job import Job, JobFeatures, known_version
+from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats, summarize
 
 
@@ -26,6 +27,7 @@ def from_graph(
     job_id: str = "",
     family: str = "",
     framework: str = "torch",
+    framework_version: str = "",
     precision: str = "fp32",
 ) -> JobFeatures:
     """Features of a job whose training step is ``graph``, extracted at ``batch_size``.
@@ -38,6 +40,7 @@ def from_graph(
             name=name,
             family=family,
             framework=framework,
+            framework_version=framework_version,
             precision=precision,
             batch_size=batch_size,
             iterations=iterations,
@@ -46,7 +49,7 @@ def from_graph(
         ),
         op_stats=summarize(graph.nodes),
         parameters=graph.parameters,
-        peak_live_bytes=graph.peak_live_bytes,
+        memory=graph.memory,
     )
 
 
@@ -183,6 +186,7 @@ def from_module(
         iterations=iterations,
         job_id=job_id,
         family=family,
+        framework_version=known_version(str(torch.__version__)),
         precision=precision,
     )
 
@@ -228,8 +232,10 @@ def from_json(text: str, *, source: str = "job") -> JobFeatures:
     op_rows = [
         _checked(OpStats, row, source, at=f"op_stats[{i}]") for i, row in enumerate(top["op_stats"])
     ]
+    memory_fields = _checked(MemoryEstimate, top["memory"], source, at="memory")
     try:
         top["job"] = Job(**job_fields)
+        top["memory"] = _memory(memory_fields)
         top["op_stats"] = tuple(_op_stats(row, i) for i, row in enumerate(op_rows))
         return JobFeatures(**top)
     except InvalidJobError as error:
@@ -241,6 +247,13 @@ def _op_stats(row: Mapping[str, Any], position: int) -> OpStats:
         return OpStats(**row)
     except InvalidJobError as error:
         raise InvalidJobError(f"op_stats[{position}]: {error}") from error
+
+
+def _memory(row: Mapping[str, Any]) -> MemoryEstimate:
+    try:
+        return MemoryEstimate(**row)
+    except GraphError as error:
+        raise InvalidJobError(str(error).replace("memory estimate: ", "memory.", 1)) from error
 
 
 # By the annotations' text; what is not here is a value of its own and checked further down.

@@ -14,7 +14,7 @@ from presage.features.colocation import Colocation
 from presage.features.device import Device, Share, catalogue, find_device
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
-from presage.features.job import Job, JobFeatures
+from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.op_stats import OpStats
 from presage.features.schema import Placement, columns, matrix
 from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
@@ -160,7 +160,8 @@ class Predictor:
         """Run every model once: a release that cannot predict fails here, not at a caller."""
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
         op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
-        job = JobFeatures(Job("warm-up", "", "", "", "fp32", 1, 1, 64), (op,), 4096, 65536)
+        memory = memory_of_peak(4096, 65536)
+        job = JobFeatures(Job("warm-up", "", "", "", "fp32", 1, 1, 64), (op,), 4096, memory)
         self.predict([Placement(job, device)])
         self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
 

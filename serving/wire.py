@@ -13,9 +13,15 @@ import re
 from collections.abc import Callable, Sequence
 
 from presage.features.device import Device, Share
-from presage.features.errors import InvalidJobError, UnknownDeviceError
+from presage.features.errors import (
+    GraphError,
+    InvalidJobError,
+    PresageError,
+    UnknownDeviceError,
+)
 from presage.features.forecast import Forecast
-from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
+from presage.features.job import MEMORY_FORMATS, Job, JobFeatures, memory_of_peak
+from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
 from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
 from presage.serving.v1 import prediction_pb2 as pb
@@ -25,6 +31,7 @@ MAX_TEXT = 256
 MAX_PRECISIONS = 16
 _JOB_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
+    "framework_version",
 )  # fmt: skip
 
 DeviceOf = Callable[[str], Device]
@@ -46,7 +53,9 @@ def write_job(features: JobFeatures) -> pb.Job:
             graph_digest=job.graph_digest,
             memory_format=job.memory_format,
             loads_data=job.loads_data,
+            framework_version=job.framework_version,
             parameters=features.parameters,
+            memory=_write_memory(features.memory),
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
                 pb.OpStats(
@@ -59,6 +68,7 @@ def write_job(features: JobFeatures) -> pb.Job:
                     output_elements=op.output_elements,
                     flops=op.flops,
                     bytes_moved=op.bytes_moved,
+                    parameters=op.parameters,
                 )
                 for op in features.op_stats
             ],
@@ -79,7 +89,7 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
             f"{where}.op_stats has {len(row.op_stats)} rows, at most {MAX_OP_ROWS} are taken; "
             "sum operators of one kind, phase and octave into one row"
         )
-    op_stats = _read_op_stats(row, where)
+    op_stats, memory = _read_op_stats(row, where), _read_memory(row, where)
     try:
         job = Job(
             job_id=row.job_id,
@@ -93,8 +103,9 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
             graph_digest=row.graph_digest,
             memory_format=row.memory_format or MEMORY_FORMATS[0],
             loads_data=row.loads_data,
+            framework_version=row.framework_version,
         )
-        return JobFeatures(job, op_stats, row.parameters, row.peak_live_bytes)
+        return JobFeatures(job, op_stats, row.parameters, memory)
     except InvalidJobError as error:
         raise _located(error, where, f"job {row.job_id!r}: ") from error
 
@@ -114,6 +125,7 @@ def _read_op_stats(row: pb.Job, where: str) -> tuple[OpStats, ...]:
                     output_elements=op.output_elements,
                     flops=op.flops,
                     bytes_moved=op.bytes_moved,
+                    parameters=op.parameters,
                 )
             )
         except InvalidJobError as error:
@@ -123,6 +135,37 @@ def _read_op_stats(row: pb.Job, where: str) -> tuple[OpStats, ...]:
             owner = f"operator statistics of {op.kind}: "
             raise _located(error, f"{where}.op_stats[{position}]", owner) from error
     return tuple(rows)
+
+
+def _write_memory(memory: MemoryEstimate) -> pb.Memory:
+    return pb.Memory(
+        parameter_bytes=memory.parameter_bytes,
+        gradient_bytes=memory.gradient_bytes,
+        optimizer_state_bytes=memory.optimizer_state_bytes,
+        activation_bytes=memory.activation_bytes,
+        workspace_bytes=memory.workspace_bytes,
+        batch_bytes=memory.batch_bytes,
+    )
+
+
+def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:
+    """A job's ``memory``; of a caller from before there was one, by the peak alone."""
+    memory = row.memory
+    try:
+        if not row.HasField("memory"):
+            return memory_of_peak(row.parameters, row.peak_live_bytes)
+        return MemoryEstimate(
+            parameter_bytes=memory.parameter_bytes,
+            gradient_bytes=memory.gradient_bytes,
+            optimizer_state_bytes=memory.optimizer_state_bytes,
+            activation_bytes=memory.activation_bytes,
+            workspace_bytes=memory.workspace_bytes,
+            batch_bytes=memory.batch_bytes,
+        )
+    except InvalidJobError as error:
+        raise _located(error, where, "") from error
+    except GraphError as error:
+        raise _located(error, f"{where}.memory", "memory estimate: ") from error
 
 
 def write_device(device: Device) -> pb.Device:
@@ -343,7 +386,7 @@ def _check_number(value: float, where: str, *, positive: bool) -> None:
         )
 
 
-def _located(error: InvalidJobError, where: str, owner: str) -> InvalidJobError:
+def _located(error: PresageError, where: str, owner: str) -> InvalidJobError:
     """The error with its place in the request instead of the name its value gave itself."""
     text = str(error).removeprefix(owner)
     names_a_field = re.match(r"\w+(\[[^]]*])?=", text)

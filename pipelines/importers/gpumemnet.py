@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ EXPECTED = "timm_train_memory_a100_40gb.csv, or upstream's Dataset/MLP/mlp_data_
 OPTIMIZER = "adam"
 # Less than this of parameters and live activations, by torch's FakeTensor, cannot be measured.
 LEAST_OF_ESTIMATE = 0.6
+# More than this of that estimate is of other images: a model that our timm makes for larger ones.
+OTHER_IMAGES, IMAGENET_SIDE = 4, 224
 # `after_oom` is a batch larger than one that ran out, so it did, whatever was read meanwhile.
 OUT_OF_MEMORY = ("oom", "oom_or_full", "after_oom")
 
@@ -67,6 +71,9 @@ def _add_timm_model(
         return
     job = TimmJob(row["model"], 0, row["batch_size"], OPTIMIZER, "fp32")
     job_id = f"gpumemnet/{job.model}/b{job.batch_size}/{OPTIMIZER}/fp32"
+    graph, estimate = job.graph(graphs), MIB * row["faketensor_final_mib"]
+    if graph is not None and graph.peak_live_bytes > OTHER_IMAGES * estimate:
+        job = replace(job, side=IMAGENET_SIDE)
     add_timm_job(imported, graphs, job_id, job, parameters=1e6 * row["param_count_m"])
     failed = status in OUT_OF_MEMORY
     imported.execution(
@@ -89,7 +96,7 @@ def _add_mlp(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: Gra
     inputs = layers[0][2] // layers[0][1] - 1  # without the bias
     graph = graphs.graph(
         f"mlp {OPTIMIZER} {inputs} {layers} b{batch_size}".replace(", ", ","),
-        lambda: trace_mlp(inputs, layers, batch_size),
+        partial(trace_mlp, inputs, layers, batch_size),
     )
     if graph is None:
         imported.note(f"job without a graph: {graphs.why_none('an MLP that is not traced')}")

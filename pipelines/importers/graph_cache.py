@@ -43,18 +43,26 @@ class GraphCache:
     def __init__(
         self, folder: Path | None = None, *, on_trace: Callable[[str], None] | None = None
     ) -> None:
-        self._folder = folder or default_folder()
+        self.folder = folder or default_folder()
         self._on_trace = on_trace
+
+    def has(self, recipe: str) -> bool:
+        """Whether it is there, or is known to be untraceable."""
+        return self._path(recipe).is_file()
+
+    def tell(self, recipe: str) -> None:
+        """Say that a graph is being traced."""
+        if self._on_trace is not None:
+            self._on_trace(recipe)
 
     def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
         """The graph of ``recipe``, from disk or by ``make``; None where it cannot be traced."""
-        path = self._folder / f"{self._key(recipe)}.json.gz"
+        path = self._path(recipe)
         try:
             return _from_json(json.loads(gzip.decompress(path.read_bytes())))
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             pass  # not there, or damaged: it is made again
-        if self._on_trace is not None:
-            self._on_trace(recipe)
+        self.tell(recipe)
         try:
             made: OpGraph | None = make()
         except GraphError:
@@ -83,8 +91,9 @@ class GraphCache:
         """Why there is no graph, in the words of who asked for one."""
         return otherwise
 
-    def _key(self, recipe: str) -> str:
-        return hashlib.sha256(f"{self._tracer} {recipe}".encode()).hexdigest()[:32]
+    def _path(self, recipe: str) -> Path:
+        key = hashlib.sha256(f"{self._tracer} {recipe}".encode()).hexdigest()[:32]
+        return self.folder / f"{key}.json.gz"
 
     @cached_property
     def _tracer(self) -> str:

@@ -14,6 +14,7 @@ from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.published_file import MEND, unpacked
+from presage.pipelines.importers.trace_ahead import Wanted, trace_ahead
 
 DEFAULT_FOLDER = Path("data/public")
 
@@ -62,6 +63,10 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
     importer = IMPORTERS[source]
     imported = Imported(importer.origin)
     with unpacked(path) as readable:
+        if not isinstance(graphs, NoGraphs):
+            wanted = Wanted(graphs)
+            importer.read(readable, Imported(importer.origin), wanted)
+            trace_ahead(wanted, graphs)
         importer.read(readable, imported, graphs)
     measured = ("executions", "colocations", "scale_out", "operators")
     if not any(imported.count(table) for table in measured):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,12 @@ def _graph(steps: Steps, graphs: GraphCache) -> OpGraph | None:
         return None
     return graphs.graph(
         f"{made_by()} {steps.job_id}",
-        lambda: trace_classifier(
-            steps.model, steps.batch_size, steps.precision, training=steps.training
+        partial(
+            trace_classifier,
+            steps.model,
+            steps.batch_size,
+            steps.precision,
+            training=steps.training,
         ),
     )
 

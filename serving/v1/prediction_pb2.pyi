@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "name", "family", "framework", "precision", "batch_size", "iterations", "input_elements", "graph_digest", "parameters", "peak_live_bytes", "op_stats", "memory_format", "loads_data")
+    __slots__ = ("job_id", "name", "family", "framework", "precision", "batch_size", "iterations", "input_elements", "graph_digest", "parameters", "peak_live_bytes", "op_stats", "memory_format", "loads_data", "framework_version", "memory")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,8 @@ class Job(_message.Message):
     OP_STATS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FORMAT_FIELD_NUMBER: _ClassVar[int]
     LOADS_DATA_FIELD_NUMBER: _ClassVar[int]
+    FRAMEWORK_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     family: str
@@ -36,10 +38,28 @@ class Job(_message.Message):
     op_stats: _containers.RepeatedCompositeFieldContainer[OpStats]
     memory_format: str
     loads_data: bool
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., family: _Optional[str] = ..., framework: _Optional[str] = ..., precision: _Optional[str] = ..., batch_size: _Optional[int] = ..., iterations: _Optional[int] = ..., input_elements: _Optional[int] = ..., graph_digest: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_live_bytes: _Optional[int] = ..., op_stats: _Optional[_Iterable[_Union[OpStats, _Mapping]]] = ..., memory_format: _Optional[str] = ..., loads_data: _Optional[bool] = ...) -> None: ...
+    framework_version: str
+    memory: Memory
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., family: _Optional[str] = ..., framework: _Optional[str] = ..., precision: _Optional[str] = ..., batch_size: _Optional[int] = ..., iterations: _Optional[int] = ..., input_elements: _Optional[int] = ..., graph_digest: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_live_bytes: _Optional[int] = ..., op_stats: _Optional[_Iterable[_Union[OpStats, _Mapping]]] = ..., memory_format: _Optional[str] = ..., loads_data: _Optional[bool] = ..., framework_version: _Optional[str] = ..., memory: _Optional[_Union[Memory, _Mapping]] = ...) -> None: ...
+
+class Memory(_message.Message):
+    __slots__ = ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes", "workspace_bytes", "batch_bytes")
+    PARAMETER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_state_bytes: int
+    activation_bytes: int
+    workspace_bytes: int
+    batch_bytes: int
+    def __init__(self, parameter_bytes: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., optimizer_state_bytes: _Optional[int] = ..., activation_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., batch_bytes: _Optional[int] = ...) -> None: ...
 
 class OpStats(_message.Message):
-    __slots__ = ("kind", "phase", "intensity_octave", "count", "input_elements_max", "input_elements", "output_elements", "flops", "bytes_moved")
+    __slots__ = ("kind", "phase", "intensity_octave", "count", "input_elements_max", "input_elements", "output_elements", "flops", "bytes_moved", "parameters")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     INTENSITY_OCTAVE_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +69,7 @@ class OpStats(_message.Message):
     OUTPUT_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     FLOPS_FIELD_NUMBER: _ClassVar[int]
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     phase: str
     intensity_octave: int
@@ -58,7 +79,8 @@ class OpStats(_message.Message):
     output_elements: int
     flops: float
     bytes_moved: float
-    def __init__(self, kind: _Optional[str] = ..., phase: _Optional[str] = ..., intensity_octave: _Optional[int] = ..., count: _Optional[int] = ..., input_elements_max: _Optional[int] = ..., input_elements: _Optional[int] = ..., output_elements: _Optional[int] = ..., flops: _Optional[float] = ..., bytes_moved: _Optional[float] = ...) -> None: ...
+    parameters: int
+    def __init__(self, kind: _Optional[str] = ..., phase: _Optional[str] = ..., intensity_octave: _Optional[int] = ..., count: _Optional[int] = ..., input_elements_max: _Optional[int] = ..., input_elements: _Optional[int] = ..., output_elements: _Optional[int] = ..., flops: _Optional[float] = ..., bytes_moved: _Optional[float] = ..., parameters: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("kind", "data_sheet")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from presage.benchmark_cli import ManyFiles, benchmark
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
@@ -33,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models_app, name="models")
+app.command(cls=ManyFiles)(benchmark)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Job = Annotated[

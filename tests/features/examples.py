@@ -7,6 +7,7 @@ from typing import Any
 from presage.features.device import Device
 from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures
+from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import summarize
 
 
@@ -38,9 +39,22 @@ def job(**changes: Any) -> Job:
     return Job(**(values | changes))
 
 
+def memory(**changes: Any) -> MemoryEstimate:
+    """One MiB at the peak."""
+    values = {
+        "parameter_bytes": 4000,
+        "gradient_bytes": 4000,
+        "optimizer_state_bytes": 8000,
+        "activation_bytes": 1_000_000,
+        "workspace_bytes": 35_576,
+        "batch_bytes": 1000,
+    }
+    return MemoryEstimate(**(values | changes))
+
+
 def features(*nodes: OpNode, **changes: Any) -> JobFeatures:
     return JobFeatures(
-        job(**changes), summarize(nodes or (node(),)), parameters=1000, peak_live_bytes=1 << 20
+        job(**changes), summarize(nodes or (node(),)), parameters=1000, memory=memory()
     )
 
 

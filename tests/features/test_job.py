@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share
 from presage.features.errors import InvalidJobError
 from presage.features.forecast import Forecast
-from presage.features.job import JobFeatures
-from tests.features.examples import device, features, job
+from presage.features.job import JobFeatures, known_version, memory_of_peak
+from tests.features.examples import device, features, job, memory
 
 
 @pytest.mark.parametrize("field", ["batch_size", "iterations", "input_elements"])
@@ -22,10 +26,63 @@ def test_a_job_beyond_64_bits_is_refused_without_printing_its_digits(field):
 
 @pytest.mark.parametrize(("size", "message"), [(-1, "=-1, must be >= 0"), (2**63, "has 64 bits")])
 def test_features_of_an_impossible_size_are_refused(size, message):
-    for field in ("parameters", "peak_live_bytes"):
-        sizes = {"parameters": 1, "peak_live_bytes": 1} | {field: size}
-        with pytest.raises(InvalidJobError, match=f"{field}.*{message}"):
-            JobFeatures(job(), features().op_stats, **sizes)
+    with pytest.raises(InvalidJobError, match=f"parameters.*{message}"):
+        replace(features(), parameters=size)
+
+
+HELD = (
+    "parameter_bytes", "gradient_bytes", "optimizer_state_bytes", "activation_bytes",
+    "workspace_bytes", "batch_bytes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", HELD)
+def test_memory_beyond_64_bits_is_refused_by_its_part(field):
+    said = f"job 'a job': memory.{field} has 64 bits, .*real {field.replace('_', ' ')}"
+    with pytest.raises(InvalidJobError, match=said):
+        replace(features(), memory=memory(**{field: 2**63}))
+
+
+def test_parts_that_fit_into_64_bits_may_not_do_so_together():
+    with pytest.raises(InvalidJobError, match="peak_live_bytes has 64 bits"):
+        replace(features(), memory=memory(parameter_bytes=2**62, batch_bytes=2**62))
+
+
+def test_the_peak_is_that_of_the_memory():
+    assert features().peak_live_bytes == memory().peak_bytes == 1 << 20
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_of_a_peak_alone_weights_and_workspace_are_told(parameters, peak):
+    held = memory_of_peak(parameters, peak)
+
+    assert held.parameter_bytes == min(4 * parameters, peak)
+    assert held.peak_bytes == held.parameter_bytes + held.workspace_bytes == peak
+
+
+@pytest.mark.parametrize(("sizes", "said"), [((-1, 5), "parameters=-1"), ((5, -1), "peak_live_by")])
+def test_a_peak_below_nothing_is_refused(sizes, said):
+    with pytest.raises(InvalidJobError, match=said):
+        memory_of_peak(*sizes)
+
+
+@pytest.mark.parametrize("version", ["", "2.13.0", "1.12", "2.13.0a0+git12", "0.4.1.post2"])
+def test_a_framework_has_a_version_or_none(version):
+    assert job(framework_version=version).framework_version == version
+
+
+@pytest.mark.parametrize("version", ["2", "v2.13", "main", " 2.13", "2.x", ".13", "٢.٣"])
+def test_what_begins_with_no_two_numbers_is_no_version(version):
+    with pytest.raises(InvalidJobError, match=r"'a job': framework_version='.*as 2\.13\.0 does"):
+        job(framework_version=version)
+    assert known_version(version) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "known"), [("2.13.0+cpu", "2.13.0"), ("1.12", "1.12"), ("", ""), ("2.1rc1", "2.1rc1")]
+)
+def test_a_version_is_known_without_its_local_part(told, known):
+    assert known_version(told) == known
 
 
 def test_an_unknown_precision_names_the_known_ones():
@@ -37,7 +94,7 @@ def test_an_unknown_precision_names_the_known_ones():
 
 def test_features_without_operators_say_how_to_get_them():
     with pytest.raises(InvalidJobError, match="presage features"):
-        JobFeatures(job(), (), parameters=1, peak_live_bytes=1)
+        JobFeatures(job(), (), parameters=1, memory=memory())
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.5])

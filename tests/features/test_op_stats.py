@@ -11,11 +11,14 @@ from tests.features.examples import device, features, node
 
 NODES = st.lists(
     st.builds(
-        lambda kind, flops, moved, count: node(kind, flops=flops, bytes_moved=moved, count=count),
+        lambda kind, flops, moved, count, own: node(
+            kind, flops=flops, bytes_moved=moved, count=count, parameters=own
+        ),
         st.sampled_from(["MatMul", "Relu", "Conv2D"]),
         st.integers(0, 10**12),
         st.integers(1, 10**9),
         st.integers(1, 50),
+        st.integers(0, 10**9),
     ),
     min_size=1,
     max_size=20,
@@ -28,6 +31,7 @@ def test_sums_are_kept(nodes):
 
     assert sum(row.count for row in rows) == sum(n.count for n in nodes)
     assert sum(row.flops for row in rows) == pytest.approx(sum(n.count * n.flops for n in nodes))
+    assert sum(row.parameters for row in rows) == sum(n.count * n.parameters for n in nodes)
     assert max(row.input_elements_max for row in rows) == 100
 
 
@@ -51,6 +55,13 @@ def test_the_roofline_of_statistics_is_within_an_octave_of_the_operator_by_opera
 @given(NODES)
 def test_order_does_not_matter(nodes):
     assert summarize(nodes) == summarize(nodes[::-1])
+
+
+def test_parameters_are_of_those_who_read_them():
+    reads, does_not = node(parameters=30, count=2), node(phase="backward")
+
+    assert [row.parameters for row in summarize([reads, does_not])] == [0, 60]
+    assert OpStats("MatMul", "forward", 0, 1, 1, 1, 1, 1.0, 1.0).parameters == 0
 
 
 def test_equal_operators_merge_into_one_with_a_count():
@@ -77,6 +88,8 @@ def test_intensity_octaves(flops, moved, octave):
         ({"count": 2**63}, "count=too large"),
         ({"input_elements_max": 2**63}, "input_elements_max=too large"),
         ({"output_elements": -1}, "output_elements=-1"),
+        ({"parameters": -1}, "parameters=-1, must be a finite number >= 0"),
+        ({"parameters": 2**63}, "parameters=too large"),
     ],
 )
 def test_statistics_that_cannot_be_are_refused_by_name(change, message):

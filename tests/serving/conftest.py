@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from presage.features.device import Device, Share, catalogue
 from presage.features.job import Job, JobFeatures
+from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
 from presage.features.schema import Placement, columns, matrix
 from presage.models.release import Release, write_release
@@ -49,11 +50,18 @@ def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> Jo
     features = JobFeatures(
         job=Job(job_id=job_id, batch_size=batch_size, **fields),
         op_stats=(
-            OpStats("MatMul", "forward", 5, 3, n, 3 * n, 2 * n, 6e6 * batch_size, 1e5 * batch_size),
-            OpStats("Relu", "backward", -2, 2, n, 2 * n, 2 * n, 2e3 * batch_size, 8e3 * batch_size),
+            OpStats("MatMul", "forward", 5, 3, n, 3 * n, 2 * n, 6e3 * n, 100.0 * n, 99_000),
+            OpStats("Relu", "backward", -2, 2, n, 2 * n, 2 * n, 2.0 * n, 8.0 * n),
         ),
         parameters=100_000,
-        peak_live_bytes=1_600_000 + 50_000 * batch_size,
+        memory=MemoryEstimate(
+            parameter_bytes=400_000,
+            gradient_bytes=400_000,
+            optimizer_state_bytes=800_000,
+            activation_bytes=400_000 + 40_000 * batch_size,
+            workspace_bytes=8_000 * batch_size,
+            batch_bytes=2_000 * batch_size,
+        ),
     )
     return replace(features, **changes)
 

@@ -8,7 +8,7 @@ import pytest
 from presage.features.colocation import Colocation
 from presage.features.device import Share, catalogue
 from presage.features.errors import InvalidJobError, UnknownDeviceError
-from presage.features.job import JobFeatures
+from presage.features.job import JobFeatures, memory_of_peak
 from presage.features.roofline import roofline
 from presage.features.schema import Placement
 from presage.serving.forecasts import PredictionBackend
@@ -152,7 +152,7 @@ def test_permuting_the_members_permutes_the_answer(backend, job, cpu):
 
 def test_jobs_fit_until_their_memory_together_exceeds_the_device(backend, job, cpu):
     prior = cpu.memory_bytes // 4 - cpu.context_bytes  # the median is twice the prior
-    half = job("half", peak_live_bytes=prior)
+    half = job("half", memory=memory_of_peak(100_000, prior))
     colocations = [
         Colocation(cpu, (half,) * n, (Share(0.25, "mps"),) * n)
         for n in (1, 2, 3)  # half of the memory, all of it, one and a half

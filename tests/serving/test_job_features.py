@@ -16,8 +16,8 @@ def test_a_graph_becomes_the_features_of_a_job():
     graph = OpGraph(
         nodes=(OpNode("addmm", "MatMul", "forward", 64, 32, 2048, 4096, 9000, count=3),),
         parameters=2048,
-        peak_live_bytes=12_345,
-        memory=MemoryEstimate(8192, 8192, 0, 128, 0, 0),
+        peak_live_bytes=16_640,
+        memory=MemoryEstimate(8192, 8192, 0, 128, 256, 0),
         input_elements=16,
     )
 
@@ -27,9 +27,11 @@ def test_a_graph_becomes_the_features_of_a_job():
     assert (features.job.batch_size, features.job.iterations) == (4, 10)
     assert features.job.input_elements == 16
     assert features.job.graph_digest == graph.digest
-    assert (features.parameters, features.peak_live_bytes) == (2048, 12_345)
-    assert [(row.kind, row.count, row.flops) for row in features.op_stats] == [
-        ("MatMul", 3, 3 * 4096.0)
+    assert features.job.framework_version == ""
+    assert (features.parameters, features.memory) == (2048, graph.memory)
+    assert features.peak_live_bytes == graph.peak_live_bytes
+    assert [(row.kind, row.count, row.flops, row.parameters) for row in features.op_stats] == [
+        ("MatMul", 3, 3 * 4096.0, 3 * 2048)
     ]
 
 
@@ -52,7 +54,7 @@ def test_an_onnx_file_becomes_the_features_of_a_job(onnx_file):
     features = from_onnx(onnx_file, batch_size=32, iterations=5)
 
     assert features.job.name == "tiny"
-    assert features.job.framework == "onnx"
+    assert (features.job.framework, features.job.framework_version) == ("onnx", "")
     assert features.job.input_elements == 16
     assert features.parameters == 128
     assert {row.phase for row in features.op_stats} == {"forward", "backward", "optimizer"}
@@ -83,31 +85,46 @@ def test_a_module_and_its_factory_have_the_same_features_and_keep_their_weights(
     assert of_module == of_factory
     assert of_module.job.batch_size == 4
     assert of_module.job.name == "Sequential"
+    assert of_module.job.framework == "torch"
+    assert of_module.job.framework_version == torch.__version__.split("+")[0]
     assert of_module.parameters == 16 * 17 + 32  # the shared layer counts once
     for name, tensor in module.state_dict().items():
         assert tensor.device.type == "cpu"
         assert torch.equal(tensor, before[name])
 
 
-@given(st.integers(1, 2**63 - 1), st.floats(0, 1e300), st.text(max_size=20))
-def test_json_brings_back_the_same_features(job, batch_size, flops, name):
+@given(st.integers(1, 2**63 - 1), st.floats(0, 1e300), st.text(max_size=20), st.integers(0, 2**60))
+def test_json_brings_back_the_same_features(job, batch_size, flops, name, size):
     from dataclasses import replace
 
     features = job(batch_size=1, name=name)
     features = replace(
         features,
-        job=replace(features.job, batch_size=batch_size),
-        op_stats=(replace(features.op_stats[0], flops=flops), features.op_stats[1]),
+        job=replace(features.job, batch_size=batch_size, framework_version="2.13.0"),
+        op_stats=(replace(features.op_stats[0], flops=flops, parameters=size), *features.op_stats),
+        memory=replace(features.memory, gradient_bytes=size, batch_bytes=size),
     )
 
     assert from_json(to_json(features)) == features
 
 
-def test_the_graph_digest_may_be_left_out(job):
+def test_what_has_a_default_may_be_left_out(job):
     content = json.loads(to_json(job()))
-    del content["job"]["graph_digest"]
+    for name in ("graph_digest", "memory_format", "loads_data", "framework_version"):
+        del content["job"][name]
+    del content["op_stats"][1]["parameters"]
 
     assert from_json(json.dumps(content)) == job()
+
+
+def test_json_tells_what_memory_is_held_for_and_not_its_peak(job):
+    content = json.loads(to_json(job(batch_size=1)))
+
+    assert "peak_live_bytes" not in content
+    assert content["memory"] == {
+        "parameter_bytes": 400_000, "gradient_bytes": 400_000, "optimizer_state_bytes": 800_000,
+        "activation_bytes": 440_000, "workspace_bytes": 8_000, "batch_bytes": 2_000,
+    }  # fmt: skip
 
 
 def changed(job, *way, to):
@@ -134,11 +151,22 @@ def changed(job, *way, to):
         (("job", "name"), 7, "j.json: job.name=7, must be a text"),
         (("job",), [], "j.json: job must be an object with the fields of Job"),
         (("parameters",), -1, "j.json: job 'job': parameters=-1"),
+        (("job", "framework_version"), "v2", "j.json: job 'job': framework_version='v2', must be"),
+        (("job", "framework_version"), 2.13, "j.json: job.framework_version=2.13, must be a text"),
+        (("memory",), ..., "j.json: memory is missing"),
+        (("memory",), 7, "j.json: memory must be an object with the fields of MemoryEstimate"),
+        (("memory", "gradient_bytes"), ..., "j.json: memory.gradient_bytes is missing"),
+        (("memory", "gradient_bytes"), -1, "j.json: memory.gradient_bytes=-1, must be >= 0"),
+        (("memory", "gradient_bytes"), 0.5, "j.json: memory.gradient_bytes=0.5, must be a whole"),
+        (("memory", "batch_bytes"), 2**63, "j.json: job 'job': memory.batch_bytes has 64 bits"),
+        (("memory", "peak_bytes"), 1, "j.json: memory.peak_bytes is not a field; nearest is"),
+        (("peak_live_bytes",), 1, "j.json: peak_live_bytes is not a field; nearest is"),
         (("op_stats",), {}, "j.json: op_stats must be a list"),
         (("op_stats",), [], "j.json: job 'job': no operator statistics"),
         (("op_stats", 1), "Relu", "j.json: op_stats[1] must be an object with the fields of OpSt"),
         (("op_stats", 1, "kind"), ..., "j.json: op_stats[1].kind is missing"),
         (("op_stats", 1, "flops"), "1e9", "j.json: op_stats[1].flops='1e9', must be a number"),
+        (("op_stats", 1, "parameters"), 1.5, "j.json: op_stats[1].parameters=1.5, must be a who"),
         (("op_stats", 1, "flops"), -1, "j.json: op_stats[1]: operator statistics of Relu: flops"),
         (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a number"),
     ],

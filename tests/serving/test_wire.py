@@ -1,6 +1,7 @@
 """What travels arrives as it left, and what cannot exist is refused with its place."""
 
 import math
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from presage.features.colocation import Colocation
 from presage.features.device import Device, Share, catalogue
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
+from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
 from presage.features.schema import Placement
@@ -20,6 +22,7 @@ counts = st.integers(0, 2**63 - 1)
 sizes = st.integers(1, 2**63 - 1)
 amounts = st.floats(0, 1e300)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+parts = st.integers(0, (2**63 - 1) // 5)  # a peak is the sum of five
 
 op_stats = st.builds(
     OpStats,
@@ -32,6 +35,7 @@ op_stats = st.builds(
     output_elements=counts,
     flops=amounts,
     bytes_moved=amounts,
+    parameters=counts,
 )
 job_features = st.builds(
     JobFeatures,
@@ -48,10 +52,19 @@ job_features = st.builds(
         graph_digest=names,
         memory_format=st.sampled_from(MEMORY_FORMATS),
         loads_data=st.booleans(),
+        framework_version=st.just("") | st.builds("{}.{}{}".format, counts, counts, names),
     ),
     op_stats=st.lists(op_stats, min_size=1, max_size=3).map(tuple),
     parameters=counts,
-    peak_live_bytes=counts,
+    memory=st.builds(
+        MemoryEstimate,
+        parameter_bytes=parts,
+        gradient_bytes=parts,
+        optimizer_state_bytes=parts,
+        activation_bytes=parts,
+        workspace_bytes=parts,
+        batch_bytes=parts,
+    ),
 )
 devices = st.builds(
     Device,
@@ -95,6 +108,46 @@ def test_colocations_arrive_as_they_left(device, members):
 
 def never(kind: str) -> Device:
     raise AssertionError(f"{kind} was looked up although its data sheet came along")
+
+
+def without_memory(request: pb.PredictRequest) -> None:
+    """A change: the requests of before a job had ``memory``."""
+    for row in request.jobs:
+        row.ClearField("memory")
+
+
+@given(job_features)
+def test_a_job_without_memory_is_known_by_its_peak(features):
+    request = wire_requests.write_predict([Placement(features, catalogue()["t4"])], 0.8)
+    without_memory(request)
+    ((placement,), _) = wire_requests.read_predict(sent(request), never)
+
+    peak = features.memory.peak_bytes
+    weights = min(4 * features.parameters, peak)
+    assert astuple(placement.job.memory) == (weights, 0, 0, 0, peak - weights, 0)
+    assert placement.job == replace(features, memory=placement.job.memory)
+
+
+def test_of_a_job_with_memory_the_peak_is_written_but_not_read(job):
+    row = wire.write_job(job())
+    assert row.peak_live_bytes == job().memory.peak_bytes
+
+    row.peak_live_bytes = -1
+    assert wire.read_job(row, "jobs[0]") == job()
+    row.memory.SetInParent()
+    row.memory.Clear()
+    assert wire.read_job(row, "jobs[0]").peak_live_bytes == 0
+
+
+def test_a_job_of_an_older_client_has_operators_without_parameters_and_no_version(job):
+    row = wire.write_job(job())
+    row.ClearField("framework_version")
+    for op in row.op_stats:
+        op.ClearField("parameters")
+
+    read = wire.read_job(sent(row), "jobs[0]")
+    assert read.job.framework_version == ""
+    assert [op.parameters for op in read.op_stats] == [0, 0]
 
 
 def test_a_job_on_many_devices_travels_once(job):
@@ -143,6 +196,16 @@ def set_to(path: str, value):
     return change
 
 
+def all_of(*changes):
+    """A change: all of these, one after another."""
+
+    def change(request):
+        for one in changes:
+            one(request)
+
+    return change
+
+
 BAD = [
     (lambda r: r.ClearField("jobs"), "jobs has 0 entries, must have 1 to 4096"),
     (lambda r: r.ClearField("devices"), "devices has 0 entries"),
@@ -150,7 +213,27 @@ BAD = [
     (set_to("jobs.3.iterations", -5), "jobs[3].iterations=-5, must be >= 1"),
     (set_to("jobs.0.input_elements", 0), "jobs[0].input_elements=0, must be >= 1"),
     (set_to("jobs.1.parameters", -1), "jobs[1].parameters=-1, must be >= 0"),
-    (set_to("jobs.1.peak_live_bytes", -1), "jobs[1].peak_live_bytes=-1, must be >= 0"),
+    (
+        all_of(without_memory, set_to("jobs.1.peak_live_bytes", -1)),
+        "jobs[1].peak_live_bytes=-1, must be >= 0",
+    ),
+    (
+        all_of(without_memory, set_to("jobs.1.parameters", -2)),
+        "jobs[1].parameters=-2, must be >= 0",
+    ),
+    (
+        set_to("jobs.1.memory.gradient_bytes", -1),
+        "jobs[1].memory.gradient_bytes=-1, must be >= 0; give 0 for what a step does not hold",
+    ),
+    (
+        all_of(*(set_to(f"jobs.1.memory.{p}_bytes", 2**62) for p in ("parameter", "batch"))),
+        "jobs[1]: peak_live_bytes has 64 bits, must be below 2**63",
+    ),
+    (
+        set_to("jobs.3.framework_version", "main"),
+        "jobs[3].framework_version='main', must begin with two numbers, as 2.13.0 does",
+    ),
+    (set_to("jobs.3.framework_version", "2." + "1" * 255), "jobs[3].framework_version has 257 cha"),
     (set_to("jobs.2.precision", "fp8"), "jobs[2]: precision 'fp8' is not known; use one of"),
     (set_to("jobs.2.name", "x" * 257), "jobs[2].name has 257 characters, at most 256"),
     (lambda r: r.jobs[2].ClearField("op_stats"), "jobs[2]: no operator statistics"),
@@ -158,6 +241,7 @@ BAD = [
     (set_to("jobs.0.op_stats.1.flops", math.nan), "jobs[0].op_stats[1].flops=nan, must be a fin"),
     (set_to("jobs.0.op_stats.0.bytes_moved", math.inf), "jobs[0].op_stats[0].bytes_moved=inf"),
     (set_to("jobs.0.op_stats.0.flops", -1.0), "jobs[0].op_stats[0].flops=-1.0, must be a finite"),
+    (set_to("jobs.0.op_stats.0.parameters", -1), "jobs[0].op_stats[0].parameters=-1, must be a f"),
     (set_to("jobs.0.op_stats.0.kind", "Conv9D"), "jobs[0].op_stats[0]: operator kind 'Conv9D'"),
     (set_to("jobs.0.op_stats.0.kind", "C" * 999), "jobs[0].op_stats[0].kind has 999 characters"),
     (set_to("jobs.0.op_stats.0.phase", "warm"), "jobs[0].op_stats[0]: operator phase 'warm'"),
@@ -300,7 +384,7 @@ def test_a_colocation_that_cannot_exist_is_refused_with_its_place(job, change, s
 @pytest.mark.parametrize("value", [2**63, 1.5, "many", None])
 def test_a_size_that_no_message_can_carry_is_named_before_it_is_sent(job, value):
     impossible = job(parameters=100)
-    object.__setattr__(impossible, "peak_live_bytes", value)
+    object.__setattr__(impossible.memory, "workspace_bytes", value)
     if value is None:
         object.__setattr__(impossible.job, "name", "\ud800")
 

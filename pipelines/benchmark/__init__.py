@@ -1,0 +1,1 @@
+"""Fit on one published table, score on another: forecasts of what training has never seen."""

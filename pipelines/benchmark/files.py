@@ -1,0 +1,119 @@
+"""Published files, and folders of our own tables, as campaigns: known by their columns.
+
+A file may have any name; what its columns are tells who published it, and its importer reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from presage.features.errors import TableError
+from presage.features.tables import CAMPAIGN_TABLES
+from presage.pipelines.campaigns import Campaign, read_campaign
+from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.run import import_source
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A kind of published file: which columns give it away, and the name its importer knows."""
+
+    source: str
+    name: str
+    columns: frozenset[str]
+
+
+LAYOUTS = tuple(
+    Layout(source, name, frozenset(columns.split(",")))
+    for source, name, columns in (
+        ("timm", "timm_step_time.parquet", "step_time_ms,img_size,layout"),
+        ("torchvision", "torchvision_step_time.csv", "median_ms,batch_per_gpu,n_gpus"),
+        ("gpumemnet", "memory_a100.csv", "faketensor_final_mib,max_gpu_mem_mib"),
+        ("gpumemnet", "mlp_utilization.csv", "Activations-Params,Avg GPUTL"),
+        ("gavel", "pairs.csv", "job_a,job_b,iso_a,co_a"),
+        ("gavel", "isolated.csv", "steps_per_sec,num_gpus,placement"),
+        ("lucid", "pairs.csv", "speed1,speed2,model1,model2"),
+        ("lucid", "solo.csv", "speed,gpu_util,amp,dataset"),
+        ("parvagpu", "parvagpu_tidy.csv", "Mig instance,Workload Number,Throughput"),
+        ("miso", "mig_isolated_step_time.csv", "mig_slice,step_time_median_s"),
+        ("pollux", "", "local_bsz,step_time,sync_time"),  # the model is in the file's own name
+    )
+)
+# Of these a job's run alone is read, which the other side's co-locations may need.
+ALONE = ("solo.csv", "isolated.csv")
+
+
+def read_tables(
+    paths: Sequence[Path], graphs: GraphCache, *, beside: Sequence[Path] = ()
+) -> list[Campaign]:
+    """Campaigns of files or folders, one for each source and folder of tables.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files in a layout of ``LAYOUTS``, upstream's own files or folders of a source whose name
+        says which it is, and folders that ``presage profile`` or ``presage import`` wrote.
+    beside : sequence of Path
+        Of these only the jobs that ran alone are read.
+
+    Raises
+    ------
+    TableError
+        A path does not exist or is of no known layout; or its importer refuses it.
+    """
+    campaigns = [read_campaign(path) for path in paths if _is_campaign(path)]
+    published = [(path, _layout(path)) for path in paths if not _is_campaign(path)]
+    alone = [(path, _layout(path)) for path in beside if not _is_campaign(path)]
+    published += [(path, layout) for path, layout in alone if layout.name in ALONE]
+    for source in sorted({layout.source for _, layout in published}):
+        with TemporaryDirectory(prefix="presage-benchmark-") as folder:
+            files, tables = Path(folder) / "files", Path(folder) / "tables"
+            for number, (path, layout) in enumerate(published):
+                if layout.source == source:
+                    _link(path, files / str(number), layout)
+            import_source(source, files, tables, graphs=graphs)
+            campaigns.append(read_campaign(tables))
+    return campaigns
+
+
+def _is_campaign(path: Path) -> bool:
+    return path.is_dir() and all((path / f"{name}.parquet").is_file() for name in CAMPAIGN_TABLES)
+
+
+def _link(path: Path, folder: Path, layout: Layout) -> None:
+    """The file under the name that its importer looks for."""
+    folder.mkdir(parents=True)
+    name = layout.name + (".gz" if path.suffix == ".gz" else "") if layout.name else path.name
+    (folder / name).symlink_to(path.resolve())
+
+
+def _layout(path: Path) -> Layout:
+    found = _columns(path)
+    for layout in LAYOUTS:
+        if layout.columns <= found:
+            return layout
+    known = "; ".join(f"{one.source}: {', '.join(sorted(one.columns))}" for one in LAYOUTS)
+    raise TableError(
+        f"{path}: columns {', '.join(sorted(found)[:8])} are of no source that is known; "
+        f"give a folder of tables, or a file with those of {known}"
+    )
+
+
+def _columns(path: Path) -> frozenset[str]:
+    if not path.exists():
+        raise TableError(f"{path}: no such file; give one of ../shared's layouts or of your own")
+    try:
+        if path.suffix == ".parquet":
+            return frozenset(pq.read_schema(path).names)
+        return frozenset(map(str, pd.read_csv(path, nrows=0).columns))
+    except (OSError, ValueError) as error:  # pyarrow's and pandas' own errors are ValueErrors
+        raise TableError(
+            f"{path}: neither a folder of tables, nor CSV, nor parquet ({str(error)[:80]}); "
+            "docs/importing.md says which files are read"
+        ) from error

@@ -1,0 +1,79 @@
+"""Measured rows of a task: what was placed where, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from presage.features.job import JobFeatures
+from presage.features.schema import Placement
+from presage.models.conformal import Array
+from presage.pipelines.campaigns import Campaign
+
+# What two rows have in common if they measured the same thing.
+IDENTITY = ["job_id", "device", "share", "campaign"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Jobs alone, one a row.
+
+    Attributes
+    ----------
+    who : DataFrame
+        Columns job_id, model, family, device, share, campaign.
+    placements : sequence of Placement
+    measured : ndarray of shape (rows,)
+        The label, in the unit of the predictor's target.
+    """
+
+    who: pd.DataFrame
+    placements: Sequence[Placement]
+    measured: Array
+
+    def __len__(self) -> int:
+        return len(self.who)
+
+    def take(self, keep: np.ndarray) -> Rows:
+        """The rows that a mask or positions choose."""
+        positions = np.arange(len(self))[keep]
+        return Rows(
+            self.who.iloc[positions].reset_index(drop=True),
+            [self.placements[i] for i in positions],
+            self.measured[positions],
+        )
+
+
+def is_training(job: JobFeatures) -> bool:
+    """Whether a step has a backward pass."""
+    return any(row.phase == "backward" for row in job.op_stats)
+
+
+def solo_rows(
+    campaigns: Sequence[Campaign], column: str, wanted: Callable[[JobFeatures], bool]
+) -> Rows:
+    """Runs alone of the jobs that are wanted, where ``column`` was measured."""
+    who, placements, measured = [], [], []
+    for campaign in campaigns:
+        for row in campaign.executions.to_dict("records"):
+            job = campaign.jobs[row["job_id"]]
+            if row["failure"] or not np.isfinite(row[column] or np.nan) or not wanted(job):
+                continue
+            placement = campaign.placement(row)
+            placements.append(placement)
+            measured.append(row[column])
+            who.append(
+                {
+                    "job_id": row["job_id"],
+                    "model": job.job.name,
+                    "family": job.job.family,
+                    "device": row["device_kind"],
+                    "share": placement.share.fraction,
+                    "campaign": row["campaign"],
+                }
+            )
+    frame = pd.DataFrame(who, columns=["job_id", "model", "family", *IDENTITY[1:]])
+    return Rows(frame, placements, np.array(measured, dtype=np.float64))

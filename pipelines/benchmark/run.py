@@ -1,0 +1,146 @@
+"""One benchmark: tables read, rows checked, models fitted, forecasts scored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from presage.features.errors import ConfigError, TableError, TrainingError
+from presage.models.conformal import Array
+from presage.models.fit import LEVELS, Progress
+from presage.models.metrics import interval_metrics, point_metrics
+from presage.pipelines.benchmark import solo
+from presage.pipelines.benchmark.files import read_tables
+from presage.pipelines.benchmark.rows import IDENTITY, Rows
+from presage.pipelines.benchmark.splits import GROUPS, folds_of, novelty, split_folds
+from presage.pipelines.benchmark.tasks import TASKS
+from presage.pipelines.importers.graph_cache import GraphCache
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Figures of a benchmark, in percent but ``mae``, which is in the label's unit."""
+
+    task: str
+    split: str
+    unit: str
+    seed: int
+    rows: int
+    mlp: Figures
+    baselines: Mapping[str, Figures]
+    seconds: float
+    slices: Mapping[str, Mapping[str, Figures]]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        return asdict(self)
+
+
+def run(
+    task: str,
+    train: Sequence[Path],
+    test: Sequence[Path],
+    *,
+    graphs: GraphCache,
+    progress: Progress,
+    split: str | None = None,
+    seed: int = 0,
+) -> Result:
+    """Fit on ``train`` and score on ``test``, or on each fold of a split of ``train`` in turn.
+
+    Raises
+    ------
+    ConfigError
+        There is no such task or split; or both a test table and a split are asked for.
+    TableError
+        A file cannot be read; the tables have other columns; a test row is in training too.
+    TrainingError
+        There are too few rows, all labels are equal, or a side of the split is empty.
+    """
+    started = time.monotonic()
+    known = _choice("task", task, TASKS)
+    if test and split is not None:
+        raise ConfigError("give --test or --split, not both: a split is one of --train alone")
+    split = "test" if test else _choice_name("split", split or "model", GROUPS)
+    rows = known.rows(read_tables(train, graphs, beside=test))
+    solo.check(rows, "training")
+    if test:
+        asked = known.rows(read_tables(test, graphs, beside=train))
+        if not len(asked):
+            raise TrainingError(f"--test: no row of it can be used for {task}; {_reads(task)}")
+        _refuse_known(rows, asked)
+        folds = folds_of(list(rows.who[GROUPS[novelty(rows.who, asked.who)]]), seed=seed)
+        quantiles, guesses = solo.forecast(rows, asked, folds, known.target, progress)
+    else:
+        asked, folds = rows, split_folds(rows.who, split, seed=seed)
+        quantiles, guesses = solo.cross_forecast(rows, folds, known.target, progress)
+    return Result(
+        task=task, split=split, unit=known.unit, seed=seed, rows=len(asked),
+        mlp=_figures(asked.measured, quantiles),
+        baselines={name: _points(asked.measured, guess) for name, guess in guesses.items()},
+        seconds=round(time.monotonic() - started, 1),
+        slices=_slices(asked.who, asked.measured, quantiles),
+    )  # fmt: skip
+
+
+def _figures(y: Array, quantiles: Array) -> Figures:
+    """Point figures of the median; coverage and median width of the 80 and the 90 % interval."""
+    figures = _points(y, quantiles[:, LEVELS.index(0.5)])
+    for name, low in (("", LEVELS.index(0.1)), ("_90", LEVELS.index(0.05))):
+        found = interval_metrics(y, quantiles[:, low], quantiles[:, len(LEVELS) - 1 - low])
+        figures |= {f"{key}{name}": value for key, value in found.items()}
+    return figures
+
+
+def _points(y: Array, predicted: Array) -> Figures:
+    figures = point_metrics(y, predicted)
+    return {name: value for name, value in figures.items() if name != "rows"}
+
+
+def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
+    """Figures by device and by family, the families with the largest errors first."""
+    out: dict[str, dict[str, Figures]] = {}
+    for name in ("device", "family"):
+        positions = who.groupby(name).indices
+        figures = {
+            str(key): {"rows": len(at)} | _figures(y[at], quantiles[at])
+            for key, at in positions.items()
+        }
+        out[name] = dict(sorted(figures.items(), key=lambda item: -item[1]["mape"]))
+    return out
+
+
+def _refuse_known(train: Rows, test: Rows) -> None:
+    known = set(train.who[IDENTITY].itertuples(index=False, name=None))
+    twice = [key for key in test.who[IDENTITY].itertuples(index=False, name=None) if key in known]
+    if twice:
+        named = "; ".join(" on ".join(map(str, key[:2])) for key in twice[:5])
+        more = f" and {len(twice) - 5} more" if len(twice) > 5 else ""
+        raise TableError(
+            f"{len(twice)} rows of --test are in --train too ({named}{more}); "
+            "take them out of one of the two"
+        )
+
+
+def _choice(what: str, name: str, known: Mapping[str, Any]) -> Any:
+    return known[_choice_name(what, name, known)]
+
+
+def _choice_name(what: str, name: str, known: Mapping[str, Any]) -> str:
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1)
+    hint = f"nearest is {near[0]!r}; " if near else ""
+    raise ConfigError(f"no {what} {name!r}; {hint}known are {', '.join(known)}")
+
+
+def _reads(task: str) -> str:
+    return f"docs/benchmarking.md says what {task} reads"

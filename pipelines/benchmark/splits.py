@@ -1,0 +1,57 @@
+"""Named splits of one table: which rows are forecast by models that never saw their like."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from presage.features.errors import TrainingError
+from presage.models.splits import Folds
+
+FOLDS = 5
+# Column whose values are kept together, by the name of the split.
+GROUPS = {"job": "job_id", "model": "model", "family": "family", "device": "device",
+          "campaign": "campaign"}  # fmt: skip
+
+
+def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
+    """A fold for each row, equal for equal groups.
+
+    Groups are dealt out in the order of a digest of their name and the seed: folds of as many
+    groups each, to one. With ``each`` every group is a fold of its own.
+
+    Raises
+    ------
+    TrainingError
+        There are fewer than two groups: one side would be empty.
+    """
+    names = sorted(set(groups), key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    if len(names) < 2:
+        found = f"only {names[0]!r}" if names else "no row"
+        raise TrainingError(
+            f"the split leaves one side empty: there is {found}; "
+            "split by something of which the tables hold two or more"
+        )
+    folds = len(names) if each else min(FOLDS, len(names))
+    fold = {name: position % folds for position, name in enumerate(names)}
+    return np.array([fold[name] for name in groups], dtype=np.int64)
+
+
+def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
+    """Folds of a named split: five of as many models or families each, or one for each device."""
+    return folds_of(list(who[GROUPS[split]]), seed=seed, each=split in ("device", "campaign"))
+
+
+def novelty(train: pd.DataFrame, test: pd.DataFrame) -> str:
+    """What the rows of ``test`` are, most of them, that no row of ``train`` is.
+
+    A device, a family, a model or a job: intervals are calibrated on rows left out in that way.
+    """
+    for split in ("device", "family", "model"):
+        unseen = ~test[GROUPS[split]].isin(set(train[GROUPS[split]]))
+        if unseen.mean() > 0.5 and train[GROUPS[split]].nunique() > 1:
+            return split
+    return "job"

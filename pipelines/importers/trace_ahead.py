@@ -1,0 +1,63 @@
+"""Graphs that an import is going to ask for, traced beforehand on all cores."""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+
+from presage.features.device import usable_cores
+from presage.features.graph import OpGraph
+from presage.pipelines.importers.graph_cache import GraphCache
+
+# Fewer are traced before a process of its own has imported torch.
+WORTH_PROCESSES = 16
+
+Make = Callable[[], OpGraph]
+
+
+class Wanted(GraphCache):
+    """Remembers what is asked for and not there yet; answers nothing.
+
+    Attributes
+    ----------
+    missing : dict of str to callable
+        What makes each graph, by its recipe.
+    """
+
+    def __init__(self, graphs: GraphCache) -> None:
+        super().__init__(graphs.folder)
+        self.missing: dict[str, Make] = {}
+
+    def graph(self, recipe: str, make: Make) -> OpGraph | None:
+        """None."""
+        if not self.has(recipe):
+            self.missing[recipe] = make
+        return None
+
+
+def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
+    """Trace what is missing into the cache; a few graphs are left to whoever asks for them."""
+    workers = min(usable_cores(), len(wanted.missing) // WORTH_PROCESSES)
+    if workers < 2:
+        return
+    work = [(graphs.folder, recipe, make) for recipe, make in wanted.missing.items()]
+    # Not forked: a copy of a process whose other threads hold locks waits for them for ever.
+    with get_context("spawn").Pool(workers, _ignore_interrupt) as pool:
+        for recipe in pool.imap_unordered(_trace, work, chunksize=4):
+            graphs.tell(recipe)
+
+
+def _ignore_interrupt() -> None:
+    """Whoever waits for the pool is interrupted too, and ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _trace(work: tuple[Path, str, Make]) -> str:
+    folder, recipe, make = work
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        GraphCache(folder).graph(recipe, make)
+    return recipe
