@@ -14,8 +14,10 @@ from presage.features.parts import Array, Integers, Parts, padded
 from presage.features.roofline import MATRIX_KINDS
 from presage.features.schema import Placement
 
-# Operators of kinds and phases, then the host: a launch of each operator, and a step's own cost.
-TIME_UNITS = (*(f"{kind} {phase}" for phase in PHASES for kind in OP_KINDS), "launch", "step")
+# What the host adds: the launch of each operator, a step's own cost, and where samples are loaded,
+# each one's and each byte's.
+HOST_UNITS = ("launch", "step", "sample", "byte")
+TIME_UNITS = (*(f"{kind} {phase}" for phase in PHASES for kind in OP_KINDS), *HOST_UNITS)
 TIME_FEATURES = (
     "log flops", "log bytes", "log input elements", "log output elements", "log parameters",
     "log compute time / memory time", "log operators", "log elements of a product's sum",
@@ -26,7 +28,9 @@ CONTEXT = (
     "trains", "loads data", "log share of the device", "compute capability",
     "log FLOP per byte of matrices", "log FLOP per byte",
 )  # fmt: skip
-STEP_S = 1e-3  # what a step costs besides its operators, about
+# About what a step costs besides its operators, and a sample and a byte of it that are loaded.
+STEP_S, SAMPLE_S, BYTE_S = 1e-3, 5e-6, 1e-9
+LEAST_LAUNCH_S = 1e-7
 RELEASES_OF_TORCH_1 = 14  # 1.13 was followed by 2.0
 NEWEST_RELEASE = 23.0  # 2.9's, taken where none is told
 
@@ -63,8 +67,15 @@ def _rows(placement: Placement) -> tuple[Integers, Array, Array]:
         ],
         axis=1,
     )  # fmt: skip
-    host = [count.sum() * max(device.op_overhead_s, 1e-7), STEP_S]
-    units = [*(_unit(row) for row in stats), len(TIME_UNITS) - 2, len(TIME_UNITS) - 1]
+    host = np.array(
+        [
+            count.sum() * max(device.op_overhead_s, LEAST_LAUNCH_S), STEP_S,
+            job.job.loads_data * job.job.batch_size * SAMPLE_S,
+            job.job.loads_data * job.memory.batch_bytes * BYTE_S,
+        ]
+    )  # fmt: skip
+    first = len(TIME_UNITS) - len(host)
+    units = [*(_unit(row) for row in stats), *range(first, len(TIME_UNITS))]
     nothing = np.zeros((len(host), features.shape[1]))
     return np.array(units), np.concatenate([seconds, host]), np.concatenate([features, nothing])
 

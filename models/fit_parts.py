@@ -25,12 +25,13 @@ class PartsConfig:
     learning_rate: float = 5e-3
     weight_decay: float = 0.01
     seed: int = 0
+    against: int = 0  # of SumOfParts
 
 
 class PartsStack(nn.Module):
     """Standardizers and network, for every member of a stack."""
 
-    def __init__(self, parts: Parts, units: int, row_weights: Tensor, hidden: int) -> None:
+    def __init__(self, parts: Parts, units: int, row_weights: Tensor, config: PartsConfig) -> None:
         super().__init__()
         members = len(row_weights)
         rows, count, n_features = parts.features.shape
@@ -41,7 +42,13 @@ class PartsStack(nn.Module):
         self.of_parts = Standardizer(features.expand(members, -1, -1), weights)
         self.of_context = Standardizer(context.expand(members, -1, -1), row_weights)
         self.net = SumOfParts(
-            members, units, n_features, context.shape[-1], hidden=hidden, levels=LEVELS
+            members,
+            units,
+            n_features,
+            context.shape[-1],
+            hidden=config.hidden,
+            levels=LEVELS,
+            against=config.against,
         )
 
     def forward(self, units: Tensor, base: Tensor, features: Tensor, context: Tensor) -> Tensor:
@@ -71,7 +78,7 @@ def fit_parts(
     Parameters
     ----------
     y : ndarray of shape (rows,)
-        Logarithms of what the parts add up to.
+        Logarithms of what the parts add up to, or of the ratio of two sums.
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member: that is what makes a fold.
 
@@ -83,11 +90,12 @@ def fit_parts(
     check_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = _tensor(row_weights)
-    model = PartsStack(parts, units, weights, config.hidden)
+    model = PartsStack(parts, units, weights, config)
     target, levels = _tensor(y), torch.tensor(LEVELS)
-    off = target - _tensor(parts.base).sum(-1).log()
-    model.net.start_at((weights * off).sum(-1) / weights.sum(-1))
     inputs = _inputs(parts)
+    units_of, base = inputs[:2]
+    off = target - model.net.total(units_of, base, torch.zeros_like(base))
+    model.net.start_at((weights * off).sum(-1) / weights.sum(-1))
     optimizer, schedule = optimizer_of(
         model, config.learning_rate, config.weight_decay, config.steps
     )

@@ -30,6 +30,9 @@ class SumOfParts(nn.Module):
         Columns of a part, and of a whole row.
     levels : tuple of float
         Quantiles; the middle one is the logarithm of the sum.
+    against : int
+        So many of the last units are summed apart, and the sum of all others is divided by
+        theirs: time that keeps a device busy by time that does not. 0 for a sum alone.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class SumOfParts(nn.Module):
         *,
         hidden: int,
         levels: tuple[float, ...],
+        against: int = 0,
     ) -> None:
         super().__init__()
+        self.first_against = units - against if against else None
         self.middle = levels.index(0.5)
         self.unit = nn.Parameter(0.3 * torch.randn(members, units, hidden))
         # How a unit answers to the context: what a memory layout does depends on the operator.
@@ -83,8 +88,15 @@ class SumOfParts(nn.Module):
             "mrc,muc->mru", context, self.unit_context_factor_weight
         )
         logs = factor.reshape(members, rows, count) + by_unit_factor.gather(2, where[..., 0])
-        total = (base * logs.clamp(LEAST, MOST).exp()).sum(-1).log()  # (M, R)
-        return self._quantiles(total, self.spread(mean))
+        return self._quantiles(self.total(units, base, logs), self.spread(mean))
+
+    def total(self, units: Tensor, base: Tensor, logs: Tensor) -> Tensor:
+        """Logarithm of the sum, or of the ratio of the two sums; ``logs`` are those of factors."""
+        grown = base * logs.clamp(LEAST, MOST).exp()
+        if self.first_against is None:
+            return grown.sum(-1).log()
+        apart = (units >= self.first_against).to(base.dtype)
+        return (grown * (1 - apart)).sum(-1).log() - (grown * apart).sum(-1).log()
 
     def _quantiles(self, median: Tensor, raw: Tensor) -> Tensor:
         """Steps away from the median, whose own fit they may not bend."""
@@ -95,6 +107,6 @@ class SumOfParts(nn.Module):
         return torch.cat([held - down, median[..., None], held + up], dim=-1)
 
     def start_at(self, offset: Tensor) -> None:
-        """Begin with the factor e^offset, shape (members,), on every part."""
+        """Begin with the factor e^offset, shape (members,), on every part that is not apart."""
         with torch.no_grad():
-            self.unit_factor.copy_(offset[:, None].clamp(LEAST / 2, -LEAST / 2))
+            self.unit_factor[:, : self.first_against] = offset[:, None].clamp(-4, 4)

@@ -11,7 +11,7 @@ from presage.features.errors import TrainingError
 from presage.features.memory_parts import GIB, MEMORY_UNITS, memory_parts
 from presage.features.parts import Parts, joined
 from presage.features.schema import columns, matrix
-from presage.features.time_parts import TIME_UNITS, time_parts
+from presage.features.time_parts import HOST_UNITS, TIME_UNITS, time_parts
 from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, calibrate
 from presage.models.fit import LEVELS, Progress, transform_features
@@ -30,10 +30,29 @@ class SumTarget:
     units: tuple[str, ...]
     parts: Callable[..., Parts]
     unit: float  # of the parts, in the label's
-    prior: str  # column of the full features that baselines learn the residual over
+    prior: str | None  # column of the full features that baselines learn the residual over
     config: PartsConfig
 
+    def to_learnt(self, measured: Array) -> Array:
+        """Logarithm of the sum, or of the ratio of a busy share to the idle one."""
+        if self.config.against:
+            share = np.clip(measured, LEAST_SHARE, 1 - LEAST_SHARE)
+            return np.log(share / (1 - share))
+        return np.log(measured / self.unit)
 
+    def to_measured(self, learnt: Array) -> Array:
+        """The way back."""
+        if self.config.against:
+            return 1 / (1 + np.exp(-learnt))
+        scaled: Array = self.unit * np.exp(learnt)
+        return scaled
+
+
+LEAST_SHARE = 2e-3
+UTILIZATION = SumTarget(
+    TIME_UNITS, time_parts, 1.0, None,
+    PartsConfig(hidden=32, steps=2500, against=len(HOST_UNITS)),
+)  # fmt: skip
 STEP_TIME = SumTarget(TIME_UNITS, time_parts, 1.0, "roofline_s", PartsConfig(hidden=32, steps=2500))
 MEMORY = SumTarget(
     MEMORY_UNITS, memory_parts, GIB, "memory_prior_bytes",
@@ -45,13 +64,13 @@ def cross_forecast(
     rows: Rows, folds: Folds, target: SumTarget, progress: Progress
 ) -> tuple[Array, dict[str, Array]]:
     """Calibrated quantiles (rows, levels) and baselines (rows,), by models that saw no like row."""
-    parts, y = target.parts(rows.placements), np.log(rows.measured / target.unit)
+    parts, y = target.parts(rows.placements), target.to_learnt(rows.measured)
     outputs = _outputs(target, parts, y, folds, parts, progress)
     raw = _own_fold(outputs, folds)
-    quantiles = target.unit * np.exp(cv.calibrate_out_of_fold(y, raw, folds))
-    x, prior = _flat(rows, parts, target)
+    quantiles = target.to_measured(cv.calibrate_out_of_fold(y, raw, folds))
+    flat = _flat(rows, parts, target)
     guesses = {
-        name: _baseline_out_of_fold(name, x, rows.measured, prior, folds) for name in BASELINES
+        name: _baseline_out_of_fold(name, target, flat, rows.measured, folds) for name in BASELINES
     }
     return quantiles, guesses
 
@@ -64,15 +83,15 @@ def forecast(
     Each member of the network leaves out a fold of the training rows, by which the intervals are
     calibrated; a forecast is the mean of all members (Barber et al., CV+, 2021).
     """
-    parts, y = target.parts(train.placements), np.log(train.measured / target.unit)
+    parts, y = target.parts(train.placements), target.to_learnt(train.measured)
     asked = target.parts(test.placements)
     both = _outputs(target, parts, y, folds, joined(parts, asked), progress)
     margins = cv.margins(y, _own_fold(both[:, : len(train)], folds))
     raw = both[:, len(train) :].mean(axis=0)
-    quantiles = target.unit * np.exp(calibrate(raw, margins, LEVELS))
-    (x, prior), (x_test, prior_test) = _flat(train, parts, target), _flat(test, asked, target)
+    quantiles = target.to_measured(calibrate(raw, margins, LEVELS))
+    sides = _flat(train, parts, target), _flat(test, asked, target)
     guesses = {
-        name: _baseline(name, x, train.measured, prior, x_test, prior_test) for name in BASELINES
+        name: _baseline(name, target, sides[0], train.measured, sides[1]) for name in BASELINES
     }
     return quantiles, guesses
 
@@ -112,32 +131,47 @@ def _own_fold(outputs: Array, folds: Folds) -> Array:
 
 
 def _flat(rows: Rows, parts: Parts, target: SumTarget) -> tuple[Array, Array]:
-    """What the network sees, as columns: all features, context, and each unit's share."""
+    """What the network sees, as columns: all features, context, and each unit's share; a prior."""
     full = matrix(rows.placements, "full")
     share = np.zeros((len(parts), len(target.units)))
     np.add.at(share, (np.arange(len(parts))[:, None], parts.units), parts.base)
     share /= share.sum(axis=1, keepdims=True)
     x = [transform_features(full, "full"), parts.context, np.log(share + 1e-3)]
-    return np.concatenate(x, axis=1), full[:, columns("full").index(target.prior)]
+    prior = np.ones(len(parts)) if target.prior is None else full[:, _column(target.prior)]
+    return np.concatenate(x, axis=1), target.to_learnt(prior) if target.prior else 0 * prior
+
+
+def _column(name: str) -> int:
+    return columns("full").index(name)
 
 
 def _baseline(
-    name: str, x: Array, measured: Array, prior: Array, asked: Array, prior_asked: Array
+    name: str,
+    target: SumTarget,
+    train: tuple[Array, Array],
+    measured: Array,
+    asked: tuple[Array, Array],
 ) -> Array:
+    """A baseline's forecast; each side is (columns, prior), learnt is the residual over the prior.
+
+    The constant is the exception: it is the median of the label itself.
+    """
     model = BASELINES[name]()
     if name == "constant":
-        guess: Array = model.fit(x, measured).predict(asked)
+        guess: Array = model.fit(train[0], measured).predict(asked[0])
         return guess
-    learnt = model.fit(x, np.log(measured / prior)).predict(asked)
-    scaled: Array = np.exp(learnt) * prior_asked
-    return scaled
+    fitted = model.fit(train[0], target.to_learnt(measured) - train[1])
+    return target.to_measured(fitted.predict(asked[0]) + asked[1])
 
 
 def _baseline_out_of_fold(
-    name: str, x: Array, measured: Array, prior: Array, folds: Folds
+    name: str, target: SumTarget, flat: tuple[Array, Array], measured: Array, folds: Folds
 ) -> Array:
     out = np.empty(len(measured))
+    x, prior = flat
     for fold in np.unique(folds):
         test = folds == fold
-        out[test] = _baseline(name, x[~test], measured[~test], prior[~test], x[test], prior[test])
+        out[test] = _baseline(
+            name, target, (x[~test], prior[~test]), measured[~test], (x[test], prior[test])
+        )
     return out

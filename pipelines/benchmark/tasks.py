@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from presage.features.job import JobFeatures
 from presage.pipelines.benchmark.rows import Rows, is_training, solo_rows
-from presage.pipelines.benchmark.solo import MEMORY, STEP_TIME, SumTarget
+from presage.pipelines.benchmark.solo import MEMORY, STEP_TIME, UTILIZATION, SumTarget
 from presage.pipelines.campaigns import Campaign
 
 
@@ -40,5 +40,6 @@ TASKS: Mapping[str, SoloTask] = {
     "inference-step": SoloTask(
         "step_time_median_s", lambda job: not is_training(job), "seconds", STEP_TIME
     ),
+    "utilization": SoloTask("compute_utilization", lambda _: True, "fraction", UTILIZATION),
     "train-memory": SoloTask("memory_peak_bytes", is_training, "bytes", MEMORY),
 }

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from types import ModuleType
 from typing import Any
 
@@ -65,7 +66,8 @@ def library() -> Any:
     """The module ``timm``; None where it is not installed."""
     if find_spec("timm") is None:
         return None
-    with _torchvision():
+    # The hub prints that it cannot download, on standard output; nothing is downloaded.
+    with _torchvision(), redirect_stdout(StringIO()):
         return import_module("timm")
 
 
