@@ -12,7 +12,7 @@ from presage.features.parts import Array, Integers, Parts, padded
 from presage.features.schema import Placement
 
 # Kernels that take memory for themselves, which no tensor shows, by the largest input they read.
-_HUNGRY = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "MatMul")
+_HUNGRY = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "MatMul")
 _PHASES = ("forward", "backward")
 MEMORY_UNITS = (
     "device context",
@@ -21,8 +21,8 @@ MEMORY_UNITS = (
 )
 MEMORY_FEATURES = ("log GiB", "log share of the job's memory")
 SHARED_BY = (
-    "AddV2", "Mul", "Conv2D", "PointwiseConv2D", "GroupedConv2D", "Softmax", "Relu", "MatMul",
-    "Attention", "Normalization", "Elementwise", "Copy",
+    "AddV2", "Mul", "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "Softmax",
+    "Relu", "MatMul", "Attention", "Normalization", "Elementwise", "Copy",
 )  # fmt: skip
 MEMORY_CONTEXT = (
     "log batch size", "log live GiB", "log share of parameters", "log share of activations",

@@ -25,8 +25,8 @@ PUBLISHED_KINDS = (
     "MatMul",
 )
 # What a convolution costs depends on its kernel: one of a single point is a product of matrices,
-# and one per group of channels computes little on what it reads.
-CONVOLUTIONS = ("Conv2D", "PointwiseConv2D", "GroupedConv2D")
+# one per group of channels computes little on what it reads, one per channel less still.
+CONVOLUTIONS = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D")
 OP_KINDS = (
     *PUBLISHED_KINDS,
     *CONVOLUTIONS[1:],
@@ -161,10 +161,10 @@ def element_flops(kind: str, elements: int) -> int:
     return ELEMENT_FLOPS.get(kind, 1) * elements
 
 
-def convolution_kind(kernel: Sequence[int], groups: int) -> str:
-    """Kind of a convolution by the spatial sizes of its kernel and its groups of channels."""
+def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
+    """Kind of a convolution by its kernel's spatial sizes, its groups, and the channels of each."""
     if groups > 1:
-        return "GroupedConv2D"
+        return "DepthwiseConv2D" if channels == 1 else "GroupedConv2D"
     return "Conv2D" if math.prod(kernel) > 1 else "PointwiseConv2D"
 
 

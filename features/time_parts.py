@@ -24,7 +24,7 @@ TIME_FEATURES = (
     "log columns of a product", "log rows of a product", "log time", "log share of the step's time",
 )  # fmt: skip
 CONTEXT = (
-    "channels last", "framework release", "log batch size", "half precision", "tf32", "fp64",
+    "channels last", "framework release", "channels last times release", "log batch size", "half precision", "tf32", "fp64",
     "trains", "loads data", "log share of the device", "compute capability",
     "log FLOP per byte of matrices", "log FLOP per byte",
 )  # fmt: skip
@@ -87,9 +87,12 @@ def _unit(row: OpStats) -> int:
 def _context(placement: Placement) -> Array:
     job, device = placement.job.job, placement.device
     bandwidth = device.memory_bandwidth_bytes_per_s
+    is_nhwc = float(job.memory_format == "channels-last")
+    release = framework_release(job.framework_version)
     columns = [
-        float(job.memory_format == "channels-last"),
-        framework_release(job.framework_version),
+        is_nhwc,
+        release,
+        is_nhwc * release,
         float(np.log(job.batch_size)),
         float(job.precision in ("fp16", "bf16")),
         float(job.precision == "tf32"),

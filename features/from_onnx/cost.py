@@ -76,8 +76,8 @@ def matrix_flops(node: Any, operands: Operands, out: Value) -> int | None:
 def kind_of_convolution(node: Any, operands: Operands) -> str:
     """Which of the kinds of convolutions an operator is, whose FLOPs could be counted."""
     weight = _at(operands, 3 if node.op_type == "QLinearConv" else 1)
-    kernel = weight.shape[2:] if weight else ()
-    return convolution_kind(kernel, attribute(node, "group", 1))
+    channels, *kernel = weight.shape[1:] if weight else (0,)
+    return convolution_kind(kernel, attribute(node, "group", 1), channels)
 
 
 def _convolution(weight_at: int) -> Callable[[Any, Operands, Value], int | None]:

@@ -63,7 +63,8 @@ def _convolution(_node: Node, operands: Operands, out: Value) -> int:
 def kind_of_convolution(node: Node, operands: Operands, out: Value) -> str:
     """Which of the kinds of convolutions an operator is; the filter is (*kernel, in, out)."""
     weight = out if "BackpropFilter" in node.op else operands[1]
-    return convolution_kind(weight.shape[:-2], 2 if "Depthwise" in node.op else 1)
+    groups = weight.shape[-2] if "Depthwise" in node.op else 1
+    return convolution_kind(weight.shape[:-2], groups, weight.shape[-2] // groups)
 
 
 def _depthwise(_node: Node, operands: Operands, out: Value) -> int:

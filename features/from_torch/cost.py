@@ -83,7 +83,7 @@ class OpCall:
     def _convolution(self) -> Iterator[OpNode]:
         image, weight, bias, transposed, groups = *self.args[:3], self.args[6], self.args[8]
         flops = _convolution_flops(image, weight, self.outputs[0], transposed)
-        kind = convolution_kind(weight.shape[2:], groups)
+        kind = convolution_kind(weight.shape[2:], groups, weight.shape[1])
         yield self._node(kind, flops, own=[weight], read=[image])
         if isinstance(bias, Tensor):
             yield self._bias_add(bias)
@@ -96,7 +96,7 @@ class OpCall:
     def _convolution_gradients(self) -> Iterator[OpNode]:
         grad, image, weight = self.args[:3]
         transposed, groups, wanted = self.args[7], self.args[9], self.args[-1]
-        kind = convolution_kind(weight.shape[2:], groups)
+        kind = convolution_kind(weight.shape[2:], groups, weight.shape[1])
         # Both gradients are convolutions of the forward one's size.
         flops = _convolution_flops(image, weight, grad, transposed)
         moved = _nbytes([grad, weight, image])

@@ -101,8 +101,9 @@ def test_a_convolution_and_its_two_gradients(layer, size, multiply_adds):
     images = torch.empty(B, 4, *size)
     first = trace_module(layer(), [images])
     inner = trace_module(layer(), [images.requires_grad_()])
-    is_pointwise, is_grouped = math.prod(layer().kernel_size) == 1, layer().groups > 1
-    kind = "PointwiseConv2D" if is_pointwise else "GroupedConv2D" if is_grouped else "Conv2D"
+    is_pointwise, groups = math.prod(layer().kernel_size) == 1, layer().groups
+    grouped = {1: "Conv2D", 2: "GroupedConv2D", 4: "DepthwiseConv2D"}[groups]
+    kind = "PointwiseConv2D" if is_pointwise else grouped
 
     assert flops(first, kind, "forward") == 2 * B * multiply_adds
     assert flops(first, kind, "backward") == 2 * B * multiply_adds  # the weight's alone
