@@ -24,9 +24,9 @@ TIME_FEATURES = (
     "log columns of a product", "log rows of a product", "log time", "log share of the step's time",
 )  # fmt: skip
 CONTEXT = (
-    "channels last", "framework release", "channels last times release", "log batch size", "half precision", "tf32", "fp64",
-    "trains", "loads data", "log share of the device", "compute capability",
-    "log FLOP per byte of matrices", "log FLOP per byte",
+    "channels last", "framework release", "channels last times release", "log batch size",
+    "half precision", "tf32", "fp64", "trains", "loads data", "log share of the device",
+    "compute capability", "log FLOP per byte of matrices", "log FLOP per byte",
 )  # fmt: skip
 # About what a step costs besides its operators, and a sample and a byte of it that are loaded.
 STEP_S, SAMPLE_S, BYTE_S = 1e-3, 5e-6, 1e-9

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,9 +75,9 @@ def read_tables(
     for source in sorted({layout.source for _, layout in published}):
         with TemporaryDirectory(prefix="presage-benchmark-") as folder:
             files, tables = Path(folder) / "files", Path(folder) / "tables"
-            for number, (path, layout) in enumerate(published):
+            for path, layout in published:
                 if layout.source == source:
-                    _link(path, files / str(number), layout)
+                    _link(path, files, layout)
             import_source(source, files, tables, graphs=graphs)
             campaigns.append(read_campaign(tables))
     return campaigns
@@ -87,10 +88,12 @@ def _is_campaign(path: Path) -> bool:
 
 
 def _link(path: Path, folder: Path, layout: Layout) -> None:
-    """The file under the name that its importer looks for."""
-    folder.mkdir(parents=True)
+    """The file under the name that its importer looks for, in the first folder without one."""
     name = layout.name + (".gz" if path.suffix == ".gz" else "") if layout.name else path.name
-    (folder / name).symlink_to(path.resolve())
+    numbered = (folder / str(number) / name for number in count())
+    link = next(link for link in numbered if not link.is_symlink())
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(path.resolve())
 
 
 def _layout(path: Path) -> Layout:

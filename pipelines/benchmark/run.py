@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,11 @@ def run(
         There are too few rows, all labels are equal, or a side of the split is empty.
     """
     started = time.monotonic()
-    known = _choice("task", task, TASKS)
+    known = TASKS[_known("task", task, TASKS)]
+    target = replace(known.target, config=replace(known.target.config, seed=seed))
     if test and split is not None:
         raise ConfigError("give --test or --split, not both: a split is one of --train alone")
-    split = "test" if test else _choice_name("split", split or "model", GROUPS)
+    split = "test" if test else _known("split", split or "model", GROUPS)
     rows = known.rows(read_tables(train, graphs, beside=test))
     solo.check(rows, "training")
     if test:
@@ -78,10 +79,10 @@ def run(
             raise TrainingError(f"--test: no row of it can be used for {task}; {_reads(task)}")
         _refuse_known(rows, asked)
         folds = folds_of(list(rows.who[GROUPS[novelty(rows.who, asked.who)]]), seed=seed)
-        quantiles, guesses = solo.forecast(rows, asked, folds, known.target, progress)
+        quantiles, guesses = solo.forecast(rows, asked, folds, target, progress)
     else:
         asked, folds = rows, split_folds(rows.who, split, seed=seed)
-        quantiles, guesses = solo.cross_forecast(rows, folds, known.target, progress)
+        quantiles, guesses = solo.cross_forecast(rows, folds, target, progress)
     return Result(
         task=task, split=split, unit=known.unit, seed=seed, rows=len(asked),
         mlp=_figures(asked.measured, quantiles),
@@ -130,11 +131,7 @@ def _refuse_known(train: Rows, test: Rows) -> None:
         )
 
 
-def _choice(what: str, name: str, known: Mapping[str, Any]) -> Any:
-    return known[_choice_name(what, name, known)]
-
-
-def _choice_name(what: str, name: str, known: Mapping[str, Any]) -> str:
+def _known(what: str, name: str, known: Mapping[str, Any]) -> str:
     if name in known:
         return name
     near = get_close_matches(name, known, n=1)

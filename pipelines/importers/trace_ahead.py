@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -40,14 +42,21 @@ class Wanted(GraphCache):
 
 def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
     """Trace what is missing into the cache; a few graphs are left to whoever asks for them."""
-    workers = min(usable_cores(), len(wanted.missing) // WORTH_PROCESSES)
+    missing = wanted.missing
+    workers = min(usable_cores(), len(missing) // WORTH_PROCESSES)
     if workers < 2:
         return
-    work = [(graphs.folder, recipe, make) for recipe, make in wanted.missing.items()]
+    folder = graphs.folder
     # Not forked: a copy of a process whose other threads hold locks waits for them for ever.
-    with get_context("spawn").Pool(workers, _ignore_interrupt) as pool:
-        for recipe in pool.imap_unordered(_trace, work, chunksize=4):
-            graphs.tell(recipe)
+    with ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupt) as pool:
+        traced = [pool.submit(_trace, folder, recipe, make) for recipe, make in missing.items()]
+        try:
+            for one in as_completed(traced):
+                graphs.tell(one.result())
+        except BrokenProcessPool:  # a script without `if __name__ == "__main__"`, or no memory
+            return  # who asks for a graph traces it
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _ignore_interrupt() -> None:
@@ -55,8 +64,7 @@ def _ignore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _trace(work: tuple[Path, str, Make]) -> str:
-    folder, recipe, make = work
+def _trace(folder: Path, recipe: str, make: Make) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GraphCache(folder).graph(recipe, make)

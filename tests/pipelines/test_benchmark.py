@@ -1,0 +1,184 @@
+"""`presage benchmark`: what it reads, what it refuses, and what it prints, on our own campaigns."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from presage.cli import app
+from presage.features.errors import ConfigError, TableError, TrainingError
+from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
+from presage.pipelines.benchmark.tasks import TASKS
+from presage.pipelines.importers.graph_cache import NoGraphs
+
+PROFILES = Path(__file__).parents[2] / "data/profiles"
+TRAIN, TEST = PROFILES / "cpu-2", PROFILES / "cpu-2-zoo"
+POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Networks of a few steps: what is tested here is not how good they are."""
+    for name, task in TASKS.items():
+        config = replace(task.target.config, steps=30, hidden=8)
+        monkeypatch.setitem(TASKS, name, replace(task, target=replace(task.target, config=config)))
+
+
+def run(task="train-step", train=(TRAIN,), test=(), **options):
+    return benchmark.run(
+        task, train, test, graphs=NoGraphs(), progress=lambda done, total: None, **options
+    )
+
+
+@pytest.mark.parametrize("task", ["train-step", "train-memory", "utilization"])
+def test_it_scores_a_table_by_another_beside_three_baselines(task):
+    result = run(task, test=[TEST])
+
+    assert result.split == "test"
+    assert result.rows > 50
+    assert {*POINTS, "coverage", "interval_width"} <= result.mlp.keys()
+    assert list(result.baselines) == ["constant", "linear", "boosted_trees"]
+    assert all(figures.keys() == POINTS for figures in result.baselines.values())
+    assert np.isfinite([*result.mlp.values()]).all()
+
+
+@pytest.mark.parametrize("split", ["job", "model", "family"])
+def test_each_row_is_scored_once_by_those_that_saw_no_like_row(split):
+    result = run(split=split)
+
+    assert result.rows == sum(one["rows"] for one in result.slices["family"].values())
+    assert 0 <= result.mlp["coverage"] <= result.mlp["coverage_90"] <= 100
+
+
+def test_the_same_seed_gives_the_same_figures():
+    first, again = run(seed=3), run(seed=3)
+
+    assert (first.mlp, first.baselines) == (again.mlp, again.baselines)
+    assert run(seed=4).mlp != first.mlp
+
+
+def test_the_command_prints_json_and_nothing_else():
+    words = ["benchmark", "train-step", "--train", str(TRAIN), "--test", str(TEST), "--json"]
+
+    printed = json.loads(CliRunner().invoke(app, words).stdout)
+
+    assert {"task", "split", "rows", "mlp", "baselines", "seconds"} <= printed.keys()
+
+
+def test_an_option_takes_several_files():
+    words = ["benchmark", "train-step", "--train", str(TRAIN), str(TEST), "--json"]
+
+    printed = json.loads(CliRunner().invoke(app, words).stdout)
+
+    assert printed["rows"] > run().rows
+
+
+# What is refused ------------------------------------------------------------------------------
+
+
+def test_a_test_row_that_is_also_in_training_is_named():
+    with pytest.raises(TableError, match=r"165 rows of --test are in --train too \(.+ on cpu-2"):
+        run(test=[TRAIN])
+
+
+def test_a_split_that_leaves_a_side_empty():
+    with pytest.raises(TrainingError, match="leaves one side empty: there is only 'cpu-2'"):
+        run(split="device")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "train-steps"}, "no task 'train-steps'; nearest is 'train-step'"),
+        ({"split": "famly"}, "no split 'famly'; nearest is 'family'"),
+        ({"split": "model", "test": [TEST]}, "give --test or --split, not both"),
+    ],
+)
+def test_what_nobody_can_mean(options, message):
+    with pytest.raises(ConfigError, match=message):
+        run(**options)
+
+
+def test_a_file_of_another_schema_is_named_with_the_columns_that_are_known(tmp_path):
+    path = tmp_path / "strange.csv"
+    path.write_text("a,b\n1,2\n")
+
+    with pytest.raises(TableError, match=r"strange\.csv: columns a, b are of no source"):
+        run(train=[path])
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(TableError, match=r"nowhere\.csv: no such file"):
+        run(train=[tmp_path / "nowhere.csv"])
+
+
+def test_too_few_rows_say_how_many_are_needed(monkeypatch):
+    few(monkeypatch, rows=10)
+
+    with pytest.raises(TrainingError, match="10 rows can be used, to calibrate takes 20"):
+        run()
+
+
+def test_a_constant_target(monkeypatch):
+    few(monkeypatch, rows=50, constant=0.25)
+
+    with pytest.raises(TrainingError, match=r"the target is 0\.25 in every row"):
+        run()
+
+
+def few(monkeypatch, *, rows, constant=None):
+    """Leave the task so many rows, all of one label if wanted."""
+    whole = TASKS["train-step"]
+
+    class Few:
+        unit, target = whole.unit, whole.target
+
+        def rows(self, campaigns):
+            found = whole.rows(campaigns).take(np.arange(rows))
+            return (
+                found
+                if constant is None
+                else replace(found, measured=0 * found.measured + constant)
+            )
+
+    monkeypatch.setitem(TASKS, "train-step", Few())
+
+
+# Splits ---------------------------------------------------------------------------------------
+
+
+def who(**columns):
+    rows = len(next(iter(columns.values())))
+    defaults = {name: ["same"] * rows for name in ("job_id", "model", "family", "device")}
+    return pd.DataFrame(defaults | columns)
+
+
+def test_equal_groups_share_a_fold_and_folds_have_as_many_groups():
+    groups = [f"model {i % 23}" for i in range(100)]
+
+    folds = folds_of(groups, seed=0)
+
+    assert all(len(set(folds[np.array(groups) == g])) == 1 for g in groups)
+    sizes = [len({g for g, f in zip(groups, folds, strict=True) if f == fold}) for fold in range(5)]
+    assert max(sizes) - min(sizes) <= 1
+    assert (folds_of(groups, seed=1) != folds).any()
+
+
+def test_each_device_is_a_fold_of_its_own():
+    folds = split_folds(who(device=["a", "b", "c", "d", "e", "f", "a"]), "device", seed=0)
+
+    assert len(set(folds)) == 6
+
+
+def test_what_is_new_in_most_test_rows_is_what_calibration_leaves_out():
+    train = who(device=["a", "b"] * 2, family=["x", "x", "y", "y"], model=["1", "2", "3", "4"])
+
+    assert novelty(train, who(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "device"
+    assert novelty(train, who(device=["a"] * 2, family=["z"] * 2, model=["9"] * 2)) == "family"
+    assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["9"] * 2)) == "model"
+    assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
