@@ -126,7 +126,10 @@ def fit_scalar(
         per_row = pinball_loss(model(xs), ys, levels) / model.y_scale[:, :, 0]
         return _weighted_mean(per_row, weights)
 
-    _minimize(model, loss, config, progress)
+    minimize(
+        model, loss, steps=config.steps, learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay, progress=progress,
+    )  # fmt: skip
     return model
 
 
@@ -165,7 +168,10 @@ def fit_interference(
         per_victim = pinball_loss(model(xs, masks), ys, levels)
         return _weighted_mean(per_victim.flatten(1), weights.flatten(1))
 
-    _minimize(model, loss, config, progress)
+    minimize(
+        model, loss, steps=config.steps, learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay, progress=progress,
+    )  # fmt: skip
     return model
 
 
@@ -184,28 +190,16 @@ def _weighted_mean(per_row: Tensor, weights: Tensor) -> Tensor:
     return ((per_row * weights).sum(-1) / weights.sum(-1)).sum()
 
 
-def _minimize(
+def minimize(
     model: nn.Module,
     loss: Callable[[], Tensor],
-    config: FitConfig,
+    *,
+    steps: int,
+    learning_rate: float,
+    weight_decay: float,
     progress: Progress | None,
 ) -> None:
-    optimizer, schedule = optimizer_of(
-        model, config.learning_rate, config.weight_decay, config.steps
-    )
-    for step in range(config.steps):
-        optimizer.zero_grad(set_to_none=True)
-        loss().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, config.steps)
-
-
-def optimizer_of(
-    model: nn.Module, learning_rate: float, weight_decay: float, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """AdamW that decays weights alone, warmed up and cooled down over the steps."""
+    """AdamW that decays weights alone, warmed up and cooled down; ``loss`` is asked every step."""
     decayed = [p for name, p in model.named_parameters() if name.endswith("weight")]
     free = [p for name, p in model.named_parameters() if not name.endswith("weight")]
     optimizer = torch.optim.AdamW(
@@ -218,4 +212,10 @@ def optimizer_of(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=learning_rate, total_steps=steps
     )
-    return optimizer, schedule
+    for step in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        loss().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        if progress is not None:
+            progress(step + 1, steps)

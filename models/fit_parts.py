@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from presage.features.parts import Parts
 from presage.models.conformal import Array
-from presage.models.fit import LEVELS, Progress, check_rows, optimizer_of
+from presage.models.fit import LEVELS, Progress, check_rows, minimize
 from presage.models.stacked import Standardizer, pinball_loss
 from presage.models.sum_of_parts import SumOfParts
 
@@ -96,23 +96,20 @@ def fit_parts(
     units_of, base = inputs[:2]
     off = target - model.net.total(units_of, base, torch.zeros_like(base))
     model.net.start_at((weights * off).sum(-1) / weights.sum(-1))
-    optimizer, schedule = optimizer_of(
-        model, config.learning_rate, config.weight_decay, config.steps
-    )
     order = np.random.default_rng(config.seed)
     batch = min(config.batch, len(y))
-    for step in range(config.steps):
+
+    def loss() -> Tensor:
         rows = torch.from_numpy(order.choice(len(y), batch, replace=False))
-        loss = pinball_loss(
-            model(*(x[rows] for x in inputs)), target[rows].expand(len(weights), -1), levels
-        )
+        known = target[rows].expand(len(weights), -1)
+        per_row = pinball_loss(model(*(x[rows] for x in inputs)), known, levels)
         seen = weights[:, rows]
-        optimizer.zero_grad(set_to_none=True)
-        ((loss * seen).sum(-1) / seen.sum(-1).clamp_min(1)).sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, config.steps)
+        return ((per_row * seen).sum(-1) / seen.sum(-1).clamp_min(1)).sum()
+
+    minimize(
+        model, loss, steps=config.steps, learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay, progress=progress,
+    )  # fmt: skip
     return model
 
 

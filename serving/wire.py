@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from presage.features.device import Device, Share
 from presage.features.errors import (
@@ -55,7 +56,7 @@ def write_job(features: JobFeatures) -> pb.Job:
             loads_data=job.loads_data,
             framework_version=job.framework_version,
             parameters=features.parameters,
-            memory=_write_memory(features.memory),
+            memory=pb.Memory(**asdict(features.memory)),
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
                 pb.OpStats(
@@ -135,17 +136,6 @@ def _read_op_stats(row: pb.Job, where: str) -> tuple[OpStats, ...]:
             owner = f"operator statistics of {op.kind}: "
             raise _located(error, f"{where}.op_stats[{position}]", owner) from error
     return tuple(rows)
-
-
-def _write_memory(memory: MemoryEstimate) -> pb.Memory:
-    return pb.Memory(
-        parameter_bytes=memory.parameter_bytes,
-        gradient_bytes=memory.gradient_bytes,
-        optimizer_state_bytes=memory.optimizer_state_bytes,
-        activation_bytes=memory.activation_bytes,
-        workspace_bytes=memory.workspace_bytes,
-        batch_bytes=memory.batch_bytes,
-    )
 
 
 def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:

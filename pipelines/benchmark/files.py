@@ -110,7 +110,7 @@ def _layout(path: Path) -> Layout:
 
 def _columns(path: Path) -> frozenset[str]:
     if not path.exists():
-        raise TableError(f"{path}: no such file; give one of ../shared's layouts or of your own")
+        raise TableError(f"{path}: no such file; docs/importing.md says which files are read")
     try:
         if path.suffix == ".parquet":
             return frozenset(pq.read_schema(path).names)

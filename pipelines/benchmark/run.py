@@ -76,19 +76,23 @@ def run(
     if test:
         asked = known.rows(read_tables(test, graphs, beside=train))
         if not len(asked):
-            raise TrainingError(f"--test: no row of it can be used for {task}; {_reads(task)}")
+            raise TrainingError(
+                f"--test: no row of it can be used for {task}; "
+                "docs/importing.md says what each source measured"
+            )
         _refuse_known(rows, asked)
         folds = folds_of(list(rows.who[GROUPS[novelty(rows.who, asked.who)]]), seed=seed)
         quantiles, guesses = solo.forecast(rows, asked, folds, target, progress)
     else:
         asked, folds = rows, split_folds(rows.who, split, seed=seed)
         quantiles, guesses = solo.cross_forecast(rows, folds, target, progress)
+    measured, quantiles = known.scale * asked.measured, known.scale * quantiles
     return Result(
         task=task, split=split, unit=known.unit, seed=seed, rows=len(asked),
-        mlp=_figures(asked.measured, quantiles),
-        baselines={name: _points(asked.measured, guess) for name, guess in guesses.items()},
+        mlp=_figures(measured, quantiles),
+        baselines={name: _points(measured, known.scale * guess) for name, guess in guesses.items()},
         seconds=round(time.monotonic() - started, 1),
-        slices=_slices(asked.who, asked.measured, quantiles),
+        slices=_slices(asked.who, measured, quantiles),
     )  # fmt: skip
 
 
@@ -137,7 +141,3 @@ def _known(what: str, name: str, known: Mapping[str, Any]) -> str:
     near = get_close_matches(name, known, n=1)
     hint = f"nearest is {near[0]!r}; " if near else ""
     raise ConfigError(f"no {what} {name!r}; {hint}known are {', '.join(known)}")
-
-
-def _reads(task: str) -> str:
-    return f"docs/benchmarking.md says what {task} reads"

@@ -22,13 +22,16 @@ class SoloTask:
     wanted : callable
         Which jobs.
     unit : str
-        Of the label.
+        Of the label, as figures are given.
+    scale : float
+        Of that unit, in one of the column's.
     """
 
     column: str
     wanted: Callable[[JobFeatures], bool]
     unit: str
     target: SumTarget
+    scale: float = 1.0
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Rows of all campaigns."""
@@ -40,6 +43,8 @@ TASKS: Mapping[str, SoloTask] = {
     "inference-step": SoloTask(
         "step_time_median_s", lambda job: not is_training(job), "seconds", STEP_TIME
     ),
-    "utilization": SoloTask("compute_utilization", lambda _: True, "fraction", UTILIZATION),
+    "utilization": SoloTask(
+        "compute_utilization", lambda _: True, "percentage points", UTILIZATION, scale=100.0
+    ),
     "train-memory": SoloTask("memory_peak_bytes", is_training, "bytes", MEMORY),
 }

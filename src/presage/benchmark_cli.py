@@ -38,8 +38,7 @@ def benchmark(
         str,
         typer.Argument(
             metavar="TASK",
-            help="train-step, inference-step, train-memory, fits-in-memory, utilization, "
-            "interference or scale-out.",
+            help="train-step, inference-step, train-memory or utilization.",
         ),
     ],
     train: Annotated[

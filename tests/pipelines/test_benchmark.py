@@ -136,7 +136,7 @@ def few(monkeypatch, *, rows, constant=None):
     whole = TASKS["train-step"]
 
     class Few:
-        unit, target = whole.unit, whole.target
+        unit, target, scale = whole.unit, whole.target, whole.scale
 
         def rows(self, campaigns):
             found = whole.rows(campaigns).take(np.arange(rows))
