@@ -13,9 +13,6 @@ from presage.features.schema import Placement
 from presage.models.conformal import Array
 from presage.pipelines.campaigns import Campaign
 
-# What two rows have in common if they measured the same thing.
-IDENTITY = ["job_id", "device", "share", "campaign"]
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -24,7 +21,8 @@ class Rows:
     Attributes
     ----------
     who : DataFrame
-        Columns job_id, model, family, device, share, campaign.
+        Columns row (a job, device, share and campaign in words), job, model, family, device,
+        campaign.
     placements : sequence of Placement
     measured : ndarray of shape (rows,)
         The label, in the unit of the predictor's target.
@@ -65,15 +63,16 @@ def solo_rows(
             placement = campaign.placement(row)
             placements.append(placement)
             measured.append(row[column])
+            device, share = row["device_kind"], placement.share.fraction
             who.append(
                 {
-                    "job_id": row["job_id"],
+                    "row": f"{row['job_id']} on {share:g} of {device}, {row['campaign']}",
+                    "job": row["job_id"],
                     "model": job.job.name,
                     "family": job.job.family,
-                    "device": row["device_kind"],
-                    "share": placement.share.fraction,
+                    "device": device,
                     "campaign": row["campaign"],
                 }
             )
-    frame = pd.DataFrame(who, columns=["job_id", "model", "family", *IDENTITY[1:]])
+    frame = pd.DataFrame(who, columns=["row", "job", "model", "family", "device", "campaign"])
     return Rows(frame, placements, np.array(measured, dtype=np.float64))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,8 @@ from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.models.conformal import Array
 from presage.models.fit import LEVELS, Progress
 from presage.models.metrics import interval_metrics, point_metrics
-from presage.pipelines.benchmark import solo
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.benchmark.rows import IDENTITY, Rows
-from presage.pipelines.benchmark.splits import GROUPS, folds_of, novelty, split_folds
+from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.graph_cache import GraphCache
 
@@ -67,30 +65,31 @@ def run(
     """
     started = time.monotonic()
     known = TASKS[_known("task", task, TASKS)]
-    target = replace(known.target, config=replace(known.target.config, seed=seed))
     if test and split is not None:
         raise ConfigError("give --test or --split, not both: a split is one of --train alone")
-    split = "test" if test else _known("split", split or "model", GROUPS)
+    split = "test" if test else _known("split", split or known.splits[0], known.splits)
     rows = known.rows(read_tables(train, graphs, beside=test))
-    solo.check(rows, "training")
+    check(rows, "training")
     if test:
         asked = known.rows(read_tables(test, graphs, beside=train))
-        if not len(asked):
+        if not len(asked.measured):
             raise TrainingError(
                 f"--test: no row of it can be used for {task}; "
                 "docs/importing.md says what each source measured"
             )
         _refuse_known(rows, asked)
-        folds = folds_of(list(rows.who[GROUPS[novelty(rows.who, asked.who)]]), seed=seed)
-        quantiles, guesses = solo.forecast(rows, asked, folds, target, progress)
+        answers = known.forecast(rows, asked, seed=seed, progress=progress)
     else:
-        asked, folds = rows, split_folds(rows.who, split, seed=seed)
-        quantiles, guesses = solo.cross_forecast(rows, folds, target, progress)
-    measured, quantiles = known.scale * asked.measured, known.scale * quantiles
+        asked = rows
+        answers = known.cross_forecast(rows, split, seed=seed, progress=progress)
+    measured, quantiles = known.scale * asked.measured, known.scale * answers.quantiles
     return Result(
-        task=task, split=split, unit=known.unit, seed=seed, rows=len(asked),
+        task=task, split=split, unit=known.unit, seed=seed, rows=len(measured),
         mlp=_figures(measured, quantiles),
-        baselines={name: _points(measured, known.scale * guess) for name, guess in guesses.items()},
+        baselines={
+            name: _points(measured, known.scale * guess)
+            for name, guess in answers.baselines.items()
+        },
         seconds=round(time.monotonic() - started, 1),
         slices=_slices(asked.who, measured, quantiles),
     )  # fmt: skip
@@ -124,18 +123,17 @@ def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str
 
 
 def _refuse_known(train: Rows, test: Rows) -> None:
-    known = set(train.who[IDENTITY].itertuples(index=False, name=None))
-    twice = [key for key in test.who[IDENTITY].itertuples(index=False, name=None) if key in known]
+    known = set(train.who["row"])
+    twice = [row for row in test.who["row"] if row in known]
     if twice:
-        named = "; ".join(" on ".join(map(str, key[:2])) for key in twice[:5])
         more = f" and {len(twice) - 5} more" if len(twice) > 5 else ""
         raise TableError(
-            f"{len(twice)} rows of --test are in --train too ({named}{more}); "
+            f"{len(twice)} rows of --test are in --train too ({'; '.join(twice[:5])}{more}); "
             "take them out of one of the two"
         )
 
 
-def _known(what: str, name: str, known: Mapping[str, Any]) -> str:
+def _known(what: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
     near = get_close_matches(name, known, n=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from presage.features.errors import TrainingError
+from presage.features.job import JobFeatures
 from presage.features.memory_parts import GIB, MEMORY_UNITS, memory_parts
 from presage.features.parts import Parts, joined
 from presage.features.schema import columns, matrix
@@ -18,9 +18,10 @@ from presage.models.fit import LEVELS, Progress, transform_features
 from presage.models.fit_parts import PartsConfig, fit_parts, quantiles_of
 from presage.models.splits import Folds
 from presage.pipelines import cross_validation as cv
-from presage.pipelines.benchmark.rows import Rows
-
-LEAST_ROWS = 20  # five folds of which each leaves nine to calibrate 90 % by
+from presage.pipelines.benchmark.rows import Rows, solo_rows
+from presage.pipelines.benchmark.splits import SPLITS, folds_of, novelty, split_folds
+from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.campaigns import Campaign
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,60 +61,64 @@ MEMORY = SumTarget(
 )  # fmt: skip
 
 
-def cross_forecast(
-    rows: Rows, folds: Folds, target: SumTarget, progress: Progress
-) -> tuple[Array, dict[str, Array]]:
-    """Calibrated quantiles (rows, levels) and baselines (rows,), by models that saw no like row."""
-    parts, y = target.parts(rows.placements), target.to_learnt(rows.measured)
-    outputs = _outputs(target, parts, y, folds, parts, progress)
-    raw = _own_fold(outputs, folds)
-    quantiles = target.to_measured(cv.calibrate_out_of_fold(y, raw, folds))
-    flat = _flat(rows, parts, target)
-    guesses = {
-        name: _baseline_out_of_fold(name, target, flat, rows.measured, folds) for name in BASELINES
-    }
-    return quantiles, guesses
+@dataclass(frozen=True)
+class SoloTask:
+    """A measurement of jobs alone.
 
-
-def forecast(
-    train: Rows, test: Rows, folds: Folds, target: SumTarget, progress: Progress
-) -> tuple[Array, dict[str, Array]]:
-    """Calibrated quantiles (test rows, levels) and baselines of rows that are not trained on.
-
-    Each member of the network leaves out a fold of the training rows, by which the intervals are
-    calibrated; a forecast is the mean of all members (Barber et al., CV+, 2021).
+    Attributes
+    ----------
+    column : str
+        Of `executions`.
+    wanted : callable
+        Which jobs.
     """
-    parts, y = target.parts(train.placements), target.to_learnt(train.measured)
-    asked = target.parts(test.placements)
-    both = _outputs(target, parts, y, folds, joined(parts, asked), progress)
-    margins = cv.margins(y, _own_fold(both[:, : len(train)], folds))
-    raw = both[:, len(train) :].mean(axis=0)
-    quantiles = target.to_measured(calibrate(raw, margins, LEVELS))
-    sides = _flat(train, parts, target), _flat(test, asked, target)
-    guesses = {
-        name: _baseline(name, target, sides[0], train.measured, sides[1]) for name in BASELINES
-    }
-    return quantiles, guesses
 
+    column: str
+    wanted: Callable[[JobFeatures], bool]
+    unit: str
+    target: SumTarget
+    scale: float = 1.0
+    splits: tuple[str, ...] = SPLITS
 
-def check(rows: Rows, what: str) -> None:
-    """Refuse what nothing can be learnt from.
+    def rows(self, campaigns: Sequence[Campaign]) -> Rows:
+        """Rows of all campaigns."""
+        return solo_rows(campaigns, self.column, self.wanted)
 
-    Raises
-    ------
-    TrainingError
-        There are too few rows to calibrate by, or all labels are equal.
-    """
-    if len(rows) < LEAST_ROWS:
-        raise TrainingError(
-            f"{what}: {len(rows)} rows can be used, to calibrate takes {LEAST_ROWS}; "
-            "give more files"
-        )
-    if np.ptp(rows.measured) == 0:
-        raise TrainingError(
-            f"{what}: the target is {rows.measured[0]:g} in every row, nothing can be learnt of "
-            "it; give rows that differ"
-        )
+    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
+        """Every row by models that saw no like row; the folds' margins are those of the others."""
+        target, folds = self._seeded(seed), split_folds(rows.who, split, seed=seed)
+        parts, y = target.parts(rows.placements), target.to_learnt(rows.measured)
+        raw = _own_fold(_outputs(target, parts, y, folds, parts, progress), folds)
+        quantiles = target.to_measured(cv.calibrate_out_of_fold(y, raw, folds))
+        flat = _flat(rows, parts, target)
+        guesses = {
+            name: _baseline_out_of_fold(name, target, flat, rows.measured, folds)
+            for name in BASELINES
+        }
+        return Answers(quantiles, guesses)
+
+    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
+        """Rows that are not trained on, by the mean of all members of the network.
+
+        Each member leaves out a fold of the training rows, by which the intervals are calibrated
+        (Barber et al., CV+, 2021).
+        """
+        target = self._seeded(seed)
+        folds = folds_of(list(train.who[novelty(train.who, test.who)]), seed=seed)
+        parts, y = target.parts(train.placements), target.to_learnt(train.measured)
+        asked = target.parts(test.placements)
+        both = _outputs(target, parts, y, folds, joined(parts, asked), progress)
+        margins = cv.margins(y, _own_fold(both[:, : len(train)], folds))
+        raw = both[:, len(train) :].mean(axis=0)
+        quantiles = target.to_measured(calibrate(raw, margins, LEVELS))
+        sides = _flat(train, parts, target), _flat(test, asked, target)
+        guesses = {
+            name: _baseline(name, target, sides[0], train.measured, sides[1]) for name in BASELINES
+        }
+        return Answers(quantiles, guesses)
+
+    def _seeded(self, seed: int) -> SumTarget:
+        return replace(self.target, config=replace(self.target.config, seed=seed))
 
 
 def _outputs(

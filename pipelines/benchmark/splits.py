@@ -12,9 +12,8 @@ from presage.features.errors import TrainingError
 from presage.models.splits import Folds
 
 FOLDS = 5
-# Column whose values are kept together, by the name of the split.
-GROUPS = {"job": "job_id", "model": "model", "family": "family", "device": "device",
-          "campaign": "campaign"}  # fmt: skip
+# Columns whose values are kept together.
+SPLITS = ("model", "family", "device", "job", "campaign")
 
 
 def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
@@ -42,7 +41,7 @@ def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
 
 def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
     """Folds of a named split: five of as many models or families each, or one for each device."""
-    return folds_of(list(who[GROUPS[split]]), seed=seed, each=split in ("device", "campaign"))
+    return folds_of(list(who[split]), seed=seed, each=split in ("device", "campaign"))
 
 
 def novelty(train: pd.DataFrame, test: pd.DataFrame) -> str:
@@ -51,7 +50,7 @@ def novelty(train: pd.DataFrame, test: pd.DataFrame) -> str:
     A device, a family, a model or a job: intervals are calibrated on rows left out in that way.
     """
     for split in ("device", "family", "model"):
-        unseen = ~test[GROUPS[split]].isin(set(train[GROUPS[split]]))
-        if unseen.mean() > 0.5 and train[GROUPS[split]].nunique() > 1:
+        unseen = ~test[split].isin(set(train[split]))
+        if unseen.mean() > 0.5 and train[split].nunique() > 1:
             return split
     return "job"

@@ -12,19 +12,21 @@ from typer.testing import CliRunner
 from presage.cli import app
 from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.graph_cache import NoGraphs
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 TRAIN, TEST = PROFILES / "cpu-2", PROFILES / "cpu-2-zoo"
+SUMS: dict[str, SoloTask] = {n: t for n, t in TASKS.items() if isinstance(t, SoloTask)}
 POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Networks of a few steps: what is tested here is not how good they are."""
-    for name, task in TASKS.items():
+    for name, task in SUMS.items():
         config = replace(task.target.config, steps=30, hidden=8)
         monkeypatch.setitem(TASKS, name, replace(task, target=replace(task.target, config=config)))
 
@@ -82,7 +84,7 @@ def test_an_option_takes_several_files():
 
 
 def test_a_test_row_that_is_also_in_training_is_named():
-    with pytest.raises(TableError, match=r"165 rows of --test are in --train too \(.+ on cpu-2"):
+    with pytest.raises(TableError, match=r"165 rows of --test are in --train too \(.+ of cpu-2"):
         run(test=[TRAIN])
 
 
@@ -133,20 +135,17 @@ def test_a_constant_target(monkeypatch):
 
 def few(monkeypatch, *, rows, constant=None):
     """Leave the task so many rows, all of one label if wanted."""
-    whole = TASKS["train-step"]
 
-    class Few:
-        unit, target, scale = whole.unit, whole.target, whole.scale
-
+    class Few(SoloTask):
         def rows(self, campaigns):
-            found = whole.rows(campaigns).take(np.arange(rows))
-            return (
-                found
-                if constant is None
-                else replace(found, measured=0 * found.measured + constant)
-            )
+            found = super().rows(campaigns).take(np.arange(rows))
+            if constant is None:
+                return found
+            return replace(found, measured=0 * found.measured + constant)
 
-    monkeypatch.setitem(TASKS, "train-step", Few())
+    whole = SUMS["train-step"]
+    few = Few(whole.column, whole.wanted, whole.unit, whole.target)
+    monkeypatch.setitem(TASKS, "train-step", few)
 
 
 # Splits ---------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ def few(monkeypatch, *, rows, constant=None):
 
 def who(**columns):
     rows = len(next(iter(columns.values())))
-    defaults = {name: ["same"] * rows for name in ("job_id", "model", "family", "device")}
+    defaults = {name: ["same"] * rows for name in ("job", "model", "family", "device")}
     return pd.DataFrame(defaults | columns)
 
 
