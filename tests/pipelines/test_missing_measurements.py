@@ -9,7 +9,14 @@ from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
 from presage.models.targets import TARGETS
-from presage.pipelines import evaluate, featurize, release, train, train_interference
+from presage.pipelines import (
+    evaluate,
+    evaluation_tables,
+    featurize,
+    release,
+    train,
+    train_interference,
+)
 from presage.pipelines.campaigns import read_campaign
 from tests.pipelines.public_files import ROOT
 
@@ -67,7 +74,7 @@ def test_what_is_missing_is_not_judged(frames, forecasts, monkeypatch):
     for splits in metrics.values():
         for models in splits.values():
             assert all(np.isfinite(figures["mape"]) for figures in models.values())
-    assert np.isfinite(evaluate.calibration_rows(forecasts)["observed"]).all()
+    assert np.isfinite(evaluation_tables.calibration_rows(forecasts)["observed"]).all()
 
 
 def test_start_up_times_are_of_the_rows_that_tell_them(frames):
