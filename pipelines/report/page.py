@@ -41,8 +41,9 @@ MODELS = {
 OURS = ("mlp", "mlp_published")
 # Digits behind the point with which figures are shown and compared; of MAE three in all.
 SHOWN_DIGITS = {"mape": 1, "median_ape": 1, "within_10pct": 0, "mae": None}
-# A coverage further than this from what is promised, in percentage points, is marked.
-COVERAGE_SLACK = 5
+# A coverage is marked that is further from its promise than this, in percentage points, and than
+# this many standard errors of as many rows.
+COVERAGE_SLACK, STANDARD_ERRORS = 5, 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,12 @@ def render(assessment: Assessment) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "quantity": quantity, "mae": mae}
+    environment.filters |= {
+        "percent": percent,
+        "quantity": quantity,
+        "mae": mae,
+        "coverage_mark": coverage_mark,
+    }
     sections = [_section(assessment, predictor) for predictor in assessment.judged]
     return environment.get_template("page.html.j2").render(
         metrics=assessment.metrics,
@@ -90,7 +96,6 @@ def render(assessment: Assessment) -> str:
         best=_best(assessment),
         beside=_beside_baselines(assessment),
         judged=[_provenance(p, rows) for p, rows in assessment.judged.items()],
-        coverage_slack=COVERAGE_SLACK,
         style=(folder / "page.css").read_text(),
     )
 
@@ -135,6 +140,14 @@ def percent(value: float, digits: int = 1) -> str:
 def mae(value: float, unit: str) -> str:
     """A mean absolute error in its unit; of a fraction, in points of a hundred."""
     return f"{100 * value:.1f} points" if unit == "fraction" else quantity(value, unit)
+
+
+def coverage_mark(value: float, promised: float, rows: int) -> str:
+    """``under`` or ``over`` for a coverage, in per cent, that chance does not explain, else ''."""
+    by_chance = STANDARD_ERRORS * math.sqrt(promised * (100 - promised) / rows)
+    if abs(value - promised) <= max(COVERAGE_SLACK, by_chance):
+        return ""
+    return "under" if value < promised else "over"
 
 
 def _section(assessment: Assessment, predictor: str) -> Section:

@@ -9,7 +9,14 @@ import pytest
 from presage.features.errors import ConfigError
 from presage.pipelines.assessment import assess
 from presage.pipelines.report import charts
-from presage.pipelines.report.page import check_report_path, mae, percent, render, write_report
+from presage.pipelines.report.page import (
+    check_report_path,
+    coverage_mark,
+    mae,
+    percent,
+    render,
+    write_report,
+)
 from tests.pipelines.forecast_examples import forecasts, metrics_of
 
 LARGEST = 3_000_000
@@ -124,6 +131,21 @@ def test_percentages(value, text):
 )
 def test_a_mean_error_has_its_unit(value, unit, text):
     assert mae(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "rows", "mark"),
+    [
+        (79, 331, ""),
+        (74, 331, "under"),
+        (86, 331, "over"),
+        (70, 20, ""),  # two standard errors of 20 rows are 18 points
+        (44, 27, "under"),
+        (75.5, 10_000, ""),  # more than chance, but not worth a mark
+    ],
+)
+def test_a_coverage_is_marked_that_chance_does_not_explain(value, rows, mark):
+    assert coverage_mark(value, 80, rows) == mark
 
 
 def test_a_page_is_written_over_the_one_before(assessment, page, tmp_path):

@@ -1,5 +1,6 @@
 """The stages on the committed campaign: their outputs, damaged inputs, and Ctrl-C."""
 
+import json
 import os
 import shutil
 import signal
@@ -131,6 +132,24 @@ def test_forecasts_are_in_order_and_each_job_is_judged_once_per_split(workspace)
     assert (np.diff(full[train.QUANTILES].to_numpy(), axis=1) >= 0).all()
     assert not full.duplicated(["split", "job_id", "machine", "campaign"]).any()
     assert (full["q0.05"] > 0).all()
+
+
+def test_baselines_are_reused_for_the_forecasts_that_they_stand_beside(workspace, monkeypatch):
+    monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
+    folder = workspace / "data/evaluation"
+    told = evaluate.read_forecasts(workspace / "data/models")
+
+    assert evaluate.metrics_left(folder, told) == json.loads((folder / "metrics.json").read_text())
+    assert evaluate.metrics_left(workspace / "absent", told) is None
+    told["memory"] = told["memory"].assign(measured=told["memory"]["measured"] * 1.001)
+    assert evaluate.metrics_left(folder, told) is None
+
+
+def test_metrics_without_a_baseline_are_not_all_that_is_wanted(workspace):
+    told = evaluate.read_forecasts(workspace / "data/models")
+
+    assert "boosted_trees" in baselines.BASELINES
+    assert evaluate.metrics_left(workspace / "data/evaluation", told) is None
 
 
 def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
