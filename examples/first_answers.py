@@ -20,7 +20,7 @@ from presage.features.device import Share, detect, usable_cores
 from presage.features.errors import ProfilingError
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures, known_version
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.features.units import quantity
 from presage.models.registry_uri import configured_uri, peek_champion
 from presage.pipelines.profiling.measure import measure_alone, measure_together

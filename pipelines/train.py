@@ -11,7 +11,15 @@ import pandas as pd
 
 from presage.features.schema import columns
 from presage.models.conformal import Array
-from presage.models.fit import LEVELS, FitConfig, ScalarStack, fit_scalar, transform_features
+from presage.models.fit import (
+    LEVELS,
+    FitConfig,
+    ScalarStack,
+    fit_scalar,
+    inputs_of,
+    quantiles_of,
+    transform_features,
+)
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
@@ -50,8 +58,6 @@ def cross_validate(
 
     A row of which the target was not measured is not learnt from, but has a forecast too.
     """
-    import torch
-
     folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
     members = cv.plan_members(config.ensemble, folds)
     learnt = target.to_learnt(
@@ -60,11 +66,12 @@ def cross_validate(
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
     measured = np.isfinite(learnt)
     weights = cv.training_weights(members, folds) * measured
+    inputs = inputs_of(target.inputs, feature_set)
     with training_progress(f"{target.predictor}, {feature_set} features") as progress:
-        stack = fit_scalar(x, np.where(measured, learnt, 0), weights, config, progress=progress)
-    with torch.no_grad():
-        outputs = stack(torch.from_numpy(x).float().expand(len(weights), -1, -1))
-    return CrossValidation(stack, members, learnt, outputs.numpy().astype(np.float64), folds)
+        stack = fit_scalar(
+            x, np.where(measured, learnt, 0), weights, inputs, config, progress=progress
+        )
+    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds)
 
 
 def forecasts(
@@ -94,7 +101,7 @@ def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> tuple[pd.Dat
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     # The published set knows no roofline: it learns the scale itself.
-    unaided = replace(target, prior=None)
+    unaided = replace(target, prior=None, inputs=tuple(columns("published")))
     published = cross_validate(solo, unaided, "published", replace(config, ensemble=1))
     full = cross_validate(solo, target, "full", config)
     table = pd.concat(

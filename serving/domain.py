@@ -9,7 +9,8 @@ import numpy as np
 
 from presage.features.colocation import Colocation
 from presage.features.errors import ReleaseError
-from presage.features.schema import FEATURE_SETS, Placement
+from presage.features.placement import Placement
+from presage.features.schema import FEATURE_SETS
 from presage.models.release import Release
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

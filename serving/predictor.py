@@ -16,7 +16,8 @@ from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.op_stats import OpStats
-from presage.features.schema import Placement, columns, matrix
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
 from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
 from presage.serving.domain import Domain
 from presage.serving.forecasts import (

@@ -12,7 +12,7 @@ import yaml
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share, cpu_kind
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
 from tests.small_campaign import small_campaign

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from presage.models.targets import TARGETS
 from presage.pipelines.benchmark.rows import is_training
-from presage.pipelines.benchmark.solo import MEMORY, STEP_TIME, UTILIZATION, SoloTask
+from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.task import Task
 
 TASKS: Mapping[str, Task] = {
-    "train-step": SoloTask("step_time_median_s", is_training, "seconds", STEP_TIME),
-    "inference-step": SoloTask(
-        "step_time_median_s", lambda job: not is_training(job), "seconds", STEP_TIME
-    ),
+    "train-step": SoloTask(TARGETS["step_time"], is_training, "seconds"),
+    "inference-step": SoloTask(TARGETS["step_time"], lambda job: not is_training(job), "seconds"),
     "utilization": SoloTask(
-        "compute_utilization", lambda _: True, "percentage points", UTILIZATION, scale=100.0
+        TARGETS["compute_utilization"], lambda _: True, "percentage points", scale=100.0
     ),
-    "train-memory": SoloTask("memory_peak_bytes", is_training, "bytes", MEMORY),
+    "train-memory": SoloTask(TARGETS["memory"], is_training, "bytes"),
 }

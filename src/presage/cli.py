@@ -236,7 +236,7 @@ def predict(
     """Foretell utilization, memory, step time and runtime of jobs, or their slowdown together."""
     from presage.features.colocation import Colocation
     from presage.features.device import Share
-    from presage.features.schema import Placement
+    from presage.features.placement import Placement
     from presage.job_source import read_job
     from presage.render import print_colocation, print_forecasts
 

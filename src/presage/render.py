@@ -14,8 +14,9 @@ from rich.table import Table
 from presage.features.device import Device, Share
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
+from presage.features.placement import Placement
 from presage.features.roofline import roofline
-from presage.features.schema import Placement, columns, matrix
+from presage.features.schema import columns, matrix
 from presage.features.units import quantity
 from presage.serving.forecasts import ColocationForecast, JobForecast
 

@@ -20,7 +20,8 @@ from presage.features.device import Device, Share, catalogue
 from presage.features.job import Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
-from presage.features.schema import Placement, columns, matrix
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
 from presage.models.release import Release, write_release
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor

@@ -9,8 +9,8 @@ from presage.features.colocation import Colocation
 from presage.features.device import Share, catalogue
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.job import JobFeatures, memory_of_peak
+from presage.features.placement import Placement
 from presage.features.roofline import roofline
-from presage.features.schema import Placement
 from presage.serving.forecasts import PredictionBackend
 
 QUARTERS = (Share(0.25, "cpu-quota"), Share(0.5, "cpu-quota"), Share(1.0, "cpu-quota"))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from presage.features.errors import InvalidJobError, ServiceError, UnknownDeviceError
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving.client import PresageClient
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc

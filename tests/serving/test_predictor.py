@@ -9,7 +9,8 @@ from onnx import helper
 from presage.features.colocation import Colocation
 from presage.features.device import Share
 from presage.features.errors import ReleaseError
-from presage.features.schema import Placement, columns
+from presage.features.placement import Placement
+from presage.features.schema import columns
 from presage.serving.predictor import Predictor
 
 
