@@ -86,8 +86,6 @@ class _Model:
             raise self._fault(f"must answer {self._levels} finite quantiles, shape {answer.shape}")
         if (np.diff(answer, axis=-1) < 0).any():
             raise self._fault("answers quantiles that cross")
-        if self.predictor == "compute_utilization":
-            return np.clip(answer, 0, 1)  # as the serving side does
         return answer
 
     def latency_us(self, inputs: Inputs) -> float:

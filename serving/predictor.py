@@ -17,9 +17,9 @@ from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
+from presage.features.schema import FEATURE_SETS, columns, matrix
 from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
-from presage.serving.domain import Domain
+from presage.serving.domain import contains, contains_together
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -32,13 +32,16 @@ from presage.serving.onnx_model import OnnxModel
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-# Below these a prediction cannot be meant; utilization is clipped instead.
+# Below these a prediction cannot be meant.
 _LEAST = {
-    "compute_utilization": -np.inf,
+    "compute_utilization": 0.0,
     "memory": 0.0,
     "step_time": 0.0,
     "interference": 1.0,
 }
+_LEAST_FEATURE = np.array(
+    [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,6 @@ class Predictor:
         self._loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        self._domain = Domain(release)
         self._models = {
             name: OnnxModel(
                 release.model_path(name),
@@ -142,7 +144,7 @@ class Predictor:
         starts = np.cumsum(sizes) - sizes
         # One stranger makes the whole co-location strange: its neighbours feel it.
         alike = np.logical_and.reduceat(solo.in_domain, starts)
-        inside = np.repeat(alike & self._domain.contains_together(colocations), sizes)
+        inside = np.repeat(alike & contains_together(self._release, colocations), sizes)
         slowdowns = self._forecasts(
             self._slowdowns(solo, sizes), "slowdown", inside, coverage, ends
         )
@@ -199,10 +201,8 @@ class Predictor:
         inputs = {"features": features.astype(np.float32)}
         return _Solo(
             features=features,
-            in_domain=self._domain.contains(placements, features),
-            compute_utilization=np.clip(
-                self._models["compute_utilization"].quantiles(inputs), 0.0, 1.0
-            ),
+            in_domain=contains(self._release, placements, features),
+            compute_utilization=self._models["compute_utilization"].quantiles(inputs),
             memory_bytes=self._models["memory"].quantiles(inputs),
             step_time_s=self._models["step_time"].quantiles(inputs),
         )
@@ -235,14 +235,15 @@ def _features(placements: Sequence[Placement]) -> Array:
             f"features cannot be computed ({error}); check the jobs' sizes and the devices' "
             "data sheets"
         ) from error
-    # The models take float32; no column can be negative. Written so that NaN is bad as well.
-    good = (features >= 0) & (features <= np.finfo(np.float32).max)
+    # The models take float32, and logarithms of most columns. Written so that NaN is bad as well.
+    good = (features >= _LEAST_FEATURE) & (np.abs(features) <= np.finfo(np.float32).max)
     if not good.all():
         row, column = np.argwhere(~good)[0]
         placement = placements[row]
         raise InvalidJobError(
             f"job {placement.job.job.job_id!r} on {placement.device.kind!r}: feature "
-            f"{columns('full')[column]!r} is {features[row, column]:g}, must be in [0, 3.4e38]; "
+            f"{columns('full')[column]!r} is {features[row, column]:g}, must be "
+            f"in [{_LEAST_FEATURE[column]:g}, 3.4e38]; "
             "check the job's sizes and the device's data sheet"
         )
     return features

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from presage.features.device import catalogue
 from presage.features.schema import columns
 from presage.models.alone import WHO
+from presage.models.domain import learn_domain
 from presage.models.gate import GatePolicy
 from presage.models.registry import Registry
 from presage.models.release import SOLO_COLUMNS, Release, write_release
@@ -117,11 +118,11 @@ def make_release() -> MakeRelease:
         }
         manifest: dict[str, Any] = {
             "devices": [catalogue()["cpu-2"]],
-            "trained_devices": ["cpu-2"],
             "colocated_devices": ["cpu-2"],
             "max_members": 4,
-            "precisions": ["fp32"],
-            "domain": dict.fromkeys(columns("full"), (0.0, 1000000000000.0)),
+            "domain": learn_domain(
+                np.ones((2, len(columns("full")))), ["one", "two"], ["cpu-2"] * 2, ["fp32"] * 2
+            ),
             "setup_s": {"": [1.0] * len(LEVELS)},
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,

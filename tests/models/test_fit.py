@@ -19,6 +19,8 @@ from presage.models.fit import (
     FitConfig,
     fit_interference,
     fit_scalar,
+    inputs_of,
+    quantiles_of,
     transform_features,
 )
 from presage.models.targets import TARGETS
@@ -27,6 +29,7 @@ CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, e
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]
+INPUTS = inputs_of(TARGET.inputs, "full")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,21 +44,21 @@ def rows(n: int, seed: int = 0):
     """Raw features, and a step time that is the roofline times a smooth function of two columns."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
-    factor = 1.5 + np.tanh(np.log(raw[:, 0]) - 3) + 0.2 * np.log(raw[:, 1])
+    raw[:, INPUTS.identity] = 8.0  # one device
+    first, second = (np.log(raw[:, COLUMNS.index(name)]) for name in ("op_count", "bytes_per_op"))
+    factor = 1.5 + np.tanh(first - 3) + 0.2 * second
     return raw, raw[:, COLUMNS.index("roofline_s")] * np.exp(factor)
 
 
 def fit(raw, measured, weights=None, config=CONFIG):
     weights = np.ones((1, len(raw))) if weights is None else weights
     return fit_scalar(
-        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, config
+        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, INPUTS, config
     )
 
 
 def median_error(stack, raw, measured) -> float:
-    x = torch.from_numpy(transform_features(raw, "full")).float()[None]
-    with torch.no_grad():
-        learnt = stack(x)[0].numpy()
+    learnt = quantiles_of(stack, transform_features(raw, "full"))[0]
     predicted = TARGET.to_measured(learnt, raw)[:, LEVELS.index(0.5)]
     return float(np.median(np.abs(predicted / measured - 1)))
 
@@ -86,6 +89,30 @@ def test_a_hidden_row_has_no_influence():
     models = [fit(raw, y, weights).state_dict() for y in (measured, nonsense)]
 
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
+    raw, measured = rows(2000)
+    memory_gb = COLUMNS.index("memory_gb")
+    raw[::2, memory_gb] = 80.0
+    measured[::2] *= 2
+    stack = fit(raw, measured, config=FitConfig(16, 600, 0.02, 1.0, 1, 0, batch=256))
+
+    def factor(memory_gb_there):
+        elsewhere = raw.copy()
+        elsewhere[:, memory_gb] = memory_gb_there
+        learnt = quantiles_of(stack, transform_features(elsewhere, "full"))[0]
+        return float(np.median(learnt[:, LEVELS.index(0.5)]))
+
+    assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.15)
+    assert factor(8.0) < factor(24.0) < factor(80.0)
+
+
+def test_more_rows_than_a_batch_are_learnt_batch_by_batch():
+    raw, measured = rows(400)
+    config = FitConfig(32, 600, 0.02, 1e-2, 1, 0, batch=64)
+
+    assert median_error(fit(raw, measured, config=config), raw, measured) < 0.1
 
 
 def test_a_fold_without_rows_is_refused():
@@ -121,9 +148,7 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
-    x = torch.from_numpy(transform_features(raw, "full")).float().expand(2, -1, -1)
-    with torch.no_grad():
-        learnt = stack(x).mean(0).numpy().astype(np.float64)
+    learnt = quantiles_of(stack, transform_features(raw, "full")).mean(0)
 
     expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)

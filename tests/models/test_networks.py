@@ -14,7 +14,7 @@ def _seeded():
 
 def test_quantiles_have_their_shape_and_never_cross():
     net = QuantileMLP(3, 7, hidden=16, levels=LEVELS)
-    out = net(100 * torch.randn(3, 50, 7))
+    out = net(100 * torch.randn(3, 50, 7), torch.zeros(3, 50, 17))
 
     assert out.shape == (3, 50, len(LEVELS))
     assert (out.diff(dim=-1) >= 0).all()
@@ -23,13 +23,14 @@ def test_quantiles_have_their_shape_and_never_cross():
 def test_members_of_a_stack_do_not_touch_one_another():
     net = QuantileMLP(2, 4, hidden=8, levels=LEVELS)
     x = torch.randn(2, 5, 4)
-    before = net(x)
+    effect = torch.zeros(2, 5, 9)
+    before = net(x, effect)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter[1] += 1
 
-    assert torch.equal(net(x)[0], before[0])
-    assert not torch.equal(net(x)[1], before[1])
+    assert torch.equal(net(x, effect)[0], before[0])
+    assert not torch.equal(net(x, effect)[1], before[1])
 
 
 def test_rising_keeps_the_median():

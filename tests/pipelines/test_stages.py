@@ -161,7 +161,7 @@ def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
 
     assert first.release_id == again.release_id
     assert first.trained_devices == {"cpu-2"}
-    assert set(first.domain) == set(columns("full"))
+    assert first.domain.radius > 0
 
 
 # Bad input.
