@@ -8,6 +8,7 @@ strange when it is farther from all of training than most models there are from 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
 MARGIN, ROUNDING = 0.05, 1e-3
 # Models in training that are farther from any other than the radius: they would be strangers.
 STRANGE = 0.05
-PROTOTYPES = 256
+PROTOTYPES, SAMPLE = 256, 512
 # Of what a release vouches for, the mixtures are kept to this many digits.
 DIGITS = 4
 
@@ -165,10 +166,16 @@ def _mixtures(features: Matrix) -> Array:
 
 def _nearest(mixtures: Array, known: Array) -> tuple[np.ndarray[Any, Any], Array]:
     """Position of, and Hellinger distance from, the nearest known mixture of each."""
-    squares = (mixtures**2).sum(1)[:, None] + (known**2).sum(1) - 2 * mixtures @ known.T
+    squares = _squares(mixtures, known)
     position = squares.argmin(axis=1)
-    least = np.maximum(squares[np.arange(len(mixtures)), position], 0)
-    return position, np.sqrt(least / 2)
+    return position, np.sqrt(squares[np.arange(len(mixtures)), position] / 2)
+
+
+def _squares(mixtures: Array, known: Array) -> Array:
+    """Squared distances (mixtures, known)."""
+    squares = (mixtures**2).sum(1)[:, None] + (known**2).sum(1) - 2 * mixtures @ known.T
+    out: Array = np.maximum(squares, 0)
+    return out
 
 
 def _prototypes(mixtures: Array) -> Array:
@@ -182,9 +189,10 @@ def _prototypes(mixtures: Array) -> Array:
 
 
 def _radius(mixtures: Array, models: np.ndarray[Any, Any]) -> float:
-    """Distance of a model from the nearest other one that few in training exceed."""
-    names = np.unique(models)
-    if len(names) < 2:
-        return 0.0
-    own = [_nearest(mixtures[models == name], mixtures[models != name])[1].max() for name in names]
-    return float(np.quantile(own, 1 - STRANGE))
+    """Distance from the nearest mixture of another model that few of training's exceed."""
+    sample = np.arange(0, len(mixtures), math.ceil(len(mixtures) / SAMPLE))
+    squares = _squares(mixtures[sample], mixtures)
+    squares[models[sample][:, None] == models] = np.inf
+    least = squares.min(axis=1)
+    least = least[np.isfinite(least)]  # infinite where there is one model alone
+    return float(np.sqrt(np.quantile(least, 1 - STRANGE) / 2)) if len(least) else 0.0

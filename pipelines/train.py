@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,17 +81,48 @@ def forecasts(
     """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
     parts = []
     for split, folds in fitted.folds.items():
-        calibrated = cv.calibrate_out_of_fold(fitted.learnt, fitted.out_of_fold(split), folds)
+        reason = solo[f"reason.{split}"]
+        strange = (reason != "").to_numpy(bool)
+        raw = fitted.out_of_fold(split)
+        calibrated = cv.calibrate_out_of_fold(fitted.learnt, raw, folds, strange)
         measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
         part["measured"] = solo[target.column].to_numpy(np.float64)
         part[QUANTILES] = measured
+        part["in_domain"], part["reason"] = ~strange, reason
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
-def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> tuple[pd.DataFrame, bytes]:
-    """Out-of-fold forecasts of every row by both feature sets, and the ONNX file to ship.
+@dataclass(frozen=True)
+class Trained:
+    """What a predictor's stage leaves.
+
+    Attributes
+    ----------
+    forecasts : DataFrame
+        Out-of-fold, of every row, by both splits and feature sets.
+    onnx : bytes
+        The network to ship.
+    stranger_margins : dict of float to float
+        By level, what an interval's ends are moved further where a job is out of domain: in
+        logarithms of a scale, in log-odds of a fraction.
+    """
+
+    forecasts: pd.DataFrame
+    onnx: bytes
+    stranger_margins: dict[float, float]
+
+    def write(self, folder: Path) -> None:
+        """Write what later stages read."""
+        write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
+        text = json.dumps({f"{k:g}": v for k, v in self.stranger_margins.items()}) + "\n"
+        write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
+        write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
+
+
+def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> Trained:
+    """Fit, judge and export a predictor.
 
     The shipped network has not seen the held-out fold: what the gate measures is what is served.
     """
@@ -115,7 +147,12 @@ def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> tuple[pd.Dat
     select_members(full.stack, full.members.of("job", HELD_OUT_FOLD))
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     predictor = ScalarPredictor(full.stack, target, margins)
-    return table, export(predictor, {"features": (example, ("rows",))})
+    strange = (solo["reason.family"] != "").to_numpy(bool)
+    return Trained(
+        table,
+        export(predictor, {"features": (example, ("rows",))}),
+        cv.stranger_margins(full.learnt, full.out_of_fold("family"), strange, margins),
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -127,9 +164,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     config = read_params("train.solo", FitConfig)
     solo = read_table(args.features / "solo.parquet")
-    table, onnx = train(solo, TARGETS[args.predictor], config)
-    write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))
-    write_atomically(args.target / "forecasts.parquet", table.to_parquet)
+    train(solo, TARGETS[args.predictor], config).write(args.target)
 
 
 if __name__ == "__main__":
