@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from presage.features.graph import PHASES
+from presage.features.job import JobFeatures
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
 from presage.features.parts import Array, Integers, Parts, padded
@@ -70,14 +71,19 @@ def _rows(placement: Placement) -> tuple[Integers, Array, Array]:
     host = np.array(
         [
             count.sum() * max(device.op_overhead_s, LEAST_LAUNCH_S), STEP_S,
-            job.job.loads_data * job.job.batch_size * SAMPLE_S,
-            job.job.loads_data * job.memory.batch_bytes * BYTE_S,
+            *loading_s(job),
         ]
     )  # fmt: skip
     first = len(TIME_UNITS) - len(host)
     units = [*(_unit(row) for row in stats), *range(first, len(TIME_UNITS))]
     nothing = np.zeros((len(host), features.shape[1]))
     return np.array(units), np.concatenate([seconds, host]), np.concatenate([features, nothing])
+
+
+def loading_s(job: JobFeatures) -> tuple[float, float]:
+    """About what a step's samples and their bytes take to load, in seconds."""
+    loads = job.job.loads_data
+    return loads * job.job.batch_size * SAMPLE_S, loads * job.memory.batch_bytes * BYTE_S
 
 
 def _unit(row: OpStats) -> int:
