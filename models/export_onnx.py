@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.schema import columns
-from presage.models.fit import LEVELS, InterferenceStack, ScalarStack, log_offsets
+from presage.models.fit import LEVELS, ScalarStack, log_offsets
+from presage.models.fit_interference import InterferenceStack
 from presage.models.targets import Target
 
 

@@ -54,35 +54,39 @@ class InterferenceMLP(nn.Module):
         ``count`` is how many equal members there are of each: 1, or 0 for padding, or more.
         """
         stack, places, size, n_in = members.shape
-
-        def by_member(x: Tensor) -> Tensor:
-            return x.reshape(stack, places, size, -1)
-
         flat = members.reshape(stack, places * size, n_in)
         seen = F.silu(self.member(flat))  # (M, C * K, H)
-        own = by_member(self.own(seen) + self.own_line(flat))[..., 0]  # (M, C, K)
-        sharpness = 1 + F.softplus(by_member(self.sharpness(seen))[..., 0])
-        victims = by_member(self.as_victim(seen))[:, :, :, None]
-        runners = by_member(self.as_runner(seen))[:, :, None]
-        pairs = F.silu(victims + runners)  # (M, C, K, K, H), victims first
-        pairs = F.silu(self.pair(pairs.reshape(stack, places * size * size, -1)))
-        felt = self.felt(pairs).reshape(stack, places, size, size)
-        felt = own[:, :, None] + felt + by_member(self.victim_line(flat)) + self._by_runner(flat, members)
+        own = (self.own(seen) + self.own_line(flat)).reshape(stack, places, size)
+        sharpness = 1 + F.softplus(self.sharpness(seen)).reshape(stack, places, size)
+        pairs = self._pairs(seen, places, size)  # (M, C * K * K, H)
+        # A victim feels a co-runner's own demand, but for what is peculiar to the two.
+        felt = self.felt(pairs).reshape(stack, places, size, size) + own[:, :, None]
+        felt = felt + self.victim_line(flat).reshape(stack, places, size, 1)
+        felt = felt + self.runner_line(flat).reshape(stack, places, 1, size)
         beside = _beside(count)  # (C, K, K)
         demand = beside * felt.clamp(LEAST, MOST).exp()  # (M, C, K, K)
         alone = own.clamp(LEAST, MOST).exp()
-        median = (
-            _queueing(alone + demand.sum(-1), sharpness) - _queueing(alone, sharpness)
-        ) / sharpness
-        weight = demand / (alone[..., None] + demand.sum(-1, keepdim=True))
-        met = (pairs.reshape(*felt.shape, -1) * weight[..., None]).sum(3)  # (M, C, K, H)
-        steps = F.softplus(self.spread(met.reshape(stack, places * size, -1)))
-        crowded = (beside.sum(-1) > 0).to(median.dtype)[None, :, :, None]
-        return _outward(median.relu(), by_member(steps) * crowded, self.middle)
+        total = alone + demand.sum(-1)
+        waiting = _log_one_plus_power(total, sharpness) - _log_one_plus_power(alone, sharpness)
+        steps = self._steps(pairs, demand / total[..., None])
+        crowded = (beside.sum(-1) > 0).to(steps.dtype)[..., None]
+        return _outward(waiting.relu() / sharpness, steps * crowded, self.middle)
 
-    def _by_runner(self, flat: Tensor, members: Tensor) -> Tensor:
-        stack, places, size, _ = members.shape
-        return self.runner_line(flat).reshape(stack, places, 1, size)
+    def _pairs(self, seen: Tensor, places: int, size: int) -> Tensor:
+        """Every member as the victim of every other, (M, C * K * K, H)."""
+        stack, _, hidden = seen.shape
+        victims = self.as_victim(seen).reshape(stack, places, size, 1, hidden)
+        runners = self.as_runner(seen).reshape(stack, places, 1, size, hidden)
+        met = F.silu(victims + runners).reshape(stack, places * size * size, hidden)
+        pairs: Tensor = F.silu(self.pair(met))
+        return pairs
+
+    def _steps(self, pairs: Tensor, weight: Tensor) -> Tensor:
+        """From quantile to quantile, by the co-runners in proportion to their demand."""
+        stack, places, size, _ = weight.shape
+        met = (pairs.reshape(*weight.shape, -1) * weight[..., None]).sum(3)  # (M, C, K, H)
+        steps = F.softplus(self.spread(met.reshape(stack, places * size, -1)))
+        return steps.reshape(stack, places, size, -1)
 
 
 def _beside(count: Tensor) -> Tensor:
@@ -92,8 +96,8 @@ def _beside(count: Tensor) -> Tensor:
     return ((count[:, None, :] - itself) * there[:, :, None]).clamp_min(0)
 
 
-def _queueing(demand: Tensor, sharpness: Tensor) -> Tensor:
-    """Logarithm of 1 + demand^sharpness."""
+def _log_one_plus_power(demand: Tensor, sharpness: Tensor) -> Tensor:
+    """Logarithm of 1 + demand ** sharpness: about 0 below one, sharpness x log demand above."""
     return F.softplus(sharpness * demand.log())
 
 

@@ -14,7 +14,8 @@ import pandas as pd
 from presage.features.errors import TrainingError
 from presage.models import alone
 from presage.models.conformal import Array
-from presage.models.fit import FitConfig, fit_interference, transform_features
+from presage.models.fit import transform_features
+from presage.models.fit_interference import InterferenceConfig, fit_interference
 from presage.models.release import SOLO_COLUMNS
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.pipelines import cross_validation as cv
@@ -119,7 +120,7 @@ def train(
     solo: pd.DataFrame,
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
-    config: FitConfig,
+    config: InterferenceConfig,
 ) -> tuple[pd.DataFrame, bytes]:
     """Out-of-fold slowdowns of every victim by both splits, and the ONNX file to ship."""
     import torch
@@ -173,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    config = read_params("train.interference", FitConfig)
+    config = read_params("train.interference", InterferenceConfig)
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {

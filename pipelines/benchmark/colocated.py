@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from presage.features.member import SoloProfile, member_matrix
-from presage.models.alone import positions_alone
+from presage.models.alone import Positions, positions_alone
 from presage.models.conformal import Array
 from presage.pipelines.campaigns import COLOCATION, Campaign
 
@@ -31,7 +31,7 @@ class Colocated:
     members : DataFrame
         The columns ``WHO``, of which ``pair`` names the co-location's jobs, and: ``colocation``
         and ``slot``, a line's place in padded arrays; ``count``, how many members it stands for;
-        ``speed``, co-located over alone (the mean of equal members), NaN where nobody measured it.
+        ``speed``, co-located over alone (the mean of equal members), NaN where it is not known.
     columns : ndarray of shape (members, MEMBER_COLUMNS)
     """
 
@@ -53,9 +53,19 @@ class Colocated:
         """Normalised speed of the victims."""
         return self.members.loc[self.is_victim, "speed"].to_numpy(np.float64)
 
-    def padded(self, values: Array) -> Array:
+    @property
+    def places(self) -> tuple[Positions, Positions]:
+        """Of each line its co-location and its slot in padded arrays."""
+        return self.members["colocation"].to_numpy(), self.members["slot"].to_numpy()
+
+    @property
+    def count(self) -> Array:
+        """How many members each line stands for, padded: (co-locations, slots)."""
+        return self.padded(self.members["count"].to_numpy(np.float64))
+
+    def padded(self, values: Array | Mask) -> Array:
         """A number or a row of columns per line -> (co-locations, slots, ...), 0 elsewhere."""
-        where, slot = self.members["colocation"].to_numpy(), self.members["slot"].to_numpy()
+        where, slot = self.places
         out = np.zeros((where.max() + 1, slot.max() + 1, *values.shape[1:]))
         out[where, slot] = values
         return out
@@ -69,7 +79,7 @@ class Colocated:
 
 
 def colocated(campaigns: Sequence[Campaign]) -> Colocated:
-    """Co-locations of which somebody's slowdown was measured, those of one campaign after another."""
+    """Co-locations in which somebody's slowdown was measured."""
     found = [_of_campaign(campaign) for campaign in campaigns]
     members = pd.concat([members for members, _ in found], ignore_index=True)
     # Equal names of two campaigns are two co-locations.

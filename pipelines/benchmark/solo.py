@@ -79,6 +79,7 @@ class SoloTask:
     target: SumTarget
     scale: float = 1.0
     splits: tuple[str, ...] = SPLITS
+    needs_runs_alone: bool = False
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Rows of all campaigns."""

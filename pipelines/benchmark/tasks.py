@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from presage.pipelines.benchmark.interference import InterferenceTask
 from presage.pipelines.benchmark.rows import is_training
 from presage.pipelines.benchmark.solo import MEMORY, STEP_TIME, UTILIZATION, SoloTask
 from presage.pipelines.benchmark.task import Task
@@ -16,5 +17,6 @@ TASKS: Mapping[str, Task] = {
     "utilization": SoloTask(
         "compute_utilization", lambda _: True, "percentage points", UTILIZATION, scale=100.0
     ),
+    "interference": InterferenceTask(),
     "train-memory": SoloTask("memory_peak_bytes", is_training, "bytes", MEMORY),
 }

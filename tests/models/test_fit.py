@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import asdict
 
 import numpy as np
 import onnxruntime as ort
@@ -17,13 +18,14 @@ from presage.models.export_onnx import (
 from presage.models.fit import (
     LEVELS,
     FitConfig,
-    fit_interference,
     fit_scalar,
     transform_features,
 )
+from presage.models.fit_interference import InterferenceConfig, fit_interference
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
+TOGETHER = InterferenceConfig(**asdict(CONFIG), batch=40)
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]
@@ -137,7 +139,7 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     mask[:20, 2] = 0
     log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
     x = transform_features(members, "full")
-    stack = fit_interference(np.stack([x] * 2), mask, log_slowdown, np.stack([mask] * 2), CONFIG)
+    stack = fit_interference(np.stack([x] * 2), mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
     leading = ("colocations", "members")
     content = export(
         InterferencePredictor(stack, n_columns, MARGINS),

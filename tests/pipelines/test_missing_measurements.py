@@ -1,5 +1,7 @@
 """Of sources that did not measure everything, what is missing is neither learnt nor judged."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
+from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
 from presage.pipelines import evaluate, featurize, release, train, train_interference
 from presage.pipelines.campaigns import read_campaign
@@ -15,6 +18,7 @@ from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
+TINY_TOGETHER = InterferenceConfig(**asdict(TINY), batch=32)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,7 @@ def frames():
 def forecasts(frames):
     solo, interference = frames
     told = {name: train.train(solo, target, TINY)[0] for name, target in TARGETS.items()}
-    table, _ = train_interference.train(solo, interference, told, TINY)
+    table, _ = train_interference.train(solo, interference, told, TINY_TOGETHER)
     return told | {"interference": table}
 
 
