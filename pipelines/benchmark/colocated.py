@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.member import SoloProfile, member_matrix
+from presage.features.member import MEMBER_COLUMNS, SoloProfile, member_matrix
 from presage.models.alone import Positions, positions_alone
 from presage.models.conformal import Array
 from presage.pipelines.campaigns import COLOCATION, Campaign
@@ -70,6 +70,11 @@ class Colocated:
         out[where, slot] = values
         return out
 
+    def touched_by(self, lines: Mask) -> Mask:
+        """Lines of the co-locations that any of ``lines`` is a member of."""
+        together = self.members["colocation"].to_numpy()
+        return np.isin(together, together[lines])
+
     def beside(self, values: Array) -> Array:
         """Of each line the sum of a row of columns over its co-runners, shape (lines, columns)."""
         count = self.members["count"].to_numpy(np.float64)[:, None]
@@ -80,7 +85,10 @@ class Colocated:
 
 def colocated(campaigns: Sequence[Campaign]) -> Colocated:
     """Co-locations in which somebody's slowdown was measured."""
-    found = [_of_campaign(campaign) for campaign in campaigns]
+    found = [_of_campaign(one) for one in campaigns if one.colocations["slowdown"].notna().any()]
+    if not found:
+        nothing = pd.DataFrame(columns=[*WHO, "colocation", "slot", "count", "speed"])
+        return Colocated(nothing, np.empty((0, len(MEMBER_COLUMNS))))
     members = pd.concat([members for members, _ in found], ignore_index=True)
     # Equal names of two campaigns are two co-locations.
     places = members.groupby([*COLOCATION, "folder"], sort=False)

@@ -21,7 +21,7 @@ from presage.models.fit import (
     fit_scalar,
     transform_features,
 )
-from presage.models.fit_interference import InterferenceConfig, fit_interference
+from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
@@ -162,3 +162,37 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     np.testing.assert_array_equal(slowdowns(five[:, :1]), 1.0)
     seen = slowdowns(members[20:])[..., LEVELS.index(0.5)]
     np.testing.assert_allclose(seen, np.exp(0.9), rtol=0.15)
+
+
+def test_the_interference_onnx_equals_torch():
+    rng = np.random.default_rng(1)
+    members = np.exp(rng.normal(2, 1, size=(30, 3, len(COLUMNS) + 3)))
+    mask = (np.arange(3) < rng.integers(2, 4, size=(30, 1))).astype(np.float64)
+    x = transform_features(members, "full")
+    y = rng.uniform(0, 1, size=(30, 3))
+    stack = fit_interference(x[None], mask, y, np.stack([mask] * 2), TOGETHER)
+    example, leading = torch.from_numpy(members[:2]).float(), ("colocations", "members")
+    content = export(
+        InterferencePredictor(stack, members.shape[-1], MARGINS),
+        {"members": (example, leading), "mask": (torch.from_numpy(mask[:2]).float(), leading)},
+    )
+    inputs = {"members": members.astype(np.float32), "mask": mask.astype(np.float32)}
+    found = ort.InferenceSession(content).run(None, inputs)[0]
+    raw = log_slowdowns(stack, x[None], mask).mean(axis=0).reshape(-1, len(LEVELS))
+    expected = np.exp(np.maximum(calibrate(raw, MARGINS, LEVELS), 0)).reshape(found.shape)
+
+    np.testing.assert_allclose(found[mask > 0], expected[mask > 0], rtol=2e-4)
+
+
+def test_a_colocation_that_is_hidden_has_no_influence():
+    rng = np.random.default_rng(2)
+    x, mask, y = rng.normal(size=(30, 2, 4)), np.ones((30, 2)), rng.uniform(0, 1, size=(30, 2))
+    weights = np.stack([mask] * 2)
+    weights[1, 20:] = 0
+    nonsense = y.copy()
+    nonsense[20:] += 50
+    models = [fit_interference(x[None], mask, one, weights, TOGETHER) for one in (y, nonsense)]
+    found = [log_slowdowns(model, x[None], mask) for model in models]
+
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+    assert (found[0][0] != found[1][0]).any()
