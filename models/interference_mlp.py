@@ -68,7 +68,7 @@ class InterferenceMLP(nn.Module):
         alone = own.clamp(LEAST, MOST).exp()
         total = alone + demand.sum(-1)
         waiting = _log_one_plus_power(total, sharpness) - _log_one_plus_power(alone, sharpness)
-        steps = self._steps(pairs, demand / total[..., None])
+        steps = self._steps(pairs, (demand / total[..., None]).detach())
         crowded = (beside.sum(-1) > 0).to(steps.dtype)[..., None]
         return _outward(waiting.relu() / sharpness, steps * crowded, self.middle)
 

@@ -62,7 +62,7 @@ def test_whatever_the_margins_quantiles_stay_in_order(values, wide, narrow):
 
 
 def asked_of_three(spread: float, rows: int = 400):
-    """Calibrated quantiles of 50 rows by rows whose truth is normal noise, three networks that differ by ``spread`` where asked."""
+    """Quantiles of 50 rows whose truth is normal noise, by networks that differ by ``spread``."""
     rng = np.random.default_rng(0)
     y, fold = rng.normal(size=rows), np.arange(rows) % 3
     left_out = np.tile([-0.2, -0.1, 0.0, 0.1, 0.2], (rows, 1))
