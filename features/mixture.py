@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from presage.features.cells import CELLS, LEAST_S
 from presage.features.facts import Facts, FeatureColumn
+from presage.features.job import JobFeatures
 
 LEAST_SHARE = 1e-3  # of a step's time that matters
 # About what a sample and a byte of it cost where a step loads its data.
@@ -40,8 +41,8 @@ def _release(facts: Facts) -> float:
     return framework_release(facts.job.job.framework_version)
 
 
-def _loading_s(facts: Facts) -> float:
-    job = facts.job
+def loading_s(job: JobFeatures) -> float:
+    """About what a step's samples take to load."""
     loaded_s = SAMPLE_S * job.job.batch_size + BYTE_S * job.memory.batch_bytes
     return loaded_s if job.job.loads_data else 0.0
 
@@ -72,7 +73,7 @@ MIXTURE: tuple[FeatureColumn, ...] = (
     FeatureColumn("log_compute_over_memory", "mean, by share of time", None, _log_ratio),
     FeatureColumn(
         "loading_share", "of loading samples, beside the roofline's step time", LEAST_SHARE,
-        lambda f: _loading_s(f) / f.roofline.step_s,
+        lambda f: loading_s(f.job) / f.roofline.step_s,
     ),
     *map(_cell, CELLS),
 )  # fmt: skip

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.schema import columns
-from presage.models.fit import LEVELS, InterferenceStack, ScalarStack, log_offsets
+from presage.models.fit import LEVELS, ScalarStack, log_offsets
+from presage.models.fit_interference import InterferenceStack
 from presage.models.targets import Target
 
 
@@ -25,9 +26,9 @@ class _FeatureTransform(nn.Module):
     offsets: Tensor
     as_is: Tensor
 
-    def __init__(self, n_columns: int) -> None:
+    def __init__(self, feature_set: str, n_columns: int) -> None:
         super().__init__()
-        offsets = torch.from_numpy(log_offsets("full", n_columns)).float()
+        offsets = torch.from_numpy(log_offsets(feature_set, n_columns)).float()
         self.register_buffer("as_is", torch.isnan(offsets))
         self.register_buffer("offsets", torch.nan_to_num(offsets, nan=1.0))
 
@@ -64,7 +65,7 @@ class ScalarPredictor(nn.Module):
 
     def __init__(self, stack: ScalarStack, target: Target, margins: dict[float, float]) -> None:
         super().__init__()
-        self.transform = _FeatureTransform(len(columns("full")))
+        self.transform = _FeatureTransform("full", len(columns("full")))
         self.stack = stack
         self.calibrate = _Calibration(margins)
         self.is_scale = target.is_scale
@@ -87,7 +88,7 @@ class InterferencePredictor(nn.Module):
         self, stack: InterferenceStack, n_columns: int, margins: dict[float, float]
     ) -> None:
         super().__init__()
-        self.transform = _FeatureTransform(n_columns)
+        self.transform = _FeatureTransform("common", n_columns)
         self.stack = stack
         self.calibrate = _Calibration(margins)
         self.members = int(stack.standardize.mean.shape[0])

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from presage.features.errors import TrainingError
 from presage.features.schema import FEATURE_SETS, columns
 from presage.models.device_effect import IDENTITY, DeviceEffect
-from presage.models.interference_mlp import InterferenceMLP
 from presage.models.quantile_mlp import QuantileMLP
 from presage.models.stacked import Standardizer, pinball_loss
 
@@ -101,24 +100,6 @@ class ScalarStack(nn.Module):
         return out * self.y_scale + self.y_mean
 
 
-class InterferenceStack(nn.Module):
-    """Standardizer and interference network, for every member of a stack."""
-
-    def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
-        super().__init__()
-        stack, colocations, size, n_in = members.shape
-        flat = members.reshape(stack, colocations * size, n_in)
-        self.standardize = Standardizer(flat, row_weights.reshape(stack, -1))
-        self.net = InterferenceMLP(stack, n_in, hidden=config.hidden, levels=LEVELS)
-
-    def forward(self, members: Tensor, mask: Tensor) -> Tensor:
-        """(stack, C, K, G) and mask (C, K) -> log-slowdown quantiles (stack, C, K, levels)."""
-        stack, colocations, size, n_in = members.shape
-        flat = self.standardize(members.reshape(stack, colocations * size, n_in))
-        out: Tensor = self.net(flat.reshape(stack, colocations, size, n_in), mask)
-        return out
-
-
 def fit_scalar(
     x: Array,
     y: Array,
@@ -176,48 +157,6 @@ def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> A
             for start in range(0, len(x), rows_at_once)
         ]
     return torch.cat(parts, dim=1).numpy().astype(np.float64)
-
-
-def fit_interference(
-    members: Array,
-    mask: Array,
-    y: Array,
-    row_weights: Array,
-    config: FitConfig,
-    *,
-    progress: Progress | None = None,
-) -> InterferenceStack:
-    """Fit a stack of interference networks.
-
-    Parameters
-    ----------
-    members : ndarray of shape (stack, colocations, size, columns)
-        Transformed features of every member, padded, as each network of the stack sees them.
-    mask : ndarray of shape (colocations, size)
-        1 where there is a member.
-    y : ndarray of shape (colocations, size)
-        Measured log slowdowns, anything where there is none.
-    row_weights : ndarray of shape (stack, colocations, size)
-        0 hides a victim from a member of the stack.
-    """
-    check_rows(row_weights.reshape(len(row_weights), -1))
-    torch.manual_seed(config.seed)
-    weights = torch.tensor(row_weights).float()
-    xs = torch.tensor(members).float()
-    ys = torch.tensor(y).float().expand(len(row_weights), -1, -1)
-    masks = torch.tensor(mask).float()
-    model = InterferenceStack(xs, weights, config)
-    levels = torch.tensor(LEVELS)
-
-    def loss() -> Tensor:
-        per_victim = pinball_loss(model(xs, masks), ys, levels)
-        return _weighted_mean(per_victim.flatten(1), weights.flatten(1))
-
-    minimize(
-        model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, progress=progress,
-    )  # fmt: skip
-    return model
 
 
 def check_rows(row_weights: Array) -> None:

@@ -10,7 +10,7 @@ ONNX contract
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
     -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
 ``interference``
-    ``members`` float32 (co-locations, members, columns + solo columns) and ``mask`` float32
+    ``members`` float32 (co-locations, members, common columns + solo columns) and ``mask`` float32
     (co-locations, members), 1 where there is a member
     -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
 """
@@ -63,6 +63,9 @@ class Release:
         Members of the largest of those co-locations; 1 where there was none.
     domain : Domain
         What the jobs in training were.
+    stranger_margins : mapping of str to mapping of float to float
+        Of each predictor, by lower level: what an interval's ends move further where a job is out
+        of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     """
@@ -75,6 +78,7 @@ class Release:
     colocated_devices: frozenset[str]
     max_members: int
     domain: Domain
+    stranger_margins: Mapping[str, Mapping[float, float]]
     setup_s: Mapping[str, tuple[float, ...]]
     manifest: Mapping[str, Any]
 
@@ -119,6 +123,7 @@ def write_release(  # every part of the manifest is named once, here
     colocated_devices: Sequence[str],
     max_members: int,
     domain: Domain,
+    stranger_margins: Mapping[str, Mapping[float, float]],
     setup_s: Mapping[str, Sequence[float]],
     metrics: Mapping[str, Any],
     data_digest: str,
@@ -149,6 +154,10 @@ def write_release(  # every part of the manifest is named once, here
         "colocated_devices": sorted(colocated_devices),
         "max_members": max_members,
         "domain": domain.as_json(),
+        "stranger_margins": {
+            name: {f"{level:g}": margin for level, margin in margins.items()}
+            for name, margins in stranger_margins.items()
+        },
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
         "metrics": metrics,
         "data_digest": data_digest,
@@ -224,6 +233,12 @@ def load_release(folder: Path) -> Release:
             colocated_devices=frozenset(content["colocated_devices"]),
             max_members=int(content["max_members"]),
             domain=read_domain(content["domain"]),
+            stranger_margins={
+                name: {
+                    float(level): float(m) for level, m in content["stranger_margins"][name].items()
+                }
+                for name in PREDICTORS
+            },
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
             manifest=content,
         )

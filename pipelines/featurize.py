@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
-from presage.features.schema import FEATURE_SETS, columns, matrix
+from presage.features.schema import columns, matrix
 from presage.models.domain import learn_domain
 from presage.models.splits import Folds, family_folds, job_folds
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.stage import run_stage, write_atomically
-from presage.pipelines.train import feature_matrix
 
 MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "setup_s")
 
@@ -47,7 +47,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             matrix(placements, feature_set),
             columns=[f"{feature_set}.{name}" for name in columns(feature_set)],
         )
-        for feature_set in FEATURE_SETS
+        for feature_set in ("published", "full")
     ]
     return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
 

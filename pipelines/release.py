@@ -18,8 +18,8 @@ from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.stage import read_table, run_stage
-from presage.pipelines.train import feature_matrix
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
@@ -48,6 +48,11 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
     hidden = interference["colocation"].isin(interference.loc[held_out, "colocation"])
     rows: pd.DataFrame = interference[~hidden]
     return rows
+
+
+def read_margins(path: Path) -> dict[float, float]:
+    """Margins by level, as a training stage wrote them."""
+    return {float(level): margin for level, margin in json.loads(path.read_text()).items()}
 
 
 def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
@@ -90,6 +95,9 @@ def assemble_release(features: Path, models: Path, evaluation: Path, target: Pat
             list(seen["device_kind"]),
             list(seen["precision"]),
         ),
+        stranger_margins={
+            name: read_margins(models / name / "strangers.json") for name in PREDICTORS
+        },
         setup_s=setup_quantiles(seen),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
         data_digest=digest,

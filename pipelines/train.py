@@ -24,6 +24,7 @@ from presage.models.fit import (
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.progress import training_progress
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 
@@ -44,12 +45,6 @@ class CrossValidation:
     def out_of_fold(self, split: str) -> Array:
         """Uncalibrated quantiles of shape (rows, levels)."""
         return cv.out_of_fold(self.outputs, self.members, split, self.folds[split])
-
-
-def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Array:
-    """Raw features of one set, shape (rows, columns)."""
-    names = [f"{feature_set}.{name}" for name in columns(feature_set)]
-    return solo[names].to_numpy(dtype=np.float64)
 
 
 def cross_validate(

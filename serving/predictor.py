@@ -28,6 +28,7 @@ from presage.serving.forecasts import (
 )
 from presage.serving.memory_fit import fit_probability
 from presage.serving.onnx_model import OnnxModel
+from presage.serving.widening import moved_out
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -145,9 +146,9 @@ class Predictor:
         # One stranger makes the whole co-location strange: its neighbours feel it.
         alike = np.logical_and.reduceat(solo.in_domain, starts)
         inside = np.repeat(alike & contains_together(self._release, colocations), sizes)
-        slowdowns = self._forecasts(
-            self._slowdowns(solo, sizes), "slowdown", inside, coverage, ends
-        )
+        alone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
+        quantiles = self._widened("interference", self._slowdowns(solo, sizes), inside | alone)
+        slowdowns = self._forecasts(quantiles, "slowdown", inside, coverage, ends)
         return [
             self._colocation_forecast(
                 slowdowns[start : start + size],
@@ -199,13 +200,23 @@ class Predictor:
     def _solo(self, placements: Sequence[Placement]) -> _Solo:
         features = _features(placements)
         inputs = {"features": features.astype(np.float32)}
-        return _Solo(
-            features=features,
-            in_domain=contains(self._release, placements, features),
-            compute_utilization=self._models["compute_utilization"].quantiles(inputs),
-            memory_bytes=self._models["memory"].quantiles(inputs),
-            step_time_s=self._models["step_time"].quantiles(inputs),
+        inside = contains(self._release, placements, features)
+        utilization, memory_bytes, step_time_s = (
+            self._widened(name, self._models[name].quantiles(inputs), inside)
+            for name in ("compute_utilization", "memory", "step_time")
         )
+        return _Solo(features, inside, utilization, memory_bytes, step_time_s)
+
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask) -> Array:
+        """Intervals of strangers, wider by what the release found them to need."""
+        margins = self._release.stranger_margins[predictor]
+        wider = moved_out(
+            quantiles[~inside], margins, self._release.levels,
+            odds=predictor == "compute_utilization",
+        )  # fmt: skip
+        out = quantiles.copy()
+        out[~inside] = np.maximum(wider, _LEAST[predictor])
+        return out
 
     def _slowdowns(self, solo: _Solo, sizes: np.ndarray[Any, Any]) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
@@ -215,7 +226,8 @@ class Predictor:
             return slowdowns
         together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
         medians = {name: getattr(solo, name)[:, self._median] for name in SOLO_COLUMNS}
-        rows = np.column_stack([solo.features, *medians.values()])
+        common = solo.features[:, : len(columns("common"))]
+        rows = np.column_stack([common, *medians.values()])
         # Row-major order of a mask is the order of the members, so it both pads and unpads.
         present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
         members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)

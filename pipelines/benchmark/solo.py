@@ -51,6 +51,7 @@ class SoloTask:
     scale: float = 1.0
     splits: tuple[str, ...] = SPLITS
     config: FitConfig = CONFIG
+    needs_runs_alone: bool = False
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Rows of all campaigns."""

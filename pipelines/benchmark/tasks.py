@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from presage.models.targets import TARGETS
+from presage.pipelines.benchmark.interference import InterferenceTask
 from presage.pipelines.benchmark.rows import is_training
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.task import Task
@@ -16,4 +17,5 @@ TASKS: Mapping[str, Task] = {
         TARGETS["compute_utilization"], lambda _: True, "percentage points", scale=100.0
     ),
     "train-memory": SoloTask(TARGETS["memory"], is_training, "bytes"),
+    "interference": InterferenceTask(),
 }

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import asdict
 
 import numpy as np
 import onnxruntime as ort
@@ -17,15 +18,16 @@ from presage.models.export_onnx import (
 from presage.models.fit import (
     LEVELS,
     FitConfig,
-    fit_interference,
     fit_scalar,
     inputs_of,
     quantiles_of,
     transform_features,
 )
+from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
+TOGETHER = InterferenceConfig(**asdict(CONFIG) | {"batch": 40})
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]
@@ -154,18 +156,19 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
-def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone():
+@pytest.fixture(scope="module")
+def together():
+    """Two networks that saw co-locations of two and of three, as torch and as ONNX."""
     rng = np.random.default_rng(0)
-    n_columns = len(COLUMNS) + 3
-    members = np.exp(rng.normal(2, 1, size=(40, 3, n_columns)))
+    members = np.exp(rng.normal(2, 1, size=(40, 3, len(COLUMNS) + 3)))
     mask = np.ones((40, 3))
     mask[:20, 2] = 0
     log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
-    x = transform_features(members, "full")
-    stack = fit_interference(np.stack([x] * 2), mask, log_slowdown, np.stack([mask] * 2), CONFIG)
+    x = transform_features(members, "common")
+    stack = fit_interference(x[None], mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
     leading = ("colocations", "members")
     content = export(
-        InterferencePredictor(stack, n_columns, MARGINS),
+        InterferencePredictor(stack, members.shape[-1], MARGINS),
         {
             "members": (torch.from_numpy(members[:2]).float(), leading),
             "mask": (torch.from_numpy(mask[:2]).float(), leading),
@@ -173,11 +176,18 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     )
     session = ort.InferenceSession(content)
 
-    def slowdowns(x):
-        x = x.astype(np.float32)
-        return session.run(None, {"members": x, "mask": np.ones(x.shape[:2], np.float32)})[0]
+    def slowdowns(members, mask=None):
+        mask = np.ones(members.shape[:2]) if mask is None else mask
+        inputs = {"members": members.astype(np.float32), "mask": mask.astype(np.float32)}
+        return session.run(None, inputs)[0]
 
-    five = np.exp(rng.normal(2, 1, size=(1, 5, n_columns)))
+    return stack, slowdowns, members, mask
+
+
+def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone(together):
+    _, slowdowns, members, _ = together
+    five = np.exp(np.random.default_rng(1).normal(2, 1, size=(1, 5, members.shape[-1])))
+
     assert slowdowns(five).shape == (1, 5, len(LEVELS))
     assert (slowdowns(five) >= 1).all()
     assert (np.diff(slowdowns(five), axis=-1) >= 0).all()
@@ -185,3 +195,26 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     np.testing.assert_array_equal(slowdowns(five[:, :1]), 1.0)
     seen = slowdowns(members[20:])[..., LEVELS.index(0.5)]
     np.testing.assert_allclose(seen, np.exp(0.9), rtol=0.15)
+
+
+def test_the_interference_onnx_equals_torch(together):
+    stack, slowdowns, members, mask = together
+    raw = log_slowdowns(stack, transform_features(members, "common")[None], mask).mean(axis=0)
+    calibrated = calibrate(raw.reshape(-1, len(LEVELS)), MARGINS, LEVELS).reshape(raw.shape)
+
+    expected = np.exp(np.maximum(calibrated, 0))
+    np.testing.assert_allclose(slowdowns(members, mask)[mask > 0], expected[mask > 0], rtol=2e-4)
+
+
+def test_a_colocation_that_is_hidden_has_no_influence():
+    rng = np.random.default_rng(2)
+    x, mask, y = rng.normal(size=(30, 2, 4)), np.ones((30, 2)), rng.uniform(0, 1, size=(30, 2))
+    weights = np.stack([mask] * 2)
+    weights[1, 20:] = 0
+    nonsense = y.copy()
+    nonsense[20:] += 50
+    models = [fit_interference(x[None], mask, one, weights, TOGETHER) for one in (y, nonsense)]
+    found = [log_slowdowns(model, x[None], mask) for model in models]
+
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+    assert (found[0][0] != found[1][0]).any()

@@ -23,7 +23,8 @@ def write(folder, **changes):
     values: dict[str, Any] = dict(
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
         colocated_devices=["example"], max_members=3,
-        domain=DOMAIN, setup_s={"": [1, 2, 3, 4, 5]},
+        domain=DOMAIN, stranger_margins={name: {0.1: 0.5} for name in PREDICTORS},
+        setup_s={"": [1, 2, 3, 4, 5]},
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
     return write_release(folder, **(values | changes))

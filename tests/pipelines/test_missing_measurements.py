@@ -1,5 +1,7 @@
 """Of sources that did not measure everything, what is missing is neither learnt nor judged."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
+from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
 from presage.pipelines import (
     evaluate,
@@ -22,6 +25,7 @@ from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
+TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,7 @@ def frames():
     campaign = read_campaign(ROOT / "data/profiles/cpu-2")
     solo = featurize.featurize_solo(campaign)
     solo.loc[::3, "memory_peak_bytes"] = np.nan
+    solo["reason.job"], solo["reason.family"] = "", ""
     colocations = campaign.colocations
     colocations.loc[colocations["member"] == 0, "slowdown"] = np.nan
     return solo, featurize.featurize_interference(campaign)
@@ -38,9 +43,9 @@ def frames():
 @pytest.fixture(scope="module")
 def forecasts(frames):
     solo, interference = frames
-    told = {name: train.train(solo, target, TINY)[0] for name, target in TARGETS.items()}
-    table, _ = train_interference.train(solo, interference, told, TINY)
-    return told | {"interference": table}
+    told = {name: train.train(solo, target, TINY).forecasts for name, target in TARGETS.items()}
+    together = train_interference.train(solo, interference, told, TINY_TOGETHER)
+    return told | {"interference": together.forecasts}
 
 
 def test_a_row_without_a_measurement_has_a_forecast(frames, forecasts):
