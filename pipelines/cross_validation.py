@@ -26,6 +26,14 @@ COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
 
 
 @dataclass(frozen=True)
+class ByDomain:
+    """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are strangers there."""
+
+    quantiles: Array
+    strange: Strange
+
+
+@dataclass(frozen=True)
 class Members:
     """Which fold of which split each member of a stack has not seen."""
 
@@ -79,23 +87,34 @@ def margins(y: Array, quantiles: Array, rows: Strange | None = None) -> dict[flo
     return out
 
 
-def calibrate_out_of_fold(
-    y: Array, quantiles: Array, folds: Folds, strange: Strange | None = None
-) -> Array:
-    """Calibrate each fold by margins that the other folds' rows give.
-
-    ``strange`` marks rows out of the domain of the other folds: their margins are their own
-    where there are enough of them.
-    """
+def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds) -> Array:
+    """Calibrate each fold by margins that the other folds' rows give."""
     out = np.empty_like(quantiles)
-    kinds = np.zeros(len(y), dtype=np.bool_) if strange is None else strange
     for fold in np.unique(folds):
-        for kind in (False, True):
-            rows = (folds == fold) & (kinds == kind)
-            alike = (folds != fold) & (kinds == kind) & np.isfinite(y)
-            use = alike if alike.sum() >= LEAST_ALIKE else folds != fold
+        rows = folds == fold
+        out[rows] = calibrate(quantiles[rows], margins(y, quantiles, ~rows), LEVELS)
+    return out
+
+
+def calibrate_by_domain(y: Array, raw: ByDomain, folds: Folds, of_families: ByDomain) -> Array:
+    """Calibrate each fold by margins that rows of the other folds give, strangers by strangers'.
+
+    Where a split has few strangers, as among jobs left out, those among families left out say
+    what a stranger's margins are.
+    """
+    out = np.empty_like(raw.quantiles)
+    for fold in np.unique(folds):
+        others = folds != fold
+        for strange in (False, True):
+            rows = ~others & (raw.strange == strange)
+            source, alike = raw, others & (raw.strange == strange) & np.isfinite(y)
+            if strange and alike.sum() < LEAST_ALIKE:
+                source, alike = of_families, others & of_families.strange & np.isfinite(y)
+            if alike.sum() < LEAST_ALIKE:
+                source, alike = raw, others
             if rows.any():
-                out[rows] = calibrate(quantiles[rows], margins(y, quantiles, use), LEVELS)
+                found = margins(y, source.quantiles, alike)
+                out[rows] = calibrate(raw.quantiles[rows], found, LEVELS)
     return out
 
 
@@ -105,11 +124,11 @@ def release_margins(y: Array, quantiles: Array, job_folds: Folds) -> dict[float,
 
 
 def stranger_margins(
-    y: Array, quantiles: Array, strange: Strange, shipped: dict[float, float]
+    y: Array, of_families: ByDomain, shipped: dict[float, float]
 ) -> dict[float, float]:
     """What the margins of strangers of unseen families are beyond those shipped, at least 0."""
-    use = strange & np.isfinite(y)
+    use = of_families.strange & np.isfinite(y)
     if use.sum() < LEAST_ALIKE:
         use = np.isfinite(y)
-    found = margins(y, quantiles, use)
+    found = margins(y, of_families.quantiles, use)
     return {level: max(found[level] - shipped[level], 0.0) for level in shipped}

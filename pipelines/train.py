@@ -70,21 +70,25 @@ def cross_validate(
     return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds)
 
 
+def by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
+    """Out-of-fold quantiles of a split, and its strangers."""
+    strange = (solo[f"reason.{split}"] != "").to_numpy(bool)
+    return cv.ByDomain(fitted.out_of_fold(split), strange)
+
+
 def forecasts(
     solo: pd.DataFrame, target: Target, feature_set: str, fitted: CrossValidation
 ) -> pd.DataFrame:
     """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
     parts = []
+    raw = {split: by_domain(solo, fitted, split) for split in fitted.folds}
     for split, folds in fitted.folds.items():
-        reason = solo[f"reason.{split}"]
-        strange = (reason != "").to_numpy(bool)
-        raw = fitted.out_of_fold(split)
-        calibrated = cv.calibrate_out_of_fold(fitted.learnt, raw, folds, strange)
+        calibrated = cv.calibrate_by_domain(fitted.learnt, raw[split], folds, raw["family"])
         measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
         part["measured"] = solo[target.column].to_numpy(np.float64)
         part[QUANTILES] = measured
-        part["in_domain"], part["reason"] = ~strange, reason
+        part["in_domain"], part["reason"] = ~raw[split].strange, solo[f"reason.{split}"]
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
@@ -142,11 +146,10 @@ def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> Trained:
     select_members(full.stack, full.members.of("job", HELD_OUT_FOLD))
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     predictor = ScalarPredictor(full.stack, target, margins)
-    strange = (solo["reason.family"] != "").to_numpy(bool)
     return Trained(
         table,
         export(predictor, {"features": (example, ("rows",))}),
-        cv.stranger_margins(full.learnt, full.out_of_fold("family"), strange, margins),
+        cv.stranger_margins(full.learnt, by_domain(solo, full, "family"), margins),
     )
 
 

@@ -151,21 +151,25 @@ def train(
     real = of_job.known > 0
     per_victim = outputs.numpy().astype(np.float64)[:, real]  # (stack, victims, levels)
     y, order = of_job.log_slowdown[real], of_job.rows[real]
+    reasons = of_job.victims.loc[order, REASONS]
+    of_victim = {split: folds[split][real] for split in cv.SPLITS}
+    raw = {
+        split: cv.ByDomain(
+            cv.out_of_fold(per_victim, plan, split, of_victim[split]),
+            (reasons[f"reason.{split}"] != "").to_numpy(bool),
+        )
+        for split in cv.SPLITS
+    }
     parts = []
     for split in cv.SPLITS:
-        of_victim = folds[split][real]
-        raw = cv.out_of_fold(per_victim, plan, split, of_victim)
-        reason = of_job.victims.loc[order, f"reason.{split}"]
-        strange = (reason != "").to_numpy(bool)
-        calibrated = np.maximum(cv.calibrate_out_of_fold(y, raw, of_victim, strange), 0)
+        calibrated = cv.calibrate_by_domain(y, raw[split], of_victim[split], raw["family"])
         part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
-        part = part.assign(split=split, features="full", fold=of_victim, measured=np.exp(y))
-        part[QUANTILES] = np.exp(calibrated)
-        part["in_domain"], part["reason"] = ~strange, reason
+        part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
+        part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
+        part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
         parts.append(part)
-        if split == "job":
-            margins = cv.release_margins(y, raw, of_victim)
-    further = cv.stranger_margins(y, raw, strange, margins)  # of the last split, by family
+    margins = cv.release_margins(y, raw["job"].quantiles, of_victim["job"])
+    further = cv.stranger_margins(y, raw["family"], margins)
     select_members(stack, plan.of("job", HELD_OUT_FOLD))
     example = torch.from_numpy(of_job.members[:2]).float()
     mask = torch.from_numpy(of_job.mask[:2]).float()
