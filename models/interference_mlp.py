@@ -45,7 +45,8 @@ class InterferenceMLP(nn.Module):
                 line.weight.mul_(0.1)
             self.own.bias.fill_(-0.5)
             self.felt.bias.fill_(0.0)
-            self.sharpness.bias.fill_(1.0)
+            # Sharp until data says otherwise: two members whose demands fit teach nothing of five.
+            self.sharpness.bias.fill_(5.0)
             self.spread.bias.fill_(-2.0)
 
     def forward(self, members: Tensor, count: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ def _log_one_plus_power(demand: Tensor, sharpness: Tensor) -> Tensor:
 def _outward(median: Tensor, steps: Tensor, middle: int) -> Tensor:
     """Quantiles (..., Q) by steps away from the median, whose own fit they may not bend.
 
-    Upwards steps add; downwards they shrink the median, which is never below 0, towards it.
+    Upwards they add; downwards they shrink it towards 0, so that no quantile is below.
     """
     held = median.detach()[..., None]
     down = torch.flip(torch.cumsum(torch.flip(steps[..., :middle], [-1]), -1), [-1])
