@@ -16,10 +16,10 @@ UNKNOWN = "Foo 9000 XT"
 SKIPPED = f"device {UNKNOWN!r} is not in features/devices.yaml; {ADD_DEVICE}"
 
 
-def timm(folder, **columns):
+def timm(folder):
     """A tidied table: a GPU, a processor and a device that nobody knows."""
     path = folder / "timm_step_time.parquet"
-    row: dict[str, object] = {
+    row = {
         "file": "f", "mode": "inference", "precision": "amp", "layout": "nchw", "torch": "2.4",
         "cuda": "cu124", "model": "resnet50", "img_size": 224, "batch_size": 8,
         "step_time_ms": 9.0, "param_count_m": 25.56,
@@ -29,13 +29,13 @@ def timm(folder, **columns):
         {"device": "i9-10940X", "cuda": None},
         {"device": UNKNOWN},
     ]
-    pd.DataFrame([row | one | columns for one in devices]).to_parquet(path)
+    pd.DataFrame([{**row, **one} for one in devices]).to_parquet(path)
     return path
 
 
 def torchvision(folder):
     path = folder / "torchvision_step_time.csv"
-    row: dict[str, object] = {
+    row = {
         "file": "results/a.csv", "n_gpus": 1, "precision": "half", "mode": "train",
         "model": "resnet18", "batch_per_gpu": 12, "img": 224, "n_meas": 5, "median_ms": 9.0,
     }  # fmt: skip
