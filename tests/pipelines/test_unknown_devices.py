@@ -24,12 +24,9 @@ def timm(folder):
         "cuda": "cu124", "model": "resnet50", "img_size": 224, "batch_size": 8,
         "step_time_ms": 9.0, "param_count_m": 25.56,
     }  # fmt: skip
-    devices = [
-        {"device": "RTX 3090 Ti"},
-        {"device": "i9-10940X", "cuda": None},
-        {"device": UNKNOWN},
-    ]
-    pd.DataFrame([{**row, **one} for one in devices]).to_parquet(path)
+    rows = pd.DataFrame([row] * 3).assign(device=["RTX 3090 Ti", "i9-10940X", UNKNOWN])
+    rows.loc[1, "cuda"] = None
+    rows.to_parquet(path)
     return path
 
 
