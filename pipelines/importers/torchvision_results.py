@@ -165,5 +165,5 @@ def _graph(steps: Steps, graphs: GraphCache) -> OpGraph | None:
 
 def _why_none(model: str, graphs: GraphCache) -> str:
     if model not in CLASSIFIERS:
-        return f"{model} is neither in the zoo nor in timm"
+        return f"{model} is none of the classifiers that we can build"
     return why_no_graph(graphs, model)

@@ -323,6 +323,12 @@ def test_a_torchvision_training_step_has_no_optimizer_and_one_of_inference_no_ba
     assert infer.memory.parameter_bytes == 8 * CLASSIFIERS["vgg11"].parameters
 
 
+def test_every_model_that_was_measured_can_be_built():
+    measured = pd.read_csv(real("torchvision") / "torchvision_step_time.csv.gz")["model"]
+
+    assert set(measured) == set(CLASSIFIERS)
+
+
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_models_of_torchvision_have_its_published_parameters(name):
     try:
