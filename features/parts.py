@@ -40,6 +40,10 @@ class Parts:
     def __len__(self) -> int:
         return len(self.base)
 
+    def take(self, keep: np.ndarray) -> Parts:
+        """The rows that a mask or positions choose."""
+        return Parts(self.units[keep], self.base[keep], self.features[keep], self.context[keep])
+
 
 def padded(rows: Sequence[tuple[Integers, Array, Array]], context: Sequence[Array]) -> Parts:
     """Rows of (units, base, features) of different lengths as one :class:`Parts`."""

@@ -85,17 +85,19 @@ class SoloTask:
         return solo_rows(campaigns, self.column, self.wanted)
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
-        """Every row by models that saw no like row; the folds' margins are those of the others."""
+        """Every row by models that saw no like row; the folds' margins are those of the others.
+
+        Rows that were not measured are forecast and not learnt from.
+        """
         target, folds = self._seeded(seed), split_folds(rows.who, split, seed=seed)
         parts, y = target.parts(rows.placements), target.to_learnt(rows.measured)
         raw = _own_fold(_outputs(target, parts, y, folds, parts, progress), folds)
         quantiles = target.to_measured(cv.calibrate_out_of_fold(y, raw, folds))
-        flat = _flat(rows, parts, target)
-        guesses = {
-            name: _baseline_out_of_fold(name, target, flat, rows.measured, folds)
-            for name in BASELINES
-        }
-        return Answers(quantiles, guesses)
+        return Answers(quantiles, _guesses(rows, parts, target, folds))
+
+    def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
+        """Every row by baselines that saw no row of its fold."""
+        return _guesses(rows, self.target.parts(rows.placements), self.target, folds)
 
     def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
         """Rows that are not trained on, by the mean of all members of the network.
@@ -103,7 +105,7 @@ class SoloTask:
         Each member leaves out a fold of the training rows, by which the intervals are calibrated
         (Barber et al., CV+, 2021).
         """
-        target = self._seeded(seed)
+        target, train = self._seeded(seed), train.take(np.isfinite(train.measured))
         folds = folds_of(list(train.who[novelty(train.who, test.who)]), seed=seed)
         parts, y = target.parts(train.placements), target.to_learnt(train.measured)
         asked = target.parts(test.placements)
@@ -124,8 +126,11 @@ class SoloTask:
 def _outputs(
     target: SumTarget, parts: Parts, y: Array, folds: Folds, asked: Parts, progress: Progress
 ) -> Array:
-    seen = np.array([folds != fold for fold in np.unique(folds)], dtype=np.float64)
-    stack = fit_parts(parts, len(target.units), y, seen, target.config, progress=progress)
+    ran = np.isfinite(y)
+    seen = np.array([folds[ran] != fold for fold in np.unique(folds)], dtype=np.float64)
+    stack = fit_parts(
+        parts.take(ran), len(target.units), y[ran], seen, target.config, progress=progress
+    )
     return quantiles_of(stack, asked)
 
 
@@ -169,6 +174,13 @@ def _baseline(
     return target.to_measured(fitted.predict(asked[0]) + asked[1])
 
 
+def _guesses(rows: Rows, parts: Parts, target: SumTarget, folds: Folds) -> dict[str, Array]:
+    flat = _flat(rows, parts, target)
+    return {
+        name: _baseline_out_of_fold(name, target, flat, rows.measured, folds) for name in BASELINES
+    }
+
+
 def _baseline_out_of_fold(
     name: str, target: SumTarget, flat: tuple[Array, Array], measured: Array, folds: Folds
 ) -> Array:
@@ -176,7 +188,8 @@ def _baseline_out_of_fold(
     x, prior = flat
     for fold in np.unique(folds):
         test = folds == fold
+        train = ~test & np.isfinite(measured)
         out[test] = _baseline(
-            name, target, (x[~test], prior[~test]), measured[~test], (x[test], prior[test])
+            name, target, (x[train], prior[train]), measured[train], (x[test], prior[test])
         )
     return out
