@@ -101,9 +101,9 @@ def fit_scalar(
 
     Parameters
     ----------
-    x : ndarray of shape (rows, columns)
-        Transformed features.
-    y : ndarray of shape (rows,)
+    x : ndarray of shape (rows, columns) or (members, rows, columns)
+        Transformed features, of all members or as each sees them.
+    y : ndarray of shape (rows,) or (members, rows)
         What is learnt.
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member: that is what makes a fold.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from presage.pipelines.benchmark.fits import FitsTask
 from presage.pipelines.benchmark.rows import is_training
+from presage.pipelines.benchmark.scale_out import ScaleOutTask
 from presage.pipelines.benchmark.solo import MEMORY, STEP_TIME, UTILIZATION, SoloTask
 from presage.pipelines.benchmark.task import Task
 
@@ -20,4 +21,5 @@ TASKS: Mapping[str, Task] = {
     ),
     "train-memory": _TRAIN_MEMORY,
     "fits-in-memory": FitsTask(_TRAIN_MEMORY),
+    "scale-out": ScaleOutTask(),
 }

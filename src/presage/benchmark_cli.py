@@ -38,7 +38,8 @@ def benchmark(
         str,
         typer.Argument(
             metavar="TASK",
-            help="train-step, inference-step, train-memory, fits-in-memory or utilization.",
+            help="train-step, inference-step, train-memory, fits-in-memory, "
+            "utilization or scale-out.",
         ),
     ],
     train: Annotated[
@@ -52,8 +53,9 @@ def benchmark(
     split: Annotated[
         str | None,
         typer.Option(
-            show_default="model",
-            help="job, model, family, device or campaign: what is left out, without --test.",
+            show_default="model; of scale-out placement",
+            help="job, model, family, device or campaign (of scale-out placement, count or batch "
+            "besides): what is left out, without --test.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds and the networks.")] = 0,
