@@ -129,8 +129,8 @@ def _features(rows: ScaleRows, compute_s: Array, law_s: Array) -> Array:
     where = np.array([(s.nodes, s.devices, s.widest, s.narrowest) for s in rows.spreads], float)
     nodes, devices, widest, narrowest = where.T
     scales = (
-        compute_s, facts["gradient_bytes"] + 1, facts["batch_size"], compute_s / facts["roofline_s"],
-        law_s / compute_s, facts["flops_per_s"], facts["bytes_per_s"], nodes, devices,
+        compute_s, compute_s / facts["roofline_s"], law_s / compute_s, facts["batch_size"],
+        facts["gradient_bytes"] + 1, facts["flops_per_s"], facts["bytes_per_s"], nodes, devices,
     )  # fmt: skip
     logarithms = [np.log(np.asarray(one)) for one in scales]
     return np.stack([*logarithms, widest, narrowest], axis=1)
