@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
 from presage.pipelines.importers.torchvision_models import CLASSIFIERS, trace_classifier
-from tests.pipelines.public_files import real
+from tests.pipelines.public_files import OneGraph, real
 
 
 def imported(source: str, path: Path, *, graphs: GraphCache | None = None) -> Imported:
@@ -367,6 +368,21 @@ def test_gpumemnet_memory_of_what_ran_and_no_memory_of_what_did_not(tmp_path):
     assert ran["job_id"] == "gpumemnet/resnet50/b8/adam/fp32"
     assert {row["failure"] for row in failed} == {"out-of-memory"}
     assert pd.isna([row["memory_peak_bytes"] for row in failed]).all()
+
+
+@pytest.mark.parametrize(
+    ("estimate_mib", "sides"),
+    [(1500.0, ["s0"]), (0.001, ["s0", "s224"])],  # of the live bytes; far less is of small images
+)
+def test_gpumemnet_reads_a_graph_once_for_each_size_of_the_images(
+    estimate_mib, sides, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(timm_models, "library", lambda: SimpleNamespace(__version__="any"))
+    graphs = OneGraph()
+
+    imported("gpumemnet", memory_csv(tmp_path, faketensor_final_mib=estimate_mib), graphs=graphs)
+
+    assert [recipe.split("/")[1] for recipe in graphs.asked] == sides
 
 
 @pytest.mark.parametrize("columns", [{"status": "suspect_high"}, {"faketensor_final_mib": 5001.0}])
