@@ -20,14 +20,15 @@ from presage.features.device import Share, detect, usable_cores
 from presage.features.errors import ProfilingError
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures, known_version
-from presage.features.schema import Placement
+from presage.features.placement import Placement
+from presage.features.units import quantity
 from presage.models.registry_uri import configured_uri, peek_champion
 from presage.pipelines.profiling.measure import measure_alone, measure_together
 from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stage import run_stage
-from presage.render import interval, quantity
+from presage.render import interval
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_graph
 

@@ -15,6 +15,7 @@ from presage.features.op_kinds import CONVOLUTIONS
 
 # Operators that reach a precision's own peak (tensor cores); the rest run at fp32's.
 MATRIX_KINDS = frozenset({"MatMul", *CONVOLUTIONS, "Attention", "Recurrent"})
+LEAST_STEP_S = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,12 @@ class Roofline:
     bound_s: float  # sum over operators of the larger of the two
     overhead_s: float  # operators x the device's overhead
     compute_bound_s: float  # the part of bound_s in operators that arithmetic bounds
+    row_times: tuple[tuple[float, float], ...]  # compute and memory time of each row of operators
 
     @property
     def step_s(self) -> float:
         """The roofline step time."""
-        return self.bound_s + self.overhead_s
+        return max(self.bound_s + self.overhead_s, LEAST_STEP_S)
 
 
 def roofline(features: JobFeatures, device: Device, share: Share) -> Roofline:
@@ -43,14 +45,16 @@ def roofline(features: JobFeatures, device: Device, share: Share) -> Roofline:
     vector_rate = device.flops_per_s("fp32") * share.fraction
     bandwidth = device.memory_bandwidth_bytes_per_s * share.fraction
     compute_s = memory_s = bound_s = compute_bound_s = 0.0
-    count = 0
+    count, row_times = 0, []
     for row in features.op_stats:
         rate = matrix_rate if row.kind in MATRIX_KINDS else vector_rate
         row_compute_s, row_memory_s = row.flops / rate, row.bytes_moved / bandwidth
+        row_times.append((row_compute_s, row_memory_s))
         compute_s += row_compute_s
         memory_s += row_memory_s
         bound_s += max(row_compute_s, row_memory_s)
         if row_compute_s > row_memory_s:
             compute_bound_s += row_compute_s
         count += row.count
-    return Roofline(compute_s, memory_s, bound_s, count * device.op_overhead_s, compute_bound_s)
+    overhead_s = count * device.op_overhead_s
+    return Roofline(compute_s, memory_s, bound_s, overhead_s, compute_bound_s, tuple(row_times))

@@ -1,23 +1,25 @@
 """Feature sets: what each column means and how it is computed from a job, a device and a share.
 
-Two sets. ``published`` is exactly the source document's (requirements F1-F3). ``full`` adds what
-a roofline needs. A column also says how its predictor should look at it: most are scales, so
-they are taken to the logarithm inside the model, in the one place that training and serving share.
+``published`` is exactly the source document's set (requirements F1-F3). ``common`` adds what a
+roofline needs, and ``full``, which begins with it, what a step's time is mixed from and what holds
+a job's memory; each predictor reads a part of it (``models/targets.py``). A column also says how
+its predictor should look at it: most are scales, so they are taken to the logarithm inside the
+model, in the one place that training and serving share.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from presage.features.device import Device, Share
-from presage.features.job import JobFeatures
+from presage.features.facts import Facts, FeatureColumn
+from presage.features.holders import HOLDERS
+from presage.features.mixture import MIXTURE
 from presage.features.op_kinds import CONVOLUTIONS, PUBLISHED_KINDS
-from presage.features.roofline import Roofline, roofline
+from presage.features.placement import Placement
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -33,74 +35,10 @@ _GROUPS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """One row to predict: a job on a share of a device."""
-
-    job: JobFeatures
-    device: Device
-    share: Share = Share()
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureColumn:
-    """A number describing a placement.
-
-    ``log_offset`` is None for a column used as it is; otherwise the model sees
-    ``log(value + log_offset)``, the offset being the smallest value that matters.
-    """
-
-    name: str
-    meaning: str
-    log_offset: float | None
-    compute: Callable[[_Facts], float]
-
-
-class _Facts:
-    """Sums over a placement's operators that several columns need."""
-
-    def __init__(self, placement: Placement) -> None:
-        self.job = placement.job
-        self.device = placement.device
-        self.share = placement.share
-        self.roofline: Roofline = roofline(placement.job, placement.device, placement.share)
-        self.flops = self.bytes_moved = 0.0
-        self.count = 0
-        self.largest_input = 0
-        self.kind_input_max: dict[str, int] = {}
-        self.kind_bytes: dict[str, float] = {}
-        self.kind_flops: dict[str, float] = {}
-        self.phase_flops: dict[str, float] = {}
-        for row in placement.job.op_stats:
-            self.flops += row.flops
-            self.bytes_moved += row.bytes_moved
-            self.count += row.count
-            self.largest_input = max(self.largest_input, row.input_elements_max)
-            kind = row.kind
-            self.kind_input_max[kind] = max(
-                self.kind_input_max.get(kind, 0), row.input_elements_max
-            )
-            self.kind_bytes[kind] = self.kind_bytes.get(kind, 0.0) + row.bytes_moved
-            self.kind_flops[kind] = self.kind_flops.get(kind, 0.0) + row.flops
-            self.phase_flops[row.phase] = self.phase_flops.get(row.phase, 0.0) + row.flops
-        self.unknown_ops = sum(r.count for r in placement.job.op_stats if r.kind == "Other")
-
-    @property
-    def memory_prior_bytes(self) -> float:
-        """Context and live tensors: what the memory predictor learns the residual over."""
-        return self.device.context_bytes + self.job.peak_live_bytes
-
-    def group_bytes(self, group: str) -> float:
-        return sum(self.kind_bytes.get(kind, 0.0) for kind in _GROUPS[group])
-
-    def group_flops(self, group: str) -> float:
-        return sum(self.kind_flops.get(kind, 0.0) for kind in _GROUPS[group])
-
-
 def _published_input(kind: str) -> FeatureColumn:
     kinds = CONVOLUTIONS if kind == "Conv2D" else (kind,)
 
-    def compute(facts: _Facts) -> float:
+    def compute(facts: Facts) -> float:
         return float(max(facts.kind_input_max.get(kind, 0) for kind in kinds))
 
     return FeatureColumn(
@@ -109,11 +47,11 @@ def _published_input(kind: str) -> FeatureColumn:
 
 
 def _group(group: str, what: str) -> FeatureColumn:
-    def flops(facts: _Facts) -> float:
-        return facts.group_flops(group)
+    def flops(facts: Facts) -> float:
+        return sum(facts.kind_flops.get(kind, 0.0) for kind in _GROUPS[group])
 
-    def bytes_moved(facts: _Facts) -> float:
-        return facts.group_bytes(group)
+    def bytes_moved(facts: Facts) -> float:
+        return sum(facts.kind_bytes.get(kind, 0.0) for kind in _GROUPS[group])
 
     compute = flops if what == "flops" else bytes_moved
     return FeatureColumn(f"{group}_{what}", f"{what} of {', '.join(_GROUPS[group])}", 1.0, compute)
@@ -136,7 +74,7 @@ PUBLISHED: tuple[FeatureColumn, ...] = (
     *_DEVICE,
 )
 
-FULL: tuple[FeatureColumn, ...] = (
+COMMON: tuple[FeatureColumn, ...] = (
     *(_published_input(kind) for kind in PUBLISHED_KINDS),
     _JOB[0],
     _JOB[2],
@@ -154,7 +92,8 @@ FULL: tuple[FeatureColumn, ...] = (
         "peak_live_bytes", "most bytes of tensors alive", 1.0, lambda f: f.job.peak_live_bytes
     ),
     FeatureColumn(
-        "memory_prior_bytes", "context + peak_live_bytes", 1.0, lambda f: f.memory_prior_bytes
+        "memory_prior_bytes", "context + peak_live_bytes + what kernels take", 1.0,
+        lambda f: f.memory_prior_bytes,
     ),
     FeatureColumn("op_count", "operators in a step", 1.0, lambda f: f.count),
     FeatureColumn("unknown_ops", "operators of kind Other", 1.0, lambda f: f.unknown_ops),
@@ -191,7 +130,8 @@ FULL: tuple[FeatureColumn, ...] = (
     ),
 )  # fmt: skip
 
-FEATURE_SETS = {"published": PUBLISHED, "full": FULL}
+FULL = (*COMMON, *MIXTURE, *HOLDERS)
+FEATURE_SETS = {"published": PUBLISHED, "common": COMMON, "full": FULL}
 
 
 def columns(feature_set: str) -> list[str]:
@@ -204,7 +144,7 @@ def matrix(placements: Sequence[Placement], feature_set: str = "full") -> Matrix
     definition = FEATURE_SETS[feature_set]
     out = np.empty((len(placements), len(definition)), dtype=np.float64)
     for row, placement in enumerate(placements):
-        facts = _Facts(placement)
+        facts = Facts(placement)
         out[row] = [column.compute(facts) for column in definition]
     return out
 

@@ -37,15 +37,25 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def out_of_fold(name: str, x: Array, y: Array, folds: Folds, hidden: Array | None = None) -> Array:
+def out_of_fold(
+    name: str,
+    x: Array,
+    y: Array,
+    folds: Folds,
+    hidden: Array | None = None,
+    *,
+    on_fold: Callable[[], None] | None = None,
+) -> Array:
     """Forecasts of shape (rows,), each by a baseline that has not seen the row's fold.
 
     ``hidden``, of shape (rows, folds), marks further rows that a fold may not train on (co-runners
-    of its victims).
+    of its victims). ``on_fold`` is called after every fold.
     """
     forecast = np.empty(len(y))
     for fold in np.unique(folds):
         test = folds == fold
         train = ~test if hidden is None else ~hidden[:, int(fold)].astype(bool)
         forecast[test] = BASELINES[name]().fit(x[train], y[train]).predict(x[test])
+        if on_fold is not None:
+            on_fold()
     return forecast

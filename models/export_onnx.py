@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.schema import columns
-from presage.models.fit import LEVELS, InterferenceStack, ScalarStack, log_offsets
+from presage.models.fit import LEVELS, ScalarStack, log_offsets
+from presage.models.fit_interference import InterferenceStack
 from presage.models.targets import Target
 
 
@@ -25,9 +26,9 @@ class _FeatureTransform(nn.Module):
     offsets: Tensor
     as_is: Tensor
 
-    def __init__(self, n_columns: int) -> None:
+    def __init__(self, feature_set: str, n_columns: int) -> None:
         super().__init__()
-        offsets = torch.from_numpy(log_offsets("full", n_columns)).float()
+        offsets = torch.from_numpy(log_offsets(feature_set, n_columns)).float()
         self.register_buffer("as_is", torch.isnan(offsets))
         self.register_buffer("offsets", torch.nan_to_num(offsets, nan=1.0))
 
@@ -64,21 +65,20 @@ class ScalarPredictor(nn.Module):
 
     def __init__(self, stack: ScalarStack, target: Target, margins: dict[float, float]) -> None:
         super().__init__()
-        n_columns = len(columns("full"))
-        self.transform = _FeatureTransform(n_columns)
+        self.transform = _FeatureTransform("full", len(columns("full")))
         self.stack = stack
         self.calibrate = _Calibration(margins)
-        self.members = int(stack.y_mean.shape[0])
+        self.is_scale = target.is_scale
         self.prior = None if target.prior is None else columns("full").index(target.prior)
 
     def forward(self, features: Tensor) -> Tensor:
         """(rows, columns) -> (rows, levels)."""
-        x = self.transform(features)
-        learnt: Tensor = self.calibrate(self.stack(x.expand(self.members, -1, -1)).mean(0))
-        if self.prior is None:
-            return learnt.clamp(0.0, 1.0)
+        learnt: Tensor = self.calibrate(self.stack(self.transform(features)).mean(0))
+        if not self.is_scale:
+            return torch.sigmoid(learnt)
         # e^15 times the prior is no forecast any more, but it is a number.
-        return torch.exp(learnt.clamp(-15.0, 15.0)) * features[:, self.prior : self.prior + 1]
+        scale = torch.exp(learnt.clamp(-15.0, 15.0))
+        return scale if self.prior is None else scale * features[:, self.prior : self.prior + 1]
 
 
 class InterferencePredictor(nn.Module):
@@ -88,7 +88,7 @@ class InterferencePredictor(nn.Module):
         self, stack: InterferenceStack, n_columns: int, margins: dict[float, float]
     ) -> None:
         super().__init__()
-        self.transform = _FeatureTransform(n_columns)
+        self.transform = _FeatureTransform("common", n_columns)
         self.stack = stack
         self.calibrate = _Calibration(margins)
         self.members = int(stack.standardize.mean.shape[0])
@@ -154,5 +154,6 @@ def select_members(stack: nn.Module, keep: np.ndarray[Any, np.dtype[np.int64]]) 
     for module in stack.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(parameter.detach()[index].clone()))
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            setattr(module, name, buffer[index].clone())
+        for name in ("mean", "scale", "y_mean", "y_scale"):  # of each member its own
+            if name in dict(module.named_buffers(recurse=False)):
+                setattr(module, name, getattr(module, name)[index].clone())

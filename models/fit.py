@@ -1,8 +1,8 @@
-"""Training: full-batch AdamW on pinball loss, all folds and seeds side by side, deterministic."""
+"""Training: AdamW on pinball loss, all folds and seeds side by side, deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.errors import TrainingError
-from presage.features.schema import FEATURE_SETS
-from presage.models.interference_mlp import InterferenceMLP
+from presage.features.schema import FEATURE_SETS, columns
+from presage.models.device_effect import IDENTITY, DeviceEffect
 from presage.models.quantile_mlp import QuantileMLP
 from presage.models.stacked import Standardizer, pinball_loss
 
@@ -32,6 +32,7 @@ class FitConfig:
     weight_decay: float
     ensemble: int
     seed: int
+    batch: int = 1024  # rows; all of them where there are no more
 
 
 def transform_features(features: Array, feature_set: str) -> Array:
@@ -53,57 +54,68 @@ def log_offsets(feature_set: str, n_columns: int) -> Array:
     return np.array(offsets)
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Positions, in a feature matrix, of what a network reads, and of what names the device."""
+
+    columns: tuple[int, ...]
+    identity: tuple[int, ...]
+
+
+def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
+    """Inputs with these names in a feature set."""
+    known = columns(feature_set)
+    return Inputs(tuple(map(known.index, names)), tuple(map(known.index, IDENTITY)))
+
+
 class ScalarStack(nn.Module):
     """Standardizer, network and the scale of the target, for every member of a stack."""
 
-    def __init__(self, x: Tensor, y: Tensor, row_weights: Tensor, config: FitConfig) -> None:
+    def __init__(
+        self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: Inputs, config: FitConfig
+    ) -> None:
         super().__init__()
-        members, _, n_in = x.shape
-        self.standardize = Standardizer(x, row_weights)
-        self.net = QuantileMLP(members, n_in, hidden=config.hidden, levels=LEVELS)
+        members = len(row_weights)
+        self.register_buffer("columns", torch.tensor(inputs.columns))
+        self.register_buffer("identity", torch.tensor(inputs.identity))
+        read = x[:, self.columns].expand(members, -1, -1)
+        self.standardize = Standardizer(read, row_weights)
+        self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
+        self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
         total = row_weights.sum(-1)
         mean = (row_weights * y).sum(-1) / total
         spread = ((row_weights * (y - mean[:, None]) ** 2).sum(-1) / total).sqrt()
         self.register_buffer("y_mean", mean[:, None, None])
         self.register_buffer("y_scale", spread.clamp_min(1e-3)[:, None, None])
 
+    columns: Tensor
+    identity: Tensor
     y_mean: Tensor
     y_scale: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        """(members, rows, columns) -> learnt quantiles (members, rows, levels)."""
-        out: Tensor = self.net(self.standardize(x)) * self.y_scale + self.y_mean
-        return out
-
-
-class InterferenceStack(nn.Module):
-    """Standardizer and interference network, for every member of a stack."""
-
-    def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
-        super().__init__()
-        stack, colocations, size, n_in = members.shape
-        flat = members.reshape(stack, colocations * size, n_in)
-        self.standardize = Standardizer(flat, row_weights.reshape(stack, -1))
-        self.net = InterferenceMLP(stack, n_in, hidden=config.hidden, levels=LEVELS)
-
-    def forward(self, members: Tensor, mask: Tensor) -> Tensor:
-        """(stack, C, K, G) and mask (C, K) -> log-slowdown quantiles (stack, C, K, levels)."""
-        stack, colocations, size, n_in = members.shape
-        flat = self.standardize(members.reshape(stack, colocations * size, n_in))
-        out: Tensor = self.net(flat.reshape(stack, colocations, size, n_in), mask)
-        return out
+        """(rows, columns of the feature set) -> learnt quantiles (members, rows, levels)."""
+        read = self.standardize(x[:, self.columns].expand(len(self.y_mean), -1, -1))
+        out: Tensor = self.net(read, self.device_effect(x[:, self.identity]))
+        return out * self.y_scale + self.y_mean
 
 
 def fit_scalar(
-    x: Array, y: Array, row_weights: Array, config: FitConfig, *, progress: Progress | None = None
+    x: Array,
+    y: Array,
+    row_weights: Array,
+    inputs: Inputs,
+    config: FitConfig,
+    *,
+    progress: Progress | None = None,
 ) -> ScalarStack:
     """Fit a stack of quantile networks.
 
     Parameters
     ----------
-    x : ndarray of shape (rows, columns) or (members, rows, columns)
-        Transformed features, of all members or as each sees them.
-    y : ndarray of shape (rows,) or (members, rows)
+    x : ndarray of shape (rows, columns)
+        Transformed features, all of the set.
+    y : ndarray of shape (rows,)
         What is learnt.
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member: that is what makes a fold.
@@ -116,63 +128,35 @@ def fit_scalar(
     check_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
-    xs = torch.tensor(x).float().expand(len(row_weights), -1, -1)
+    xs = torch.tensor(x).float()
     ys = torch.tensor(y).float().expand(len(row_weights), -1)
-    model = ScalarStack(xs, ys, weights, config)
+    model = ScalarStack(xs, ys, weights, inputs, config)
     levels = torch.tensor(LEVELS)
+    order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
     def loss() -> Tensor:
+        seen = rows
+        if len(rows) > config.batch:
+            seen = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
         # In units of the target's spread, so that one learning rate serves every target.
-        per_row = pinball_loss(model(xs), ys, levels) / model.y_scale[:, :, 0]
-        return _weighted_mean(per_row, weights)
+        per_row = pinball_loss(model(xs[seen]), ys[:, seen], levels) / model.y_scale[:, :, 0]
+        return _weighted_mean(per_row, weights[:, seen])
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
         weight_decay=config.weight_decay, progress=progress,
     )  # fmt: skip
-    return model
+    return model.eval()
 
 
-def fit_interference(
-    members: Array,
-    mask: Array,
-    y: Array,
-    row_weights: Array,
-    config: FitConfig,
-    *,
-    progress: Progress | None = None,
-) -> InterferenceStack:
-    """Fit a stack of interference networks.
-
-    Parameters
-    ----------
-    members : ndarray of shape (stack, colocations, size, columns)
-        Transformed features of every member, padded, as each network of the stack sees them.
-    mask : ndarray of shape (colocations, size)
-        1 where there is a member.
-    y : ndarray of shape (colocations, size)
-        Measured log slowdowns, anything where there is none.
-    row_weights : ndarray of shape (stack, colocations, size)
-        0 hides a victim from a member of the stack.
-    """
-    check_rows(row_weights.reshape(len(row_weights), -1))
-    torch.manual_seed(config.seed)
-    weights = torch.tensor(row_weights).float()
-    xs = torch.tensor(members).float()
-    ys = torch.tensor(y).float().expand(len(row_weights), -1, -1)
-    masks = torch.tensor(mask).float()
-    model = InterferenceStack(xs, weights, config)
-    levels = torch.tensor(LEVELS)
-
-    def loss() -> Tensor:
-        per_victim = pinball_loss(model(xs, masks), ys, levels)
-        return _weighted_mean(per_victim.flatten(1), weights.flatten(1))
-
-    minimize(
-        model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, progress=progress,
-    )  # fmt: skip
-    return model
+def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
+    """What a stack learnt of transformed features (rows, columns): (members, rows, levels)."""
+    with torch.no_grad():
+        parts = [
+            model(torch.from_numpy(x[start : start + rows_at_once]).float())
+            for start in range(0, len(x), rows_at_once)
+        ]
+    return torch.cat(parts, dim=1).numpy().astype(np.float64)
 
 
 def check_rows(row_weights: Array) -> None:
@@ -187,7 +171,7 @@ def check_rows(row_weights: Array) -> None:
 
 def _weighted_mean(per_row: Tensor, weights: Tensor) -> Tensor:
     """Sum over the stack of each member's own mean: members never touch one another."""
-    return ((per_row * weights).sum(-1) / weights.sum(-1)).sum()
+    return ((per_row * weights).sum(-1) / weights.sum(-1).clamp_min(1)).sum()
 
 
 def minimize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from presage.models.stacked import StackedLinear, rising
 
@@ -18,19 +19,19 @@ class QuantileMLP(nn.Module):
     def __init__(self, members: int, n_in: int, *, hidden: int, levels: tuple[float, ...]) -> None:
         super().__init__()
         self.middle = levels.index(0.5)
-        self.body = nn.Sequential(
-            StackedLinear(members, n_in, hidden),
-            nn.SiLU(),
-            StackedLinear(members, hidden, hidden),
-            nn.SiLU(),
-        )
+        self.first = StackedLinear(members, n_in, hidden)
+        self.second = StackedLinear(members, hidden, hidden)
         self.head = StackedLinear(members, hidden, len(levels))
         self.linear = StackedLinear(members, n_in, 1)
         with torch.no_grad():
             self.linear.weight.zero_()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(members, rows, columns) -> (members, rows, levels)."""
-        quantiles = rising(self.head(self.body(x)), self.middle)  # (M, B, Q)
-        out: Tensor = quantiles + self.linear(x)  # (M, B, 1)
+    def forward(self, x: Tensor, effect: Tensor) -> Tensor:
+        """(members, rows, columns) and effect (members, rows, hidden + 1) -> (M, rows, levels).
+
+        The effect is added before the first bend, and its last column to the linear path.
+        """
+        seen = F.silu(self.first(x) + effect[..., :-1])
+        quantiles = rising(self.head(F.silu(self.second(seen))), self.middle)  # (M, B, Q)
+        out: Tensor = quantiles + self.linear(x) + effect[..., -1:]
         return out

@@ -10,7 +10,7 @@ ONNX contract
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
     -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
 ``interference``
-    ``members`` float32 (co-locations, members, columns + solo columns) and ``mask`` float32
+    ``members`` float32 (co-locations, members, common columns + solo columns) and ``mask`` float32
     (co-locations, members), 1 where there is a member
     -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
 """
@@ -31,8 +31,9 @@ from presage.features.device import Device
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import columns, schema_hash
+from presage.models.domain import Domain, read_domain
 
-FORMAT = 2  # 1 did not say which precisions and co-locations it had seen
+FORMAT = 3  # 1 and 2 had other domains
 MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
@@ -56,16 +57,15 @@ class Release:
         Quantile levels of every predictor's output, rising, 0.5 among them.
     devices : mapping of str to Device
         Devices that were measured, as calibrated; they come before the catalogue's.
-    trained_devices : frozenset of str
-        Kinds that training rows were measured on.
     colocated_devices : frozenset of str
         Kinds that co-locations of several jobs were learnt from.
     max_members : int
         Members of the largest of those co-locations; 1 where there was none.
-    precisions : frozenset of str
-        Of the jobs in training.
-    domain : mapping of str to (float, float)
-        Lowest and highest value of each column in training.
+    domain : Domain
+        What the jobs in training were.
+    stranger_margins : mapping of str to mapping of float to float
+        Of each predictor, by lower level: what an interval's ends move further where a job is out
+        of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     """
@@ -75,13 +75,17 @@ class Release:
     columns: tuple[str, ...]
     levels: tuple[float, ...]
     devices: Mapping[str, Device]
-    trained_devices: frozenset[str]
     colocated_devices: frozenset[str]
     max_members: int
-    precisions: frozenset[str]
-    domain: Mapping[str, tuple[float, float]]
+    domain: Domain
+    stranger_margins: Mapping[str, Mapping[float, float]]
     setup_s: Mapping[str, tuple[float, ...]]
     manifest: Mapping[str, Any]
+
+    @property
+    def trained_devices(self) -> frozenset[str]:
+        """Kinds that training rows were measured on."""
+        return self.domain.devices
 
     def model_path(self, predictor: str) -> Path:
         """ONNX file of a predictor."""
@@ -116,11 +120,10 @@ def write_release(  # every part of the manifest is named once, here
     models: Mapping[str, bytes],
     levels: Sequence[float],
     devices: Sequence[Device],
-    trained_devices: Sequence[str],
     colocated_devices: Sequence[str],
     max_members: int,
-    precisions: Sequence[str],
-    domain: Mapping[str, tuple[float, float]],
+    domain: Domain,
+    stranger_margins: Mapping[str, Mapping[float, float]],
     setup_s: Mapping[str, Sequence[float]],
     metrics: Mapping[str, Any],
     data_digest: str,
@@ -147,11 +150,14 @@ def write_release(  # every part of the manifest is named once, here
             asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
             for device in devices
         ],
-        "trained_devices": sorted(trained_devices),
+        "trained_devices": sorted(domain.devices),
         "colocated_devices": sorted(colocated_devices),
         "max_members": max_members,
-        "precisions": sorted(precisions),
-        "domain": {name: list(bounds) for name, bounds in domain.items()},
+        "domain": domain.as_json(),
+        "stranger_margins": {
+            name: {f"{level:g}": margin for level, margin in margins.items()}
+            for name, margins in stranger_margins.items()
+        },
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
         "metrics": metrics,
         "data_digest": data_digest,
@@ -224,11 +230,15 @@ def load_release(folder: Path) -> Release:
             columns=tuple(content["columns"]),
             levels=tuple(float(level) for level in content["levels"]),
             devices={row["kind"]: Device(**row) for row in content["devices"]},
-            trained_devices=frozenset(content["trained_devices"]),
             colocated_devices=frozenset(content["colocated_devices"]),
             max_members=int(content["max_members"]),
-            precisions=frozenset(content["precisions"]),
-            domain={name: (low, high) for name, (low, high) in content["domain"].items()},
+            domain=read_domain(content["domain"]),
+            stranger_margins={
+                name: {
+                    float(level): float(m) for level, m in content["stranger_margins"][name].items()
+                }
+                for name in PREDICTORS
+            },
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
             manifest=content,
         )

@@ -14,6 +14,7 @@ import onnxruntime as ort
 import pandas as pd
 
 from presage.features.errors import ReleaseError, TableError, TrainingError
+from presage.features.schema import columns
 from presage.models.alone import positions_alone
 from presage.models.metrics import interval_metrics, point_metrics
 from presage.models.release import PREDICTORS, Release
@@ -86,8 +87,6 @@ class _Model:
             raise self._fault(f"must answer {self._levels} finite quantiles, shape {answer.shape}")
         if (np.diff(answer, axis=-1) < 0).any():
             raise self._fault("answers quantiles that cross")
-        if self.predictor == "compute_utilization":
-            return np.clip(answer, 0, 1)  # as the serving side does
         return answer
 
     def latency_us(self, inputs: Inputs) -> float:
@@ -190,7 +189,8 @@ def _member_columns(
     """Features and the release's own solo medians, as its interference model takes them."""
     features, median = _features(release, alone), release.levels.index(0.5)
     medians = [models[name].quantiles({"features": features})[:, median] for name in TARGETS]
-    return np.column_stack([features, *medians]).astype(np.float32)
+    common = features[:, : len(columns("common"))]
+    return np.column_stack([common, *medians]).astype(np.float32)
 
 
 def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -18,7 +18,7 @@ from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures, known_version, memory_of_peak
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats, summarize
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 
 DeviceKey = tuple[str, str, str]  # kind, machine, campaign
 COLOCATION = ["colocation_id", "machine", "campaign"]  # what the rows of one have in common

@@ -18,6 +18,9 @@ from presage.models.splits import HELD_OUT_FOLD, Folds
 
 SPLITS = ("job", "family")
 
+Strange = np.ndarray[Any, np.dtype[np.bool_]]
+LEAST_ALIKE = 20  # rows that margins of their own take
+
 # The interval that begins at a level, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
 
@@ -64,9 +67,9 @@ def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> A
     return forecast
 
 
-def margins(y: Array, quantiles: Array, rows: Array | None = None) -> dict[float, float]:
+def margins(y: Array, quantiles: Array, rows: Strange | None = None) -> dict[float, float]:
     """Conformal margin of each interval, from the rows marked (all by default) with a value."""
-    use = np.isfinite(y) if rows is None else rows.astype(bool) & np.isfinite(y)
+    use = np.isfinite(y) if rows is None else rows & np.isfinite(y)
     out = {}
     for level, coverage in COVERAGES.items():
         low, high = LEVELS.index(level), len(LEVELS) - 1 - LEVELS.index(level)
@@ -76,16 +79,37 @@ def margins(y: Array, quantiles: Array, rows: Array | None = None) -> dict[float
     return out
 
 
-def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds) -> Array:
-    """Calibrate each fold by margins that the other folds' rows give."""
+def calibrate_out_of_fold(
+    y: Array, quantiles: Array, folds: Folds, strange: Strange | None = None
+) -> Array:
+    """Calibrate each fold by margins that the other folds' rows give.
+
+    ``strange`` marks rows out of the domain of the other folds: their margins are their own
+    where there are enough of them.
+    """
     out = np.empty_like(quantiles)
+    kinds = np.zeros(len(y), dtype=np.bool_) if strange is None else strange
     for fold in np.unique(folds):
-        rows = folds == fold
-        fold_margins = margins(y, quantiles, ~rows)
-        out[rows] = calibrate(quantiles[rows], fold_margins, LEVELS)
+        for kind in (False, True):
+            rows = (folds == fold) & (kinds == kind)
+            alike = (folds != fold) & (kinds == kind) & np.isfinite(y)
+            use = alike if alike.sum() >= LEAST_ALIKE else folds != fold
+            if rows.any():
+                out[rows] = calibrate(quantiles[rows], margins(y, quantiles, use), LEVELS)
     return out
 
 
 def release_margins(y: Array, quantiles: Array, job_folds: Folds) -> dict[float, float]:
     """Margins that a release ships: from out-of-fold rows that are not the gate's jury."""
     return margins(y, quantiles, job_folds != HELD_OUT_FOLD)
+
+
+def stranger_margins(
+    y: Array, quantiles: Array, strange: Strange, shipped: dict[float, float]
+) -> dict[float, float]:
+    """What the margins of strangers of unseen families are beyond those shipped, at least 0."""
+    use = strange & np.isfinite(y)
+    if use.sum() < LEAST_ALIKE:
+        use = np.isfinite(y)
+    found = margins(y, quantiles, use)
+    return {level: max(found[level] - shipped[level], 0.0) for level in shipped}

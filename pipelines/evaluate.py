@@ -6,23 +6,86 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from presage.features.errors import TableError
 from presage.models import baselines
-from presage.models.fit import LEVELS, transform_features
-from presage.models.metrics import interval_metrics, point_metrics
+from presage.models.fit import transform_features
+from presage.models.metrics import point_metrics
 from presage.models.release import PREDICTORS
 from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
+from presage.pipelines.evaluation_tables import (
+    GROUPS,
+    calibration_rows,
+    error_by,
+    figures,
+    judged,
+)
+from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.progress import counted_progress
 from presage.pipelines.stage import read_table, run_stage, write_atomically
-from presage.pipelines.train import QUANTILES, feature_matrix
-from presage.pipelines.train_interference import assemble, member_features, victim_folds
+from presage.pipelines.train import QUANTILES, WHO
+from presage.pipelines.train_interference import (
+    Colocations,
+    assemble,
+    member_features,
+    victim_folds,
+)
 
 Scores = dict[str, float]
+# Predictor -> split -> model -> figures.
+Metrics = dict[str, dict[str, dict[str, Scores]]]
+
+FORECAST_COLUMNS = (*WHO, "split", "features", "fold", "measured", *QUANTILES)
+
+
+def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
+    """What each predictor's stage forecast of rows that it had not seen.
+
+    Raises
+    ------
+    TableError
+        A table is missing or not parquet, lacks a column, or holds no number where one must be.
+    """
+    forecasts = {}
+    for predictor in PREDICTORS:
+        path = models / predictor / "forecasts.parquet"
+        table = read_table(path)
+        missing = [name for name in FORECAST_COLUMNS if name not in table]
+        if missing:
+            raise TableError(
+                f"{path}: no column {missing[0]!r} ({len(missing)} of {len(FORECAST_COLUMNS)} "
+                "missing); delete it and `dvc repro`"
+            )
+        for name in ("measured", *QUANTILES):
+            if not pd.api.types.is_numeric_dtype(table[name]):
+                raise TableError(
+                    f"{path}: column {name!r} is {table[name].dtype}, must hold numbers; "
+                    "delete it and `dvc repro`"
+                )
+        _check_rows(table, path)
+        forecasts[predictor] = table
+    return forecasts
+
+
+def _check_rows(table: pd.DataFrame, path: Path) -> None:
+    known = np.isfinite(table[QUANTILES].to_numpy(dtype=np.float64)).all(axis=1)
+    if not known.all():
+        raise TableError(
+            f"{path}: row {int(np.argmin(known))} has a quantile that is no number; "
+            "delete it and `dvc repro`"
+        )
+    ours = table[(table["features"] == "full") & table["measured"].notna()]
+    for split in cv.SPLITS:
+        if not (ours["split"] == split).any():
+            raise TableError(
+                f"{path}: no measured row of split {split!r} has a forecast by the full features; "
+                "measure more jobs (`presage profile --budget ...`) and `dvc repro`"
+            )
 
 
 def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
@@ -30,14 +93,8 @@ def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
     scores: dict[str, dict[str, Scores]] = {}
     table = table[table["measured"].notna()]
     for (split, features), rows in table.groupby(["split", "features"], sort=True):
-        y, quantiles = rows["measured"].to_numpy(), rows[QUANTILES].to_numpy()
-        figures = point_metrics(y, quantiles[:, LEVELS.index(0.5)])
-        for level, coverage in cv.COVERAGES.items():
-            low = LEVELS.index(level)
-            found = interval_metrics(y, quantiles[:, low], quantiles[:, len(LEVELS) - 1 - low])
-            figures |= {f"{name}_{coverage:.0%}": value for name, value in found.items()}
         name = "mlp" if features == "full" else f"mlp_{features}"
-        scores.setdefault(str(split), {})[name] = figures
+        scores.setdefault(str(split), {})[name] = figures(rows)
     return scores
 
 
@@ -54,14 +111,15 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     x = transform_features(features, "full")
     folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
-    for split, of_row in folds.items():
-        for name in baselines.BASELINES:
-            if name == "constant":
-                forecast = baselines.out_of_fold(name, x, measured, of_row)
-            else:
-                out = baselines.out_of_fold(name, x, learnt, of_row)
-                forecast = target.to_measured(out[:, None], features)[:, 0]
-            scores[split][name] = point_metrics(measured, forecast)
+    fits = len(baselines.BASELINES) * sum(len(np.unique(of_row)) for of_row in folds.values())
+    with counted_progress(f"baselines beside {predictor}", fits) as step:
+        for split, of_row in folds.items():
+            for name in baselines.BASELINES:
+                y = measured if name == "constant" else learnt
+                forecast = baselines.out_of_fold(name, x, y, of_row, on_fold=step)
+                if name != "constant":
+                    forecast = target.to_measured(forecast[:, None], features)[:, 0]
+                scores[split][name] = point_metrics(measured, forecast)
     return scores
 
 
@@ -69,31 +127,37 @@ def interference_baselines(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
 ) -> dict[str, dict[str, Scores]]:
     """Baselines on the victim's features beside the sums of its co-runners' features."""
-    scores: dict[str, dict[str, Scores]] = {}
-    for split in cv.SPLITS:
-        data = assemble(interference, member_features(solo, forecasts, split))
-        real = data.known > 0
-        x = transform_features(data.members, "full") * data.mask[:, :, None]
-        others = x.sum(axis=1, keepdims=True) - x
-        rows = np.concatenate([x, others], axis=-1)[real]
-        y = data.log_slowdown[real]
-        folds = victim_folds(data)[split]
-        hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)
-        per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[real]
-        scores[split] = {
-            name: point_metrics(
-                np.exp(y),
-                np.exp(baselines.out_of_fold(name, rows, y, folds[real], per_victim)),
-            )
-            for name in baselines.BASELINES
-        }
+    return {
+        split: _victim_baselines(
+            assemble(interference, member_features(solo, forecasts, split)), split
+        )
+        for split in cv.SPLITS
+    }
+
+
+def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
+    real = data.known > 0
+    x = transform_features(data.members, "common") * data.mask[:, :, None]
+    others = x.sum(axis=1, keepdims=True) - x
+    rows = np.concatenate([x, others], axis=-1)[real]
+    y = data.log_slowdown[real]
+    folds = victim_folds(data)[split]
+    hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)
+    per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[real]
+    of_victim = folds[real]
+    fits = len(baselines.BASELINES) * len(np.unique(of_victim))
+    scores = {}
+    with counted_progress(f"baselines beside interference, unseen {split}", fits) as step:
+        for name in baselines.BASELINES:
+            found = baselines.out_of_fold(name, rows, y, of_victim, per_victim, on_fold=step)
+            scores[name] = point_metrics(np.exp(y), np.exp(found))
     return scores
 
 
 def evaluate(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
-) -> dict[str, dict[str, dict[str, Scores]]]:
-    """Metrics: predictor -> split -> model -> figures."""
+) -> Metrics:
+    """Figures of the networks and of the baselines, which are fitted here: that takes minutes."""
     metrics = {}
     for predictor in PREDICTORS:
         scores = score_forecasts(forecasts[predictor])
@@ -105,19 +169,37 @@ def evaluate(
     return metrics
 
 
-def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """How often the measured value lies under each quantile, beside how often it should."""
-    rows: list[dict[str, Any]] = []
+def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics | None:
+    """What the stage left in a folder, if it is of these very forecasts; else None.
+
+    It is when the networks' figures are equal to the last digit: the baselines beside them are of
+    the same rows, and need not be fitted again.
+    """
+    try:
+        left: Metrics = json.loads((folder / "metrics.json").read_text())
+        for predictor in PREDICTORS:
+            for split, models in score_forecasts(forecasts[predictor]).items():
+                if {name: left[predictor][split][name] for name in models} != models:
+                    return None
+                if not baselines.BASELINES.keys() <= left[predictor][split].keys():
+                    return None
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not of this layout
+        return None
+    return left
+
+
+def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], target: Path) -> None:
+    """``metrics.json`` and, under ``plots``, the tables that `dvc plots` draws."""
+    text = json.dumps(metrics, indent=2, sort_keys=True) + "\n"
+    write_atomically(target / "metrics.json", lambda path: path.write_text(text))
+    plots = target / "plots"
     for predictor, table in forecasts.items():
-        full = table[(table["features"] == "full") & table["measured"].notna()]
-        for split, part in full.groupby("split"):
-            for level, name in zip(LEVELS, QUANTILES, strict=True):
-                below = (part["measured"] <= part[name]).to_numpy()
-                rows.append(
-                    {"predictor": predictor, "split": split, "promised": level,
-                     "observed": round(float(below.mean()), 6)}
-                )  # fmt: skip
-    return pd.DataFrame(rows)
+        rows = judged(table)
+        points = rows[["split", "family", "device_kind", "domain", "measured", "predicted"]]
+        write_csv(points, plots / f"{predictor}.csv")
+        for group in GROUPS:
+            write_csv(error_by(group, rows), plots / f"error_by_{group}" / f"{predictor}.csv")
+    write_csv(calibration_rows(forecasts), plots / "calibration.csv")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -127,19 +209,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    solo = read_table(args.features / "solo.parquet")
-    interference = read_table(args.features / "interference.parquet")
-    forecasts = {p: read_table(args.models / p / "forecasts.parquet") for p in PREDICTORS}
-    metrics = evaluate(solo, interference, forecasts)
-    text = json.dumps(metrics, indent=2, sort_keys=True) + "\n"
-    write_atomically(args.target / "metrics.json", lambda path: path.write_text(text))
-    plots = args.target / "plots"
-    for predictor, table in forecasts.items():
-        points = table[(table["features"] == "full") & table["measured"].notna()]
-        points = points.rename(columns={"q0.5": "predicted"})
-        points = points[["split", "family", "measured", "predicted"]]
-        write_csv(points, plots / f"{predictor}.csv")
-    write_csv(calibration_rows(forecasts), plots / "calibration.csv")
+    forecasts = read_forecasts(args.models)
+    write_evaluation(evaluate(*read_features(args.features), forecasts), forecasts, args.target)
+
+
+def read_features(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows alone and rows of co-locations, as featurize left them."""
+    return read_table(folder / "solo.parquet"), read_table(folder / "interference.parquet")
 
 
 def write_csv(rows: pd.DataFrame, path: Path) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
-from presage.features.schema import FEATURE_SETS, columns, matrix
+from presage.features.schema import columns, matrix
+from presage.models.domain import learn_domain
+from presage.models.splits import Folds, family_folds, job_folds
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.stage import run_stage, write_atomically
 
 MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "setup_s")
@@ -43,9 +47,23 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             matrix(placements, feature_set),
             columns=[f"{feature_set}.{name}" for name in columns(feature_set)],
         )
-        for feature_set in FEATURE_SETS
+        for feature_set in ("published", "full")
     ]
     return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
+
+
+def reasons(solo: pd.DataFrame, folds: Folds) -> list[str]:
+    """Why each row is a stranger to those of the other folds, "" where it is none."""
+    features = feature_matrix(solo, "full")
+    who = [solo[name].to_numpy() for name in ("model", "device_kind", "precision")]
+    out = np.full(len(solo), "", dtype=object)
+    for fold in np.unique(folds):
+        seen, asked = folds != fold, folds == fold
+        if not seen.any():
+            continue
+        domain = learn_domain(features[seen], *(list(names[seen]) for names in who))
+        out[asked] = domain.reasons(features[asked], *(list(names[asked]) for names in who[1:]))
+    return list(out)
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:
@@ -99,6 +117,8 @@ def featurize(folders: Sequence[Path], target: Path) -> None:
         raise TrainingError(
             f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
         )
+    solo["reason.job"] = reasons(solo, job_folds(list(solo["job_id"])))
+    solo["reason.family"] = reasons(solo, family_folds(list(solo["family"])))
     target.mkdir(parents=True, exist_ok=True)
     write_atomically(target / "solo.parquet", solo.to_parquet)
     write_atomically(target / "interference.parquet", interference.to_parquet)

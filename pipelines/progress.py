@@ -22,3 +22,17 @@ def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield move
+
+
+@contextmanager
+def counted_progress(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """A callback without arguments, to call after each of ``total`` parts of the work."""
+    done = 0
+    with training_progress(label) as move:
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            move(done, total)
+
+        yield step

@@ -13,11 +13,12 @@ import pandas as pd
 
 from presage.features.device import Device
 from presage.features.errors import ReleaseError, TrainingError
-from presage.features.schema import columns
+from presage.models.domain import learn_domain
 from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
@@ -49,12 +50,9 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def feature_domain(solo: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Lowest and highest value of each column of the full set."""
-    return {
-        name: (float(solo[f"full.{name}"].min()), float(solo[f"full.{name}"].max()))
-        for name in columns("full")
-    }
+def read_margins(path: Path) -> dict[float, float]:
+    """Margins by level, as a training stage wrote them."""
+    return {float(level): margin for level, margin in json.loads(path.read_text()).items()}
 
 
 def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
@@ -89,11 +87,17 @@ def assemble_release(features: Path, models: Path, evaluation: Path, target: Pat
         models={name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS},
         levels=LEVELS,
         devices=[Device(**row) for row in json.loads((features / "devices.json").read_text())],
-        trained_devices=sorted(set(seen["device_kind"])),
         colocated_devices=sorted(set(together["device_kind"])),
         max_members=int(together["members"].max()) if len(together) else 1,
-        precisions=sorted(set(seen["precision"])),
-        domain=feature_domain(seen),
+        domain=learn_domain(
+            feature_matrix(seen, "full"),
+            list(seen["model"]),
+            list(seen["device_kind"]),
+            list(seen["precision"]),
+        ),
+        stranger_margins={
+            name: read_margins(models / name / "strangers.json") for name in PREDICTORS
+        },
         setup_s=setup_quantiles(seen),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
         data_digest=digest,

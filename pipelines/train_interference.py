@@ -12,18 +12,22 @@ import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
+from presage.features.schema import columns
 from presage.models import alone
 from presage.models.conformal import Array
-from presage.models.fit import FitConfig, fit_interference, transform_features
+from presage.models.fit import transform_features
+from presage.models.fit_interference import InterferenceConfig, fit_interference
 from presage.models.release import SOLO_COLUMNS
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.pipelines import cross_validation as cv
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.progress import training_progress
-from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
-from presage.pipelines.train import QUANTILES, WHO, feature_matrix
+from presage.pipelines.stage import read_params, read_table, run_stage
+from presage.pipelines.train import QUANTILES, WHO, Trained
 
 # Which predictor's median fills which of SOLO_COLUMNS.
 SOLO_PREDICTORS = ("compute_utilization", "memory", "step_time")
+REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is a stranger
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ def member_features(
     Out of fold, because at serving time a member's solo profile is a forecast too; of the split
     that is to be judged, or an unseen family's profile would come from networks that know it.
     """
-    values = pd.DataFrame(feature_matrix(solo, "full"), index=solo.index)
+    values = pd.DataFrame(
+        feature_matrix(solo, "full")[:, : len(columns("common"))], index=solo.index
+    )
     for column, predictor in zip(SOLO_COLUMNS, SOLO_PREDICTORS, strict=True):
         table = forecasts[predictor]
         out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
         values[column] = out_of_fold["q0.5"].to_numpy()
-    return values.join(solo[[*alone.WHO, "share"]])
+    return values.join(solo[[*alone.WHO, "share", *REASONS]])
 
 
 def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
@@ -77,7 +83,8 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
             f"co-location member {tuple(first[alone.WHO])} was never measured alone; "
             "run `presage profile` on that campaign again"
         )
-    values = members.drop(columns=[*alone.WHO, "share"]).to_numpy(dtype=np.float64)
+    victims[REASONS] = members[REASONS].to_numpy()[positions]
+    values = members.drop(columns=[*alone.WHO, "share", *REASONS]).to_numpy(dtype=np.float64)
     features = values[positions]
     groups = victims.groupby("colocation", sort=True).indices
     size = max(map(len, groups.values()))
@@ -119,9 +126,9 @@ def train(
     solo: pd.DataFrame,
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
-    config: FitConfig,
-) -> tuple[pd.DataFrame, bytes]:
-    """Out-of-fold slowdowns of every victim by both splits, and the ONNX file to ship."""
+    config: InterferenceConfig,
+) -> Trained:
+    """Fit, judge and export the predictor: forecasts are of every victim, by both splits."""
     import torch
 
     from presage.models.export_onnx import InterferencePredictor, export, select_members
@@ -133,7 +140,7 @@ def train(
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
     weights = colocation_weights(plan, folds, of_job.known)
-    x = {split: transform_features(data[split].members, "full") for split in cv.SPLITS}
+    x = {split: transform_features(data[split].members, "common") for split in cv.SPLITS}
     inputs = np.stack([x[split] for split in plan.split])
     with training_progress("interference") as progress:
         stack = fit_interference(
@@ -148,13 +155,17 @@ def train(
     for split in cv.SPLITS:
         of_victim = folds[split][real]
         raw = cv.out_of_fold(per_victim, plan, split, of_victim)
-        calibrated = np.maximum(cv.calibrate_out_of_fold(y, raw, of_victim), 0)
+        reason = of_job.victims.loc[order, f"reason.{split}"]
+        strange = (reason != "").to_numpy(bool)
+        calibrated = np.maximum(cv.calibrate_out_of_fold(y, raw, of_victim, strange), 0)
         part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
         part = part.assign(split=split, features="full", fold=of_victim, measured=np.exp(y))
         part[QUANTILES] = np.exp(calibrated)
+        part["in_domain"], part["reason"] = ~strange, reason
         parts.append(part)
         if split == "job":
             margins = cv.release_margins(y, raw, of_victim)
+    further = cv.stranger_margins(y, raw, strange, margins)  # of the last split, by family
     select_members(stack, plan.of("job", HELD_OUT_FOLD))
     example = torch.from_numpy(of_job.members[:2]).float()
     mask = torch.from_numpy(of_job.mask[:2]).float()
@@ -163,7 +174,7 @@ def train(
         InterferencePredictor(stack, of_job.members.shape[-1], margins),
         {"members": (example, leading), "mask": (mask, leading)},
     )
-    return pd.concat(parts, ignore_index=True), onnx
+    return Trained(pd.concat(parts, ignore_index=True), onnx, further)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -173,15 +184,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
-    config = read_params("train.interference", FitConfig)
+    config = read_params("train.interference", InterferenceConfig)
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {
         name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
     }
-    table, onnx = train(solo, interference, forecasts, config)
-    write_atomically(args.target / "model.onnx", lambda path: path.write_bytes(onnx))
-    write_atomically(args.target / "forecasts.parquet", table.to_parquet)
+    train(solo, interference, forecasts, config).write(args.target)
 
 
 if __name__ == "__main__":

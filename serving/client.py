@@ -14,7 +14,7 @@ import grpc
 from presage.features.colocation import Colocation
 from presage.features.device import Device
 from presage.features.errors import InvalidJobError, ServiceError, UnknownDeviceError
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving import wire, wire_requests
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,

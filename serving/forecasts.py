@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from presage.features.colocation import Colocation
 from presage.features.device import Device
 from presage.features.forecast import Forecast
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 
 DEFAULT_COVERAGE = 0.8
 

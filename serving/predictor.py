@@ -16,9 +16,10 @@ from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.op_stats import OpStats
-from presage.features.schema import Placement, columns, matrix
+from presage.features.placement import Placement
+from presage.features.schema import FEATURE_SETS, columns, matrix
 from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
-from presage.serving.domain import Domain
+from presage.serving.domain import contains, contains_together
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -27,17 +28,21 @@ from presage.serving.forecasts import (
 )
 from presage.serving.memory_fit import fit_probability
 from presage.serving.onnx_model import OnnxModel
+from presage.serving.widening import moved_out
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-# Below these a prediction cannot be meant; utilization is clipped instead.
+# Below these a prediction cannot be meant.
 _LEAST = {
-    "compute_utilization": -np.inf,
+    "compute_utilization": 0.0,
     "memory": 0.0,
     "step_time": 0.0,
     "interference": 1.0,
 }
+_LEAST_FEATURE = np.array(
+    [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,6 @@ class Predictor:
         self._loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        self._domain = Domain(release)
         self._models = {
             name: OnnxModel(
                 release.model_path(name),
@@ -141,10 +145,10 @@ class Predictor:
         starts = np.cumsum(sizes) - sizes
         # One stranger makes the whole co-location strange: its neighbours feel it.
         alike = np.logical_and.reduceat(solo.in_domain, starts)
-        inside = np.repeat(alike & self._domain.contains_together(colocations), sizes)
-        slowdowns = self._forecasts(
-            self._slowdowns(solo, sizes), "slowdown", inside, coverage, ends
-        )
+        inside = np.repeat(alike & contains_together(self._release, colocations), sizes)
+        alone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
+        quantiles = self._widened("interference", self._slowdowns(solo, sizes), inside | alone)
+        slowdowns = self._forecasts(quantiles, "slowdown", inside, coverage, ends)
         return [
             self._colocation_forecast(
                 slowdowns[start : start + size],
@@ -196,15 +200,23 @@ class Predictor:
     def _solo(self, placements: Sequence[Placement]) -> _Solo:
         features = _features(placements)
         inputs = {"features": features.astype(np.float32)}
-        return _Solo(
-            features=features,
-            in_domain=self._domain.contains(placements, features),
-            compute_utilization=np.clip(
-                self._models["compute_utilization"].quantiles(inputs), 0.0, 1.0
-            ),
-            memory_bytes=self._models["memory"].quantiles(inputs),
-            step_time_s=self._models["step_time"].quantiles(inputs),
+        inside = contains(self._release, placements, features)
+        utilization, memory_bytes, step_time_s = (
+            self._widened(name, self._models[name].quantiles(inputs), inside)
+            for name in ("compute_utilization", "memory", "step_time")
         )
+        return _Solo(features, inside, utilization, memory_bytes, step_time_s)
+
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask) -> Array:
+        """Intervals of strangers, wider by what the release found them to need."""
+        margins = self._release.stranger_margins[predictor]
+        wider = moved_out(
+            quantiles[~inside], margins, self._release.levels,
+            odds=predictor == "compute_utilization",
+        )  # fmt: skip
+        out = quantiles.copy()
+        out[~inside] = np.maximum(wider, _LEAST[predictor])
+        return out
 
     def _slowdowns(self, solo: _Solo, sizes: np.ndarray[Any, Any]) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
@@ -214,7 +226,8 @@ class Predictor:
             return slowdowns
         together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
         medians = {name: getattr(solo, name)[:, self._median] for name in SOLO_COLUMNS}
-        rows = np.column_stack([solo.features, *medians.values()])
+        common = solo.features[:, : len(columns("common"))]
+        rows = np.column_stack([common, *medians.values()])
         # Row-major order of a mask is the order of the members, so it both pads and unpads.
         present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
         members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
@@ -234,14 +247,15 @@ def _features(placements: Sequence[Placement]) -> Array:
             f"features cannot be computed ({error}); check the jobs' sizes and the devices' "
             "data sheets"
         ) from error
-    # The models take float32; no column can be negative. Written so that NaN is bad as well.
-    good = (features >= 0) & (features <= np.finfo(np.float32).max)
+    # The models take float32, and logarithms of most columns. Written so that NaN is bad as well.
+    good = (features >= _LEAST_FEATURE) & (np.abs(features) <= np.finfo(np.float32).max)
     if not good.all():
         row, column = np.argwhere(~good)[0]
         placement = placements[row]
         raise InvalidJobError(
             f"job {placement.job.job.job_id!r} on {placement.device.kind!r}: feature "
-            f"{columns('full')[column]!r} is {features[row, column]:g}, must be in [0, 3.4e38]; "
+            f"{columns('full')[column]!r} is {features[row, column]:g}, must be "
+            f"in [{_LEAST_FEATURE[column]:g}, 3.4e38]; "
             "check the job's sizes and the device's data sheet"
         )
     return features

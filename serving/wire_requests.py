@@ -12,7 +12,7 @@ from presage.features.colocation import Colocation
 from presage.features.device import Device
 from presage.features.errors import InvalidJobError
 from presage.features.job import JobFeatures
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (

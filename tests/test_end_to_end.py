@@ -12,7 +12,7 @@ import yaml
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share, cpu_kind
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
 from tests.small_campaign import small_campaign
@@ -42,6 +42,7 @@ def workspace(tmp_path_factory):
         predictor |= {"steps": 60, "ensemble": 1, "hidden": 16}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
+    shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots")
     run("dvc", "repro", cwd=folder)
     return folder
 
@@ -126,3 +127,17 @@ def test_metrics_and_plots_are_dvcs(workspace):
     assert "mape" in run("dvc", "metrics", "show", "--json", cwd=workspace)
     run("dvc", "plots", "show", "--out", "plots", cwd=workspace)
     assert (workspace / "plots" / "index.html").stat().st_size > 1000
+
+
+def test_every_plot_of_dvc_has_its_own_template_and_data(workspace):
+    shown = json.loads(run("dvc", "plots", "show", "--json", cwd=workspace))
+    plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
+
+    assert not shown.get("errors")
+    assert list(shown["data"]) == [name for plot in plots for name in plot]
+    for drawn in shown["data"].values():
+        content = drawn[0]["content"]
+        spec = content if isinstance(content, dict) else json.loads(content)
+        assert "<DVC_METRIC" not in json.dumps(spec)
+        assert len(spec["data"]["values"]) > 1
+        assert spec["facet"]["column"]["field"] in spec["data"]["values"][0]

@@ -51,8 +51,9 @@ LAYOUTS = tuple(
         ("pollux", "", "local_bsz,step_time,sync_time"),  # the model is in the file's own name
     )
 )
-# Of these a job's run alone is read, which the other side's co-locations may need.
-ALONE = ("solo.csv", "isolated.csv")
+# Of these a job's run alone is read, which the other side's co-locations may need: all rows, or
+# those in which a column is 1.
+ALONE = {"solo.csv": None, "isolated.csv": None, "parvagpu_tidy.csv": "Workload Number"}
 
 
 def read_tables(
@@ -75,14 +76,17 @@ def read_tables(
     """
     campaigns = [read_campaign(path) for path in paths if _is_campaign(path)]
     published = [(path, _layout(path)) for path in paths if not _is_campaign(path)]
+    sources = {layout.source for _, layout in published}
     alone = [(path, _layout(path)) for path in beside if not _is_campaign(path)]
-    published += [(path, layout) for path, layout in alone if layout.name in ALONE]
-    for source in sorted({layout.source for _, layout in published}):
+    for source in sorted(sources):
         with TemporaryDirectory(prefix="presage-benchmark-") as folder:
             files, tables = Path(folder) / "files", Path(folder) / "tables"
             for path, layout in published:
                 if layout.source == source:
                     _link(path, files, layout)
+            for path, layout in alone:
+                if layout.source == source and layout.name in ALONE:
+                    _link_alone(path, files, layout)
             _tell_left_out(import_source(source, files, tables, graphs=graphs))
             campaigns.append(read_campaign(tables))
     return campaigns
@@ -104,10 +108,25 @@ def _is_campaign(path: Path) -> bool:
 def _link(path: Path, folder: Path, layout: Layout) -> None:
     """The file under the name that its importer looks for, in the first folder without one."""
     name = layout.name + (".gz" if path.suffix == ".gz" else "") if layout.name else path.name
+    _free(folder, name).symlink_to(path.resolve())
+
+
+def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
+    """The same, of the rows in which a job ran alone."""
+    processes = ALONE[layout.name]
+    if processes is None:
+        _link(path, folder, layout)
+        return
+    rows = pd.read_csv(path)
+    if (alone := rows[rows[processes] == 1]).size:
+        alone.to_csv(_free(folder, layout.name), index=False)
+
+
+def _free(folder: Path, name: str) -> Path:
     numbered = (folder / str(number) / name for number in count())
-    link = next(link for link in numbered if not link.is_symlink())
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(path.resolve())
+    free = next(path for path in numbered if not path.exists())
+    free.parent.mkdir(parents=True, exist_ok=True)
+    return free
 
 
 def _layout(path: Path) -> Layout:

@@ -40,6 +40,7 @@ class FitsTask:
     """The memory task, asked about jobs that ran and about jobs that ran out of memory."""
 
     memory: SoloTask
+    needs_runs_alone: bool = False
 
     @property
     def unit(self) -> str:
@@ -58,7 +59,7 @@ class FitsTask:
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Runs that ended well, with their memory, and runs that ran out of it, with none."""
-        column, wanted = self.memory.column, self.memory.wanted
+        column, wanted = self.memory.target.column, self.memory.wanted
         return solo_rows(campaigns, column, wanted, failures=("out-of-memory",))
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from presage.features.job import JobFeatures
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.models.conformal import Array
 from presage.pipelines.campaigns import Campaign
 

@@ -69,10 +69,11 @@ def run(
     if test and split is not None:
         raise ConfigError("give --test or --split, not both: a split is one of --train alone")
     split = "test" if test else _known("split", split or known.splits[0], known.splits)
-    rows = known.rows(read_tables(train, graphs, beside=test))
+    alone = known.needs_runs_alone
+    rows = known.rows(read_tables(train, graphs, beside=test if alone else ()))
     check(rows, "training")
     if test:
-        asked = known.rows(read_tables(test, graphs, beside=train))
+        asked = known.rows(read_tables(test, graphs, beside=train if alone else ()))
         if not np.isfinite(asked.measured).any():
             raise TrainingError(
                 f"--test: no row of it can be used for {task}; "

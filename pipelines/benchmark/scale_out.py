@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, calibrate
-from presage.models.fit import LEVELS, FitConfig, Progress, fit_scalar
+from presage.models.fit import LEVELS, FitConfig, Progress
+from presage.models.fit_views import fit_views
 from presage.models.splits import Folds
 from presage.models.step_law import fit_law
 from presage.pipelines import cross_validation as cv
@@ -48,6 +48,7 @@ class ScaleOutTask:
     splits: tuple[str, ...] = (
         "placement", "count", "batch", "model", "family", "job", "device", "campaign",
     )  # fmt: skip
+    needs_runs_alone: bool = False
 
     def rows(self, campaigns: Sequence[Campaign]) -> ScaleRows:
         """Training steps of all campaigns that scaled out."""
@@ -92,12 +93,9 @@ class ScaleOutTask:
 
     def _quantiles(self, view: View, y: Array, seen: Array, seed: int, progress: Progress) -> Array:
         """Of log seconds, (members, rows, levels)."""
-        stack = fit_scalar(
-            view.x, y - view.law, seen.astype(np.float64), replace(self.config, seed=seed),
-            progress=progress,
-        )  # fmt: skip
-        with torch.no_grad():
-            off = stack(torch.from_numpy(view.x).float()).numpy().astype(np.float64)
+        off = fit_views(
+            view.x, y - view.law, seen, replace(self.config, seed=seed), progress=progress
+        )
         out: Array = off + view.law[:, :, None]
         return out
 

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from presage.features.errors import InvalidJobError, TableError
-from presage.features.schema import Placement, columns, matrix
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
 from presage.features.spread import Spread, spread
 from presage.models.conformal import Array
 from presage.pipelines.benchmark.rows import is_training

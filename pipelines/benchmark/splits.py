@@ -44,13 +44,22 @@ def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
     return folds_of(list(who[split]), seed=seed, each=split in ("device", "campaign"))
 
 
-def novelty(train: pd.DataFrame, test: pd.DataFrame) -> str:
+def novelty(
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    together: pd.Series | None = None,
+    *,
+    known: str = "job",
+) -> str:
     """What the rows of ``test`` are, most of them, that no row of ``train`` is.
 
-    A device, a family, a model or a job: intervals are calibrated on rows left out in that way.
+    A device, a family, a model, or else ``known``: intervals are calibrated on rows left out in
+    that way. Rows that share a value of ``together`` are new if one of them is.
     """
     for split in ("device", "family", "model"):
         unseen = ~test[split].isin(set(train[split]))
+        if together is not None:
+            unseen = unseen.groupby(together).transform("any")
         if unseen.mean() > 0.5 and train[split].nunique() > 1:
             return split
-    return "job"
+    return known

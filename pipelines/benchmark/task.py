@@ -65,6 +65,10 @@ class Task(Protocol):
     def splits(self) -> tuple[str, ...]:
         """What may be left out, the default first."""
 
+    @property
+    def needs_runs_alone(self) -> bool:
+        """Whether a row needs runs alone that the other side's files may hold."""
+
     def rows(self, campaigns: Sequence[Campaign]) -> Any:
         """Rows of all campaigns, as this task's own :class:`Rows`."""
 

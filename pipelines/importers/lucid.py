@@ -65,13 +65,13 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
             "pairs.csv, or upstream's single_data.csv and colocate_info.csv"
         )
     folder = path.parent if path.is_file() else path
-    alone = find_files(folder, ALONE, "solo.csv or single_data.csv")[0]
-    together = find_files(folder, TOGETHER, "pairs.csv")[0]
+    alone = find_files(folder, ALONE, "solo.csv or single_data.csv")
+    together = find_files(folder, TOGETHER, "pairs.csv")
     step_s = {}
-    for row in read_csv(alone, SOLO).to_dict("records"):
+    for row in (row for file in alone for row in read_csv(file, SOLO).to_dict("records")):
         if (job_id := _describe(row, "", imported, graphs)) is not None:
             step_s[job_id] = _add_solo(row, job_id, imported)
-    for row in read_csv(together, PAIRS).to_dict("records"):
+    for row in (row for file in together for row in read_csv(file, PAIRS).to_dict("records")):
         _add_pair(row, [_describe(row, member, imported, graphs) for member in "12"], step_s,
                   imported)  # fmt: skip
 

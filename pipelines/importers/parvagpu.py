@@ -46,16 +46,20 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
     """Read the tidied table, or upstream's files, each named for its model."""
     expected = "parvagpu_tidy.csv.gz, or upstream's prof_data/<model>.csv"
     patterns = ("*tidy.csv*", "prof_data/*.csv", "*.csv")
+    files = []
     for file in find_files(path, patterns, expected):
         name = file.name.split(".")[0]
         rows = read_csv(file, COLUMNS | ({} if name in MODELS else {MODEL: str}))
-        _add(rows if MODEL in rows.columns else rows.assign(model=name), file, imported, graphs)
+        named = rows if MODEL in rows.columns else rows.assign(model=name)
+        files.append(named.assign(file=str(file)))
+    _add(pd.concat(files), imported, graphs)
 
 
-def _add(rows: pd.DataFrame, file: Path, imported: Imported, graphs: GraphCache) -> None:
+def _add(rows: pd.DataFrame, imported: Imported, graphs: GraphCache) -> None:
+    """Add all files' rows, one process before several: another file may hold those alone."""
     solo_s: dict[tuple[str, int], float] = {}
-    columns = rows[["model", *COLUMNS]].sort_values("Workload Number", kind="stable")
-    for model, slices, batch_size, processes, per_s in columns.itertuples(index=False):
+    columns = rows[["file", MODEL, *COLUMNS]].sort_values("Workload Number", kind="stable")
+    for file, model, slices, batch_size, processes, per_s in columns.itertuples(index=False):
         if not (1 <= slices <= SLICES and processes >= 1 and batch_size >= 1 and per_s >= 0):
             raise TableError(
                 f"{file}: {per_s} samples/s of {processes} processes at batch {batch_size} in "

@@ -38,8 +38,8 @@ def benchmark(
         str,
         typer.Argument(
             metavar="TASK",
-            help="train-step, inference-step, train-memory, fits-in-memory, "
-            "utilization or scale-out.",
+            help="train-step, inference-step, train-memory, fits-in-memory, utilization, "
+            "interference or scale-out.",
         ),
     ],
     train: Annotated[
@@ -53,15 +53,18 @@ def benchmark(
     split: Annotated[
         str | None,
         typer.Option(
-            show_default="model; of scale-out placement",
-            help="job, model, family, device or campaign (of scale-out placement, count or batch "
-            "besides): what is left out, without --test.",
+            show_default="model; pair for interference; placement for scale-out",
+            help="job (pair for interference), model, family, device or campaign, for scale-out "
+            "also placement, count or batch: what is left out, without --test.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds and the networks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Fit on one table, score on another; the MLP beside constant, linear and boosted trees."""
+    """Fit on one table, score on another; the MLP beside constant, linear, boosted trees.
+
+    A job's run alone, which interference needs, may be in the files of either side.
+    """
     from presage.pipelines.benchmark.run import run
     from presage.pipelines.importers.run import shown_graphs
     from presage.pipelines.progress import training_progress

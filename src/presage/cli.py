@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -237,7 +236,7 @@ def predict(
     """Foretell utilization, memory, step time and runtime of jobs, or their slowdown together."""
     from presage.features.colocation import Colocation
     from presage.features.device import Share
-    from presage.features.schema import Placement
+    from presage.features.placement import Placement
     from presage.job_source import read_job
     from presage.render import print_colocation, print_forecasts
 
@@ -311,15 +310,32 @@ def train(
 def evaluate(
     features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
     models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data/evaluation"),
+    out: Annotated[
+        Path, typer.Option(help="Folder of metrics.json and plots; baselines there are reused.")
+    ] = Path("data/evaluation"),
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page that shows it all."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score the predictors on jobs and families they have not seen, beside the baselines."""
     from presage.pipelines import evaluate as stage
-    from presage.render import print_metrics
+    from presage.pipelines.assessment import assess
+    from presage.pipelines.report.page import check_report_path, write_report
+    from presage.render import print_assessment
 
-    stage.main(["--features", str(features_dir), "--models", str(models_dir), "--target", str(out)])
-    print_metrics(json.loads((out / "metrics.json").read_text()), as_json=as_json)
+    if report is not None:
+        check_report_path(report)  # before the minutes that baselines take
+    forecasts = stage.read_forecasts(models_dir)
+    metrics = stage.metrics_left(out, forecasts)
+    if metrics is None:
+        metrics = stage.evaluate(*stage.read_features(features_dir), forecasts)
+    stage.write_evaluation(metrics, forecasts, out)
+    assessment = assess(metrics, forecasts)
+    if report is not None:
+        write_report(assessment, report)
+    print_assessment(assessment, report, as_json=as_json)
 
 
 @app.command()

@@ -15,7 +15,8 @@ from rich.table import Table
 from presage.features.device import detect
 from presage.features.errors import PresageError
 from presage.features.gpu import torch_runs_on_nvidia
-from presage.render import print_json, quantity
+from presage.features.units import quantity
+from presage.render import print_json
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.nvml_device import NvmlDevice

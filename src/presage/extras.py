@@ -9,7 +9,7 @@ _PACKAGES = {
     "profile": "torch pynvml",
     "ray": "ray",
     "serve": "onnxruntime grpc_health grpc_reflection",
-    "train": "sklearn onnxscript mlflow dvc",
+    "train": "sklearn onnxscript mlflow dvc jinja2",
 }
 EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in row.split()}
 

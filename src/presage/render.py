@@ -14,11 +14,14 @@ from rich.table import Table
 from presage.features.device import Device, Share
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
+from presage.features.placement import Placement
 from presage.features.roofline import roofline
-from presage.features.schema import Placement, columns, matrix
+from presage.features.schema import columns, matrix
+from presage.features.units import quantity
 from presage.serving.forecasts import ColocationForecast, JobForecast
 
 if TYPE_CHECKING:
+    from presage.pipelines.assessment import Assessment
     from presage.pipelines.importers.run import Summary
     from presage.pipelines.merge import Merged
 
@@ -26,19 +29,6 @@ if TYPE_CHECKING:
 def print_json(content: Any) -> None:
     """JSON on standard output, and nothing else."""
     print(json.dumps(content, indent=2))  # noqa: T201
-
-
-def quantity(value: float, unit: str) -> str:
-    """A number with its unit, in three significant digits."""
-    if unit == "bytes":
-        return f"{value / 2**20:,.0f} MiB" if value < 2**33 else f"{value / 2**30:,.1f} GiB"
-    if unit == "seconds":
-        if value < 1:
-            return f"{1e3 * value:.3g} ms"
-        return f"{value:.3g} s" if value < 600 else f"{value / 60:.3g} min"
-    if unit == "fraction":
-        return f"{100 * value:.0f} %"
-    return f"{value:.2f} x"
 
 
 def interval(forecast: Forecast) -> str:
@@ -204,22 +194,48 @@ def print_import(summary: Summary, *, as_json: bool) -> None:
     Console().print(table)
 
 
-def print_metrics(metrics: Mapping[str, Any], *, as_json: bool) -> None:
-    """Error of each predictor by split, beside the baselines."""
+def print_assessment(assessment: Assessment, report: Path | None, *, as_json: bool) -> None:
+    """Error of each predictor by split, beside the baselines, and in and out of its domain."""
     if as_json:
-        print_json(metrics)
+        print_json(assessment.as_json())
         return
     console = Console()
-    for predictor, splits in metrics.items():
-        table = Table(title=predictor)
-        for name in ("split", "model", "MAPE %", "median %", "within 10 %", "in 80 %", "in 90 %"):
-            table.add_column(name, justify="left" if name in ("split", "model") else "right")
-        for split, models in splits.items():
-            for model, found in models.items():
-                covered = [found.get(f"coverage_{c}%") for c in (80, 90)]
-                table.add_row(
-                    f"unseen {split}", model,
-                    *(f"{found[m]:.1f}" for m in ("mape", "median_ape", "within_10pct")),
-                    *("" if c is None else f"{c:.0f}" for c in covered),
-                )  # fmt: skip
+    for predictor in assessment.judged:
+        splits = assessment.metrics[predictor]
+        table = Table(title=predictor.replace("_", " "))
+        for name in ("not seen", "model", *_FIGURES):
+            table.add_column(name, justify="left" if name in ("not seen", "model") else "right")
+        for split in sorted(splits, reverse=True):  # jobs before families
+            for model, found in _ours_first(splits[split]).items():
+                table.add_row(split, model.replace("_", " "), *_cells(found))
+            table.add_section()
+        domain = assessment.error_by[predictor]["domain"]
+        for row in domain.sort_values(["split", "domain"], ascending=[False, True]).to_dict(
+            "records"
+        ):
+            if row["domain"] != "not said":
+                who = f"mlp, {row['rows']} {row['domain']}"
+                table.add_row(str(row["split"]), who, *_cells(row))
         console.print(table)
+    if report is not None:
+        console.print(f"{report}: the whole evaluation as a page")
+
+
+# Heading -> figure and digits. An interval's figures are the baselines' not.
+_FIGURES = {
+    "MAPE %": ("mape", 1),
+    "median %": ("median_ape", 1),
+    "within 10 %": ("within_10pct", 0),
+    "in 80 %": ("coverage_80%", 0),
+    "80 % width": ("interval_width_80%", 0),
+    "in 90 %": ("coverage_90%", 0),
+    "90 % width": ("interval_width_90%", 0),
+}
+
+
+def _ours_first(models: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sorted(models.items(), key=lambda item: (not item[0].startswith("mlp"), item[0])))
+
+
+def _cells(found: Mapping[Any, Any]) -> list[str]:
+    return [f"{found[k]:,.{digits}f}" if k in found else "" for k, digits in _FIGURES.values()]

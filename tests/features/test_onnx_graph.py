@@ -13,8 +13,9 @@ from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_onnx.shapes import load_model
 from presage.features.from_torch.graph import trace_module
 from presage.features.memory import MemoryEstimate
+from presage.features.placement import Placement
 from presage.features.roofline import MATRIX_KINDS
-from presage.features.schema import Placement, matrix
+from presage.features.schema import matrix
 from presage.serving.job_features import from_graph
 
 BATCH = 8

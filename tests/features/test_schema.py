@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from presage.features.device import Share
 from presage.features.op_kinds import PUBLISHED_KINDS
-from presage.features.schema import FEATURE_SETS, Placement, columns, matrix, schema_hash
+from presage.features.placement import Placement
+from presage.features.schema import FEATURE_SETS, columns, matrix, schema_hash
 from tests.features.examples import device, features, node
 
 

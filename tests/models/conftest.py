@@ -21,9 +21,10 @@ from onnx import TensorProto, helper, numpy_helper
 from presage.features.device import catalogue
 from presage.features.schema import columns
 from presage.models.alone import WHO
+from presage.models.domain import learn_domain
 from presage.models.gate import GatePolicy
 from presage.models.registry import Registry
-from presage.models.release import SOLO_COLUMNS, Release, write_release
+from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release, write_release
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 NOISE = 0.1
@@ -86,7 +87,7 @@ def solo_model(predictor: str, bias: float, spread: float) -> bytes:
 def interference_model(bias: float, spread: float) -> bytes:
     """Quantiles = max(1, (1 + the co-runners' median utilization) x factors)."""
     constants = {
-        "position": np.array(len(columns("full"))),
+        "position": np.array(len(columns("common"))),
         "factors": factors(bias, spread),
         "one": np.array(1, np.float32),
         "axis_1": np.array([1]),
@@ -102,7 +103,7 @@ def interference_model(bias: float, spread: float) -> bytes:
         helper.make_node("Mul", ["column", "factors"], ["raw"]),
         helper.make_node("Max", ["raw", "one"], ["quantiles"]),
     ]
-    width = len(columns("full")) + len(SOLO_COLUMNS)
+    width = len(columns("common")) + len(SOLO_COLUMNS)
     return to_onnx(nodes, constants, members=["c", "k", width], mask=["c", "k"])
 
 
@@ -117,11 +118,12 @@ def make_release() -> MakeRelease:
         }
         manifest: dict[str, Any] = {
             "devices": [catalogue()["cpu-2"]],
-            "trained_devices": ["cpu-2"],
             "colocated_devices": ["cpu-2"],
             "max_members": 4,
-            "precisions": ["fp32"],
-            "domain": dict.fromkeys(columns("full"), (0.0, 1000000000000.0)),
+            "domain": learn_domain(
+                np.ones((2, len(columns("full")))), ["one", "two"], ["cpu-2"] * 2, ["fp32"] * 2
+            ),
+            "stranger_margins": {name: {0.05: 0.0, 0.1: 0.0} for name in PREDICTORS},
             "setup_s": {"": [1.0] * len(LEVELS)},
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.features.errors import TrainingError
-from presage.models.conformal import calibrate, conformal_margin
+from presage.models.conformal import calibrate, conformal_margin, cv_plus
 from presage.models.fit import LEVELS
 
 
@@ -59,3 +59,35 @@ def test_whatever_the_margins_quantiles_stay_in_order(values, wide, narrow):
 
     assert (np.diff(out[0]) >= 0).all()
     assert out[0, 2] == row[0, 2]
+
+
+def asked_of_three(spread: float, rows: int = 400):
+    """Quantiles of 50 rows whose truth is normal noise, by networks that differ by ``spread``."""
+    rng = np.random.default_rng(0)
+    y, fold = rng.normal(size=rows), np.arange(rows) % 3
+    left_out = np.tile([-0.2, -0.1, 0.0, 0.1, 0.2], (rows, 1))
+    shift = spread * np.array([-1.0, 0.0, 1.0])[:, None, None]
+    asked = np.tile(left_out[0], (3, 50, 1)) + shift
+    return cv_plus(y, left_out, fold, asked, LEVELS)
+
+
+def test_cv_plus_covers_what_is_like_the_rows_that_were_left_out():
+    quantiles = asked_of_three(0.0)
+    new = np.random.default_rng(1).normal(size=20000)
+
+    for low, coverage in ((0, 0.9), (1, 0.8)):
+        inside = (quantiles[0, low] <= new) & (new <= quantiles[0, 4 - low])
+        assert inside.mean() == pytest.approx(coverage, abs=0.03)
+
+
+def test_cv_plus_is_wider_where_the_networks_differ():
+    agreed, differed = (asked_of_three(spread) for spread in (0.0, 3.0))
+
+    assert (differed[:, 3] - differed[:, 1] > 1.5 * (agreed[:, 3] - agreed[:, 1])).all()
+    assert (np.diff(differed, axis=1) >= 0).all()
+    np.testing.assert_allclose(differed[:, 2], agreed[:, 2], atol=1e-9)
+
+
+def test_cv_plus_of_too_few_rows_says_how_many_are_needed():
+    with pytest.raises(TrainingError, match="needs 9 calibration rows, there are 8"):
+        asked_of_three(0.0, rows=8)

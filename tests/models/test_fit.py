@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import asdict
 
 import numpy as np
 import onnxruntime as ort
@@ -17,16 +18,20 @@ from presage.models.export_onnx import (
 from presage.models.fit import (
     LEVELS,
     FitConfig,
-    fit_interference,
     fit_scalar,
+    inputs_of,
+    quantiles_of,
     transform_features,
 )
+from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
+TOGETHER = InterferenceConfig(**asdict(CONFIG) | {"batch": 40})
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]
+INPUTS = inputs_of(TARGET.inputs, "full")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,21 +46,21 @@ def rows(n: int, seed: int = 0):
     """Raw features, and a step time that is the roofline times a smooth function of two columns."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
-    factor = 1.5 + np.tanh(np.log(raw[:, 0]) - 3) + 0.2 * np.log(raw[:, 1])
+    raw[:, INPUTS.identity] = 8.0  # one device
+    first, second = (np.log(raw[:, COLUMNS.index(name)]) for name in ("op_count", "bytes_per_op"))
+    factor = 1.5 + np.tanh(first - 3) + 0.2 * second
     return raw, raw[:, COLUMNS.index("roofline_s")] * np.exp(factor)
 
 
 def fit(raw, measured, weights=None, config=CONFIG):
     weights = np.ones((1, len(raw))) if weights is None else weights
     return fit_scalar(
-        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, config
+        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, INPUTS, config
     )
 
 
 def median_error(stack, raw, measured) -> float:
-    x = torch.from_numpy(transform_features(raw, "full")).float()[None]
-    with torch.no_grad():
-        learnt = stack(x)[0].numpy()
+    learnt = quantiles_of(stack, transform_features(raw, "full"))[0]
     predicted = TARGET.to_measured(learnt, raw)[:, LEVELS.index(0.5)]
     return float(np.median(np.abs(predicted / measured - 1)))
 
@@ -86,6 +91,30 @@ def test_a_hidden_row_has_no_influence():
     models = [fit(raw, y, weights).state_dict() for y in (measured, nonsense)]
 
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
+    raw, measured = rows(2000)
+    memory_gb = COLUMNS.index("memory_gb")
+    raw[::2, memory_gb] = 80.0
+    measured[::2] *= 2
+    stack = fit(raw, measured, config=FitConfig(16, 600, 0.02, 1.0, 1, 0, batch=256))
+
+    def factor(memory_gb_there):
+        elsewhere = raw.copy()
+        elsewhere[:, memory_gb] = memory_gb_there
+        learnt = quantiles_of(stack, transform_features(elsewhere, "full"))[0]
+        return float(np.median(learnt[:, LEVELS.index(0.5)]))
+
+    assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.15)
+    assert factor(8.0) < factor(24.0) < factor(80.0)
+
+
+def test_more_rows_than_a_batch_are_learnt_batch_by_batch():
+    raw, measured = rows(400)
+    config = FitConfig(32, 600, 0.02, 1e-2, 1, 0, batch=64)
+
+    assert median_error(fit(raw, measured, config=config), raw, measured) < 0.1
 
 
 def test_a_fold_without_rows_is_refused():
@@ -121,26 +150,25 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
-    x = torch.from_numpy(transform_features(raw, "full")).float().expand(2, -1, -1)
-    with torch.no_grad():
-        learnt = stack(x).mean(0).numpy().astype(np.float64)
+    learnt = quantiles_of(stack, transform_features(raw, "full")).mean(0)
 
     expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
-def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone():
+@pytest.fixture(scope="module")
+def together():
+    """Two networks that saw co-locations of two and of three, as torch and as ONNX."""
     rng = np.random.default_rng(0)
-    n_columns = len(COLUMNS) + 3
-    members = np.exp(rng.normal(2, 1, size=(40, 3, n_columns)))
+    members = np.exp(rng.normal(2, 1, size=(40, 3, len(COLUMNS) + 3)))
     mask = np.ones((40, 3))
     mask[:20, 2] = 0
     log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
-    x = transform_features(members, "full")
-    stack = fit_interference(np.stack([x] * 2), mask, log_slowdown, np.stack([mask] * 2), CONFIG)
+    x = transform_features(members, "common")
+    stack = fit_interference(x[None], mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
     leading = ("colocations", "members")
     content = export(
-        InterferencePredictor(stack, n_columns, MARGINS),
+        InterferencePredictor(stack, members.shape[-1], MARGINS),
         {
             "members": (torch.from_numpy(members[:2]).float(), leading),
             "mask": (torch.from_numpy(mask[:2]).float(), leading),
@@ -148,11 +176,18 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     )
     session = ort.InferenceSession(content)
 
-    def slowdowns(x):
-        x = x.astype(np.float32)
-        return session.run(None, {"members": x, "mask": np.ones(x.shape[:2], np.float32)})[0]
+    def slowdowns(members, mask=None):
+        mask = np.ones(members.shape[:2]) if mask is None else mask
+        inputs = {"members": members.astype(np.float32), "mask": mask.astype(np.float32)}
+        return session.run(None, inputs)[0]
 
-    five = np.exp(rng.normal(2, 1, size=(1, 5, n_columns)))
+    return stack, slowdowns, members, mask
+
+
+def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone(together):
+    _, slowdowns, members, _ = together
+    five = np.exp(np.random.default_rng(1).normal(2, 1, size=(1, 5, members.shape[-1])))
+
     assert slowdowns(five).shape == (1, 5, len(LEVELS))
     assert (slowdowns(five) >= 1).all()
     assert (np.diff(slowdowns(five), axis=-1) >= 0).all()
@@ -160,3 +195,26 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
     np.testing.assert_array_equal(slowdowns(five[:, :1]), 1.0)
     seen = slowdowns(members[20:])[..., LEVELS.index(0.5)]
     np.testing.assert_allclose(seen, np.exp(0.9), rtol=0.15)
+
+
+def test_the_interference_onnx_equals_torch(together):
+    stack, slowdowns, members, mask = together
+    raw = log_slowdowns(stack, transform_features(members, "common")[None], mask).mean(axis=0)
+    calibrated = calibrate(raw.reshape(-1, len(LEVELS)), MARGINS, LEVELS).reshape(raw.shape)
+
+    expected = np.exp(np.maximum(calibrated, 0))
+    np.testing.assert_allclose(slowdowns(members, mask)[mask > 0], expected[mask > 0], rtol=2e-4)
+
+
+def test_a_colocation_that_is_hidden_has_no_influence():
+    rng = np.random.default_rng(2)
+    x, mask, y = rng.normal(size=(30, 2, 4)), np.ones((30, 2)), rng.uniform(0, 1, size=(30, 2))
+    weights = np.stack([mask] * 2)
+    weights[1, 20:] = 0
+    nonsense = y.copy()
+    nonsense[20:] += 50
+    models = [fit_interference(x[None], mask, one, weights, TOGETHER) for one in (y, nonsense)]
+    found = [log_slowdowns(model, x[None], mask) for model in models]
+
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+    assert (found[0][0] != found[1][0]).any()

@@ -164,7 +164,7 @@ def test_the_true_model_scores_as_its_noise_says(releases, tables):
 
     assert list(figures) == list(PREDICTORS)
     for predictor, of_predictor in figures.items():
-        assert of_predictor["mape"] == pytest.approx(8, abs=2), predictor  # 10 % x sqrt(2 / pi)
+        assert of_predictor["mape"] == pytest.approx(8, abs=2.5), predictor  # 10 % x sqrt(2 / pi)
         assert of_predictor["coverage_80%"] == pytest.approx(80, abs=12), predictor
         assert of_predictor["interval_width_90%"] == pytest.approx(33, abs=4), predictor
         assert 0 < of_predictor["latency_us"] < 10_000

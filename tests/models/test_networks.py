@@ -1,3 +1,6 @@
+import math
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -14,7 +17,7 @@ def _seeded():
 
 def test_quantiles_have_their_shape_and_never_cross():
     net = QuantileMLP(3, 7, hidden=16, levels=LEVELS)
-    out = net(100 * torch.randn(3, 50, 7))
+    out = net(100 * torch.randn(3, 50, 7), torch.zeros(3, 50, 17))
 
     assert out.shape == (3, 50, len(LEVELS))
     assert (out.diff(dim=-1) >= 0).all()
@@ -23,13 +26,14 @@ def test_quantiles_have_their_shape_and_never_cross():
 def test_members_of_a_stack_do_not_touch_one_another():
     net = QuantileMLP(2, 4, hidden=8, levels=LEVELS)
     x = torch.randn(2, 5, 4)
-    before = net(x)
+    effect = torch.zeros(2, 5, 9)
+    before = net(x, effect)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter[1] += 1
 
-    assert torch.equal(net(x)[0], before[0])
-    assert not torch.equal(net(x)[1], before[1])
+    assert torch.equal(net(x, effect)[0], before[0])
+    assert not torch.equal(net(x, effect)[1], before[1])
 
 
 def test_rising_keeps_the_median():
@@ -84,8 +88,63 @@ def test_b1_padding_is_not_a_member():
     assert torch.allclose(out[:, :, :2], net(two, torch.ones(1, 2)), atol=1e-6)
 
 
-def test_b2_the_degradation_is_a_sigmoid_of_the_networks_output():
-    raw = torch.randn(100)
-    slowdown = torch.exp(torch.nn.functional.softplus(raw))
+def test_b1_a_job_alone_is_slowed_down_by_exactly_nothing():
+    net = InterferenceMLP(2, 6, hidden=8, levels=LEVELS)
 
-    assert torch.allclose(1 - 1 / slowdown, torch.sigmoid(raw), atol=1e-6)
+    assert (net(torch.randn(2, 9, 1, 6), torch.ones(9, 1)) == 0).all()
+
+
+def test_b1_a_further_corunner_never_speeds_anybody_up():
+    net = InterferenceMLP(3, 6, hidden=8, levels=LEVELS)
+    members = 2 * torch.randn(3, 50, 5, 6)
+    medians = [
+        net(members[:, :, :size], torch.ones(50, size))[:, :, :2, LEVELS.index(0.5)]
+        for size in range(2, 6)
+    ]
+
+    assert all((more >= fewer - 1e-6).all() for fewer, more in pairwise(medians))
+    assert (medians[-1] > medians[0]).any()
+
+
+def test_b1_equal_members_may_be_counted_instead_of_repeated():
+    net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
+    first, second = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
+    repeated = net(torch.cat([first, first, first, second], dim=2), torch.ones(1, 4))
+    counted = net(torch.cat([first, second], dim=2), torch.tensor([[3.0, 1.0]]))
+
+    assert torch.allclose(counted, repeated[:, :, 2:], atol=1e-5)
+
+
+def test_demands_below_what_the_device_has_slow_nobody_down_and_above_it_in_proportion():
+    net = InterferenceMLP(1, 1, hidden=4, levels=LEVELS)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+        net.sharpness.bias.fill_(50.0)
+        net.own.bias.fill_(math.log(0.3))  # of the device, and as much is felt of a co-runner
+
+    def median(size):
+        members, count = torch.zeros(1, 1, size, 1), torch.ones(1, size)
+        return float(net(members, count)[0, 0, 0, LEVELS.index(0.5)].detach().exp())
+
+    assert [median(size) for size in (1, 2, 3, 4, 6)] == pytest.approx(
+        [1, 1, 1, 1.2, 1.8], abs=0.02
+    )
+
+
+def test_outer_quantiles_do_not_bend_the_median():
+    net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
+    out = net(torch.randn(1, 4, 2, 6), torch.ones(4, 2))
+    own, spread = torch.autograd.grad(
+        out[..., [0, 1, 3, 4]].sum(), [net.own.weight, net.spread.weight], materialize_grads=True
+    )
+
+    assert not own.any()
+    assert spread.any()
+
+
+def test_b2_the_degradation_is_a_share_of_the_speed_alone():
+    net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
+    degradation = 1 - torch.exp(-net(5 * torch.randn(1, 20, 4, 6), torch.ones(20, 4)))
+
+    assert ((degradation >= 0) & (degradation < 1)).all()

@@ -6,19 +6,25 @@ import pandas as pd
 import pytest
 
 from presage.features.errors import InvalidJobError, ReleaseError
+from presage.features.placement import Placement
+from presage.features.schema import matrix
+from presage.models.domain import learn_domain
 from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.release import training_colocations
-from tests.features.examples import device
+from tests.features.examples import device, features, node
 
+PLACED = [Placement(features(node()), device())]
+DOMAIN = learn_domain(matrix(PLACED), ["net"], ["example"], ["fp32"])
 MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
 
 
 def write(folder, **changes):
     values: dict[str, Any] = dict(
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
-        trained_devices=["example"], colocated_devices=["example"], max_members=3,
-        precisions=["fp32"], domain={"flops": (1.0, 2.0)}, setup_s={"": [1, 2, 3, 4, 5]},
+        colocated_devices=["example"], max_members=3,
+        domain=DOMAIN, stranger_margins={name: {0.1: 0.5} for name in PREDICTORS},
+        setup_s={"": [1, 2, 3, 4, 5]},
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
     return write_release(folder, **(values | changes))
@@ -34,10 +40,10 @@ def refused(folder, match):
 def test_what_is_written_is_loaded(tmp_path):
     release = write(tmp_path / "release")
 
-    assert load_release(tmp_path / "release") == release
+    assert load_release(tmp_path / "release").manifest == release.manifest
     assert release.devices["example"] == device()
     assert (release.max_members, release.colocated_devices) == (3, {"example"})
-    assert release.precisions == {"fp32"}
+    assert release.domain.precisions == {"fp32"}
     assert release.model_path("memory").read_bytes() == MODELS["memory"]
 
 

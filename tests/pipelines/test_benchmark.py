@@ -27,8 +27,8 @@ POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
 def quick(monkeypatch):
     """Networks of a few steps: what is tested here is not how good they are."""
     for name, task in SUMS.items():
-        config = replace(task.target.config, steps=30, hidden=8)
-        monkeypatch.setitem(TASKS, name, replace(task, target=replace(task.target, config=config)))
+        config = replace(task.config, steps=30, hidden=8, ensemble=1)
+        monkeypatch.setitem(TASKS, name, replace(task, config=config))
 
 
 def run(task="train-step", train=(TRAIN,), test=(), **options):
@@ -144,7 +144,7 @@ def few(monkeypatch, *, rows, constant=None):
             return replace(found, measured=0 * found.measured + constant)
 
     whole = SUMS["train-step"]
-    few = Few(whole.column, whole.wanted, whole.unit, whole.target)
+    few = Few(whole.target, whole.wanted, whole.unit)
     monkeypatch.setitem(TASKS, "train-step", few)
 
 

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.models.fit import LEVELS
+from presage.models.targets import TARGETS
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
 from presage.pipelines.benchmark.rows import Rows, is_training
-from presage.pipelines.benchmark.solo import MEMORY, SoloTask
+from presage.pipelines.benchmark.solo import CONFIG, SoloTask
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.campaigns import Campaign, read_campaign
@@ -20,8 +21,8 @@ from presage.pipelines.importers.graph_cache import NoGraphs
 from tests.features.examples import device, features, memory
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
-QUICK = replace(MEMORY, config=replace(MEMORY.config, steps=30, hidden=8))
-TASK = FitsTask(SoloTask("memory_peak_bytes", is_training, "bytes", QUICK))
+QUICK = replace(CONFIG, steps=30, hidden=8, ensemble=1)
+TASK = FitsTask(SoloTask(TARGETS["memory"], is_training, "bytes", config=QUICK))
 DECISIONS = {"wrong_fits", "wrong_refusals", "refused"}
 GIB = 2.0**30
 

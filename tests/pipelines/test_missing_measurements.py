@@ -1,5 +1,7 @@
 """Of sources that did not measure everything, what is missing is neither learnt nor judged."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,13 +10,22 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
+from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
-from presage.pipelines import evaluate, featurize, release, train, train_interference
+from presage.pipelines import (
+    evaluate,
+    evaluation_tables,
+    featurize,
+    release,
+    train,
+    train_interference,
+)
 from presage.pipelines.campaigns import read_campaign
 from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
+TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +34,7 @@ def frames():
     campaign = read_campaign(ROOT / "data/profiles/cpu-2")
     solo = featurize.featurize_solo(campaign)
     solo.loc[::3, "memory_peak_bytes"] = np.nan
+    solo["reason.job"], solo["reason.family"] = "", ""
     colocations = campaign.colocations
     colocations.loc[colocations["member"] == 0, "slowdown"] = np.nan
     return solo, featurize.featurize_interference(campaign)
@@ -31,9 +43,9 @@ def frames():
 @pytest.fixture(scope="module")
 def forecasts(frames):
     solo, interference = frames
-    told = {name: train.train(solo, target, TINY)[0] for name, target in TARGETS.items()}
-    table, _ = train_interference.train(solo, interference, told, TINY)
-    return told | {"interference": table}
+    told = {name: train.train(solo, target, TINY).forecasts for name, target in TARGETS.items()}
+    together = train_interference.train(solo, interference, told, TINY_TOGETHER)
+    return told | {"interference": together.forecasts}
 
 
 def test_a_row_without_a_measurement_has_a_forecast(frames, forecasts):
@@ -67,7 +79,7 @@ def test_what_is_missing_is_not_judged(frames, forecasts, monkeypatch):
     for splits in metrics.values():
         for models in splits.values():
             assert all(np.isfinite(figures["mape"]) for figures in models.values())
-    assert np.isfinite(evaluate.calibration_rows(forecasts)["observed"]).all()
+    assert np.isfinite(evaluation_tables.calibration_rows(forecasts)["observed"]).all()
 
 
 def test_start_up_times_are_of_the_rows_that_tell_them(frames):

@@ -6,6 +6,7 @@ share x UTILIZATION, slowdown = 1 + FACTOR x (the other members' median utilizat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,10 @@ from presage.features.device import Device, Share, catalogue
 from presage.features.job import Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
-from presage.features.schema import Placement, columns, matrix
-from presage.models.release import Release, write_release
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
+from presage.models.domain import learn_domain
+from presage.models.release import PREDICTORS, Release, write_release
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
 from presage.serving.server import RunningServer, start_server
@@ -29,8 +32,9 @@ from presage.serving.server import RunningServer, start_server
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
 STEP_FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0)
-UTILIZATION = (-0.5, 0.25, 0.5, 0.75, 1.5)  # the outer two are to be clipped
+UTILIZATION = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOWDOWN_FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5)
+STRANGER_MARGINS = {0.05: 1.0, 0.1: 0.5}
 SETUP_S = {"": (1.0, 2.0, 3.0, 4.0, 5.0), "cpu-2": (10.0, 20.0, 30.0, 40.0, 50.0)}
 MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth_bytes_per_s=1.5e10)
 
@@ -102,14 +106,14 @@ def others_utilization(factors: tuple[float, ...]) -> bytes:
         helper.make_node("Add", ["excess", "one"], ["quantiles"]),
     ]
     constants = {
-        "position": np.array(len(columns("full")), dtype=np.int64),
+        "position": np.array(len(columns("common")), dtype=np.int64),
         "member_axis": np.array([1], dtype=np.int64),
         "last_axis": np.array([2], dtype=np.int64),
         "factors": np.array([[factors]], dtype=np.float32),
         "one": np.array(1.0, dtype=np.float32),
     }
     inputs = {
-        "members": ["colocations", "members", len(columns("full")) + 3],
+        "members": ["colocations", "members", len(columns("common")) + 3],
         "mask": ["colocations", "members"],
     }
     return onnx_bytes(nodes, constants, inputs, ["colocations", "members", len(factors)])
@@ -128,29 +132,23 @@ def onnx_bytes(nodes: Any, constants: Any, inputs: Any, output: Any) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def make_release(folder: Path, **changes: Any) -> Release:
+def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes: Any) -> Release:
     """A release trained, so to say, on jobs of batch 1 to 256 on any share of a cpu-2."""
-    trained = matrix(
-        [
-            Placement(make_job(batch_size=batch), MEASURED, Share(share, "cpu-quota"))
-            for batch in (1, 256)
-            for share in (0.25, 1.0)
-        ]
-    )
+    trained = [
+        Placement(make_job(batch_size=batch), MEASURED, Share(share, "cpu-quota"))
+        for batch in (1, 256)
+        for share in (0.25, 1.0)
+    ]
     parts: dict[str, Any] = {
         "models": make_models(),
         "levels": LEVELS,
         "devices": [MEASURED],
-        "trained_devices": ["cpu-2"],
         "colocated_devices": ["cpu-2"],
         "max_members": 3,
-        "precisions": ["fp32"],
-        "domain": {
-            name: (low, high)
-            for name, low, high in zip(
-                columns("full"), trained.min(axis=0), trained.max(axis=0), strict=True
-            )
-        },
+        "domain": learn_domain(
+            matrix(trained), ["small", "small", "large", "large"], ["cpu-2"] * 4, list(precisions)
+        ),
+        "stranger_margins": dict.fromkeys(PREDICTORS, STRANGER_MARGINS),
         "setup_s": SETUP_S,
         "metrics": {"step_time": {"mape": 0.125}},
         "data_digest": "0" * 16,

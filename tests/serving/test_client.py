@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from presage.features.errors import InvalidJobError, ServiceError, UnknownDeviceError
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving.client import PresageClient
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
@@ -142,14 +142,14 @@ def test_one_client_serves_many_threads(client, job, cpu):
     assert together == alone
 
 
-def test_the_client_imports_only_grpc_protobuf_and_numpy():
+def test_the_client_imports_only_grpc_and_protobuf():
     code = "import sys, presage.serving.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     foreign = loaded - sys.stdlib_module_names
-    assert {"grpc", "google", "numpy", "presage"} <= foreign
+    assert {"grpc", "google", "presage"} <= foreign
     # grpc itself imports its sister packages where they are installed.
     sisters = {"grpc_health", "grpc_reflection", "grpc_tools", "cython_runtime"}
-    unexpected = foreign - sisters - {"grpc", "google", "numpy", "presage", "typing_extensions"}
+    unexpected = foreign - sisters - {"grpc", "google", "presage", "typing_extensions"}
     assert {name for name in unexpected if not name.startswith("_")} == set()

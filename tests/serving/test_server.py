@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from presage.features.errors import ReleaseError, ServiceError
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.models.release import load_release
 from presage.serving import wire
 from presage.serving.client import PresageClient

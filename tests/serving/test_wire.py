@@ -14,7 +14,7 @@ from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
-from presage.features.schema import Placement
+from presage.features.placement import Placement
 from presage.serving import wire, wire_requests
 from presage.serving.v1 import prediction_pb2 as pb
 

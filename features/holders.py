@@ -1,0 +1,59 @@
+"""What a job's memory is made of: the device's context, what the trace saw alive, kernels' own.
+
+As with time, the shares say by which factor the sum is off: an allocator rounds, kernels take
+workspaces that no tensor shows, and both depend on what holds the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from presage.features.facts import FeatureColumn
+from presage.features.kernel_memory import HUNGRY, PHASES
+from presage.features.memory import MemoryEstimate
+
+_MOVED_BY = (
+    "AddV2", "Mul", "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "Softmax",
+    "Relu", "MatMul", "Attention", "Normalization", "Elementwise", "Copy",
+)  # fmt: skip
+LEAST_SHARE = 1e-3  # of the bytes that matter
+
+
+def _kernel(kind: str, phase: str) -> FeatureColumn:
+    return FeatureColumn(
+        f"memory_share.{kind}.{phase}", "of memory_prior_bytes, taken by the largest kernel",
+        LEAST_SHARE, lambda f: f.kernel_bytes.get((kind, phase), 0.0) / f.memory_prior_bytes,
+    )  # fmt: skip
+
+
+def _held(holder: str) -> FeatureColumn:
+    return FeatureColumn(
+        f"memory_share.{holder.removesuffix('_bytes')}", "of memory_prior_bytes", LEAST_SHARE,
+        lambda f: getattr(f.job.memory, holder) / f.memory_prior_bytes,
+    )  # fmt: skip
+
+
+def _alive(holder: str) -> FeatureColumn:
+    return FeatureColumn(
+        f"live_share.{holder.removesuffix('_bytes')}", "of peak_live_bytes", LEAST_SHARE,
+        lambda f: getattr(f.job.memory, holder) / max(f.job.peak_live_bytes, 1),
+    )  # fmt: skip
+
+
+def _moved(kind: str) -> FeatureColumn:
+    return FeatureColumn(
+        f"moved_share.{kind}", "of bytes_moved", LEAST_SHARE,
+        lambda f: f.kind_bytes.get(kind, 0.0) / max(f.bytes_moved, 1.0),
+    )  # fmt: skip
+
+
+HOLDERS: tuple[FeatureColumn, ...] = (
+    FeatureColumn(
+        "memory_share.context", "the device's, of memory_prior_bytes", LEAST_SHARE,
+        lambda f: f.device.context_bytes / f.memory_prior_bytes,
+    ),
+    *(_held(field.name) for field in fields(MemoryEstimate)),
+    *(_kernel(kind, phase) for kind in HUNGRY for phase in PHASES),
+    *map(_alive, ("parameter_bytes", "activation_bytes", "workspace_bytes")),
+    *map(_moved, _MOVED_BY),
+)  # fmt: skip

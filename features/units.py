@@ -1,0 +1,19 @@
+"""Numbers with their units, as a person reads them."""
+
+from __future__ import annotations
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit, in three significant digits.
+
+    ``unit`` is a forecast's: bytes, seconds, fraction; any other is a ratio.
+    """
+    if unit == "bytes":
+        return f"{value / 2**20:,.0f} MiB" if value < 2**33 else f"{value / 2**30:,.1f} GiB"
+    if unit == "seconds":
+        if value < 1:
+            return f"{1e3 * value:.3g} ms"
+        return f"{value:.3g} s" if value < 600 else f"{value / 60:.3g} min"
+    if unit == "fraction":
+        return f"{100 * value:.0f} %"
+    return f"{value:.2f} x"

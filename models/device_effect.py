@@ -1,0 +1,47 @@
+"""What a device does to forecasts beyond its data sheet: a random effect of each one measured.
+
+Two cards of equal data sheets differ in clocks, cooling, host and driver. Where a device was
+measured, its own deviation is learnt; one that was not is forecast as the mean of all. Columns
+of the data sheet as inputs would do the first and spoil the second: with a handful of devices a
+network learns them by heart.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+# A device is known by these columns, equal within the tolerance (of their logarithm).
+IDENTITY = ("compute_capability", "memory_gb", "cores")
+TOLERANCE = 0.02
+# Part of the training rows whose device is hidden, so that an unknown one is practised too.
+HIDDEN_ROWS = 0.3
+
+
+class DeviceEffect(nn.Module):
+    """``members`` tables of a vector per known device; zeros for any other.
+
+    Parameters
+    ----------
+    identity : Tensor of shape (rows, 3)
+        ``IDENTITY`` of every training row, as the networks see those columns.
+    """
+
+    known: Tensor
+
+    def __init__(self, members: int, identity: Tensor, n_out: int) -> None:
+        super().__init__()
+        known: list[Tensor] = []
+        for row in torch.unique(identity, dim=0):
+            if not any((row - other).abs().max() < TOLERANCE for other in known):
+                known.append(row)
+        self.register_buffer("known", torch.stack(known))
+        self.effect_weight = nn.Parameter(torch.zeros(members, len(known), n_out))
+
+    def forward(self, identity: Tensor) -> Tensor:
+        """(rows, 3) -> (members, rows, n_out)."""
+        same = (identity[:, None] - self.known).abs().amax(-1) < TOLERANCE  # (rows, devices)
+        weights = same.to(identity.dtype)
+        if self.training:
+            weights = weights * (torch.rand(len(weights), 1) > HIDDEN_ROWS)
+        return torch.matmul(weights, self.effect_weight)

@@ -1,0 +1,1 @@
+"""The evaluation as one page that needs nothing but a browser."""

@@ -1,0 +1,54 @@
+from math import exp, log, nan
+
+import numpy as np
+import pytest
+
+from presage.features.device import Share
+from presage.features.member import MEMBER_COLUMNS, SoloProfile, member_matrix
+from presage.features.placement import Placement
+from presage.features.roofline import roofline
+from tests.features.examples import device, features, node
+
+PLACEMENT = Placement(features(node(), node("Relu", phase="backward")), device(), Share(0.5, "mps"))
+
+
+def column(name, profile):
+    return member_matrix([PLACEMENT], [profile])[0, MEMBER_COLUMNS.index(name)]
+
+
+def test_what_was_measured_alone_is_what_counts():
+    measured = SoloProfile(step_time_s=0.5, memory_bytes=8 << 30, compute_utilization=0.4)
+    bound = roofline(PLACEMENT.job, PLACEMENT.device, PLACEMENT.share)
+
+    assert column("log step time", measured) == log(0.5)
+    assert column("log memory / the device's", measured) == pytest.approx(log(8 / 32))
+    assert column("utilization", measured) == 0.4
+    assert exp(column("log roofline / step time", measured)) == pytest.approx(
+        bound.step_s / 0.5, abs=2e-4
+    )
+
+
+@pytest.mark.parametrize("nothing", [nan, 0.0])
+def test_what_nobody_measured_is_what_first_principles_give(nothing):
+    profile = SoloProfile(nothing, nothing, nothing)
+    step_s = exp(column("log step time", profile))
+    bound = roofline(PLACEMENT.job, PLACEMENT.device, PLACEMENT.share)
+
+    assert bound.step_s < step_s < bound.step_s + 0.1
+    assert column("utilization", profile) == pytest.approx(bound.step_s / step_s)
+    assert exp(column("log memory / the device's", profile)) == pytest.approx(
+        ((1 << 28) + PLACEMENT.job.peak_live_bytes) / (32 << 30)
+    )
+
+
+def test_every_column_is_finite_and_tells_training_from_inference():
+    rows = member_matrix([PLACEMENT, Placement(features(), device())], [SoloProfile()] * 2)
+
+    assert rows.shape == (2, len(MEMBER_COLUMNS))
+    assert np.isfinite(rows).all()
+    assert list(rows[:, MEMBER_COLUMNS.index("trains")]) == [1, 0]
+    assert list(rows[:, MEMBER_COLUMNS.index("log share")]) == [log(0.5), 0]
+
+
+def test_no_member_has_no_row():
+    assert member_matrix([], []).shape == (0, len(MEMBER_COLUMNS))

@@ -1,0 +1,12 @@
+import numpy as np
+
+from presage.serving.widening import moved_out
+from tests.serving.conftest import LEVELS
+
+
+def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
+    scale = moved_out(np.array([[1.0, 2.0, 4.0, 8.0, 16.0]]), {0.1: np.log(2)}, LEVELS, odds=False)
+    share = moved_out(np.array([[0.1, 0.2, 0.5, 0.8, 0.9]]), {0.1: np.log(2)}, LEVELS, odds=True)
+
+    np.testing.assert_allclose(scale, [[1, 1, 4, 16, 16]])
+    np.testing.assert_allclose(share, [[0.1, 1 / 9, 0.5, 8 / 9, 0.9]])
