@@ -107,7 +107,7 @@ class Domain:
     def _size(self, features: Array, position: int) -> str:
         low, high = (np.exp(b[position]) - _OFFSETS[position] for b in (self.low, self.high))
         found = features[_SIZES[position]]
-        return f"{SIZES[position]} is {found:.4g}, was {low:.4g} to {high:.4g} in training"
+        return f"{SIZES[position]} is {found:.3g}, was {low:.3g} to {high:.3g} in training"
 
     def _mixture(self, mixture: Array, nearest: int) -> str:
         cell = int(np.argmax(np.abs(mixture - self.mixtures[nearest])))

@@ -1,0 +1,82 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.cells import CELLS, cell_of
+from presage.features.device import Share
+from presage.features.mixture import framework_release
+from presage.features.op_kinds import OP_KINDS
+from presage.features.op_stats import OpStats
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
+from tests.features.examples import device, features, node
+
+NAMES = columns("full")
+
+
+def of(placement):
+    return dict(zip(NAMES, matrix([placement])[0], strict=True))
+
+
+def stats(kind, **changes):
+    given = dict(
+        kind=kind, phase="forward", intensity_octave=0, count=1, input_elements_max=1,
+        input_elements=1, output_elements=100, flops=1e4, bytes_moved=1e3,
+    )  # fmt: skip
+    return OpStats(**given | changes)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.5, 2.0, 100.0])
+def test_products_are_told_apart_by_compute_over_memory_time(ratio):
+    bounds = [math.exp(-1.5), 1.0, math.exp(1.5)]
+    expected = sum(ratio > bound for bound in bounds)
+
+    assert cell_of(stats("MatMul"), ratio, 1.0) == f"MatMul forward {expected}"
+
+
+def test_convolutions_by_groups_are_told_apart_by_the_length_of_their_sums():
+    narrow = stats("GroupedConv2D", flops=2 * 100 * 4 * 9)  # 4 channels a group, 3 x 3
+    wide = stats("GroupedConv2D", flops=2 * 100 * 64 * 9)
+    seven = stats("DepthwiseConv2D", flops=2 * 100 * 49)
+
+    cells = [cell_of(row, 1.0, 1.0) for row in (narrow, wide, seven)]
+    assert cells == [
+        "GroupedConv2D forward 0", "GroupedConv2D forward 4", "DepthwiseConv2D forward 2"
+    ]  # fmt: skip
+
+
+@given(st.sampled_from(OP_KINDS), st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e12))
+def test_every_operator_has_a_cell(kind, compute_s, memory_s, flops):
+    assert cell_of(stats(kind, flops=flops), compute_s, memory_s) in CELLS
+
+
+def test_shares_of_time_and_of_launches_add_up_to_one():
+    found = of(Placement(features(node(), node("Relu"), node("Softmax")), device(), Share(0.5)))
+
+    shares = sum(value for name, value in found.items() if name.startswith("time_share."))
+    assert shares + found["overhead_share"] == pytest.approx(1)
+
+
+def test_a_faster_device_of_the_same_ratios_has_the_same_shares():
+    job = features(node(), node("Relu"))
+    one = device(op_overhead_s=0.0)
+    twice = device(
+        op_overhead_s=0.0,
+        peak_flops_per_s={name: 2 * rate for name, rate in one.peak_flops_per_s.items()},
+        memory_bandwidth_bytes_per_s=2 * one.memory_bandwidth_bytes_per_s,
+    )
+    slow, fast = of(Placement(job, one)), of(Placement(job, twice))
+
+    changed = {name for name in NAMES if slow[name] != pytest.approx(fast[name], rel=1e-2)}
+    assert changed == {
+        "roofline_s", "compute_s", "memory_s", "peak_flops_per_s", "memory_bandwidth_bytes_per_s"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "release"), [("1.12.1", 12), ("1.13", 13), ("2.0", 14), ("2.9.1", 23), ("", 23)]
+)
+def test_releases_of_torch_are_counted(version, release):
+    assert framework_release(version) == release
