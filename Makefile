@@ -35,10 +35,11 @@ clean: ## remove everything that `make` made, the measurements of this machine t
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
 	rm -rf data/release data/registry data/decision.json data/.??* build src/*.egg-info
 
-.venv/.installed: requirements.lock pyproject.toml
+.venv/.installed: requirements.lock requirements-nodeps.lock pyproject.toml
 	@echo "setting up .venv: about 180 packages, a few minutes the first time"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Presage needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-nodeps.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

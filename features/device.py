@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from presage.features.device_names import spelled
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
@@ -113,13 +114,26 @@ def catalogue() -> Mapping[str, Device]:
 
 
 @cache
-def gpu_names() -> Mapping[str, str]:
-    """Kind by each name that ``features/devices.yaml`` says NVIDIA's driver gives it."""
-    return {name: kind for kind, row in _sheets().items() for name in row.get("names", ())}
+def _kinds() -> Mapping[str, str]:
+    """Kind by the spelling of each of its names; the kind itself is one."""
+    return {
+        key: kind
+        for kind, row in _sheets().items()
+        for name in (kind, *row.get("names", ()))
+        if not (key := spelled(name)).isdigit()  # "cpu-2" has no name but the kind
+    }
+
+
+def device_kind(name: str) -> str | None:
+    """Kind in the catalogue of what a driver or a published table calls ``name``.
+
+    None where no sheet is of it: a variant (laptop, MIG slice) is not the card it is named after.
+    """
+    return name if name in catalogue() else _kinds().get(spelled(name))
 
 
 def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
-    """Device of that kind: from ``known`` first, else from the catalogue.
+    """Device of that kind: from ``known`` first, else from the catalogue, by any of its names.
 
     Raises
     ------
@@ -127,13 +141,14 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
         Names the nearest kind that is known.
     """
     devices = {**catalogue(), **(known or {})}
-    if kind in devices:
-        return devices[kind]
+    for name in (kind, device_kind(kind) or kind):
+        if name in devices:
+            return devices[name]
     near = get_close_matches(kind.lower(), devices, n=1, cutoff=0.5)
-    hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(sorted(devices))}"
+    hint = f"nearest is {near[0]!r}" if near else f"none of the {len(devices)} known is like it"
     raise UnknownDeviceError(
         f"device kind {kind!r} is not known; {hint}. "
-        "Measure it with `presage profile`, or add it to features/devices.yaml"
+        "Measure it with `presage profile`, or add its data sheet to features/devices.yaml"
     )
 
 

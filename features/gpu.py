@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from presage.features.device import Device, catalogue, gpu_names
+from presage.features.device import Device, catalogue, device_kind
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +90,6 @@ def _first_visible() -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
 
 
-def gpu_kind(name: str) -> str | None:
-    """Kind in the catalogue of the GPU that NVML calls ``name``; None when no sheet names it."""
-    return gpu_names().get(" ".join(_words(name)))
-
-
 def torch_runs_on_nvidia() -> bool:
     """Whether the installed torch is built with CUDA; True without torch, since nothing runs."""
     torch = find_spec("torch")
@@ -115,7 +110,7 @@ def _first_gpu(nvml: Any) -> Device | None:
     handle = visible_gpu(nvml)
     name = str(nvml.nvmlDeviceGetName(handle))
     memory_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
-    kind = gpu_kind(name)
+    kind = device_kind(name)
     if kind is not None:
         return replace(catalogue()[kind], memory_bytes=memory_bytes)
     return _by_facts(nvml, handle, kind="-".join(_words(name)), memory_bytes=memory_bytes)

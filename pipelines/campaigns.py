@@ -30,6 +30,7 @@ class Campaign:
 
     Jobs whose graph nobody knows (of an imported source) are not among them, and neither are
     their runs nor the co-locations that they took part in: nothing could be learnt from those.
+    ``scale_out`` has no rows where the folder has no such table.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Campaign:
     devices: Mapping[DeviceKey, Device]
     executions: pd.DataFrame
     colocations: pd.DataFrame
+    scale_out: pd.DataFrame
 
     def placement(self, row: Mapping[Any, Any]) -> Placement:
         """What a row of `executions` or `colocations` measured: a job, a device and the share.
@@ -69,18 +71,31 @@ def read_campaign(folder: Path) -> Campaign:
     devices = _devices(data["devices"], folder / "devices.parquet")
     executions = data["executions"].to_pandas()
     colocations = data["colocations"].to_pandas()
-    for name, frame in (("executions", executions), ("colocations", colocations)):
+    scale_out = _scale_out(folder)
+    measured = {"executions": executions, "colocations": colocations, "scale_out": scale_out}
+    for name, frame in measured.items():
         path = folder / f"{name}.parquet"
         _check_known(frame["job_id"], known, "job", path)
         keys = list(zip(frame["device_kind"], frame["machine"], frame["campaign"], strict=True))
         _check_known(keys, devices, "device", path)
+        if "share" not in frame:  # a row of `scale_out` is of whole devices
+            continue
         with _blamed_on(path):
             for fraction, mode in set(zip(frame["share"], frame["sharing_mode"], strict=True)):
                 Share(fraction, mode)
     executions = executions[executions["job_id"].isin(jobs)].reset_index(drop=True)
     together = colocations["job_id"].isin(jobs).groupby([colocations[c] for c in COLOCATION])
     colocations = colocations[together.transform("all")].reset_index(drop=True)
-    return Campaign(folder, jobs, devices, executions, colocations)
+    scale_out = scale_out[scale_out["job_id"].isin(jobs)].reset_index(drop=True)
+    return Campaign(folder, jobs, devices, executions, colocations, scale_out)
+
+
+def _scale_out(folder: Path) -> pd.DataFrame:
+    """Only importers write this table, and only of some sources."""
+    table, path = tables.SCALE_OUT, folder / f"{tables.SCALE_OUT.name}.parquet"
+    rows = tables.read(table, path) if path.is_file() else table.schema.empty_table()
+    frame: pd.DataFrame = rows.to_pandas()
+    return frame
 
 
 def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatures:

@@ -5,6 +5,8 @@ A file may have any name; what its columns are tells who published it, and its i
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -18,7 +20,10 @@ from presage.features.errors import TableError
 from presage.features.tables import CAMPAIGN_TABLES
 from presage.pipelines.campaigns import Campaign, read_campaign
 from presage.pipelines.importers.graph_cache import GraphCache
-from presage.pipelines.importers.run import import_source
+from presage.pipelines.importers.run import Summary, import_source
+
+log = logging.getLogger(__name__)
+MOST_REASONS = 8  # of those that rows were left out for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,18 @@ def read_tables(
             for path, layout in alone:
                 if layout.source == source and layout.name in ALONE:
                     _link_alone(path, files, layout)
-            import_source(source, files, tables, graphs=graphs)
+            _tell_left_out(import_source(source, files, tables, graphs=graphs))
             campaigns.append(read_campaign(tables))
     return campaigns
+
+
+def _tell_left_out(summary: Summary) -> None:
+    """Say which rows are not scored, and why: a table with one odd row is still a table."""
+    reasons = Counter(summary.skipped) + Counter(summary.notes)
+    for reason, rows in reasons.most_common(MOST_REASONS):
+        log.warning("%s: %d x %s", summary.source, rows, reason)
+    if (others := len(reasons) - MOST_REASONS) > 0:
+        log.warning("%s: and %d reasons more; `presage import` lists all", summary.source, others)
 
 
 def _is_campaign(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ class Rows:
         campaign.
     placements : sequence of Placement
     measured : ndarray of shape (rows,)
-        The label, in the unit of the predictor's target.
+        The label, in the unit of the predictor's target; NaN of a run that failed.
     """
 
     who: pd.DataFrame
@@ -51,18 +51,27 @@ def is_training(job: JobFeatures) -> bool:
 
 
 def solo_rows(
-    campaigns: Sequence[Campaign], column: str, wanted: Callable[[JobFeatures], bool]
+    campaigns: Sequence[Campaign],
+    column: str,
+    wanted: Callable[[JobFeatures], bool],
+    *,
+    failures: Collection[str] = (),
 ) -> Rows:
-    """Runs alone of the jobs that are wanted, where ``column`` was measured."""
+    """Runs alone of the jobs that are wanted, where ``column`` was measured.
+
+    Runs that failed are among them only if in one of the ways named by ``failures``.
+    """
     who, placements, measured = [], [], []
     for campaign in campaigns:
         for row in campaign.executions.to_dict("records"):
             job = campaign.jobs[row["job_id"]]
-            if row["failure"] or not np.isfinite(row[column] or np.nan) or not wanted(job):
+            failed = row["failure"] in failures
+            value = np.nan if row["failure"] else float(row[column] or np.nan)
+            if not (failed or np.isfinite(value)) or not wanted(job):
                 continue
             placement = campaign.placement(row)
             placements.append(placement)
-            measured.append(row[column])
+            measured.append(value)
             device, share = row["device_kind"], placement.share.fraction
             who.append(
                 {

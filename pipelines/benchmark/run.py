@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from presage.features.errors import ConfigError, TableError, TrainingError
@@ -73,7 +74,7 @@ def run(
     check(rows, "training")
     if test:
         asked = known.rows(read_tables(test, graphs, beside=train if alone else ()))
-        if not len(asked.measured):
+        if not np.isfinite(asked.measured).any():
             raise TrainingError(
                 f"--test: no row of it can be used for {task}; "
                 "docs/importing.md says what each source measured"
@@ -83,16 +84,17 @@ def run(
     else:
         asked = rows
         answers = known.cross_forecast(rows, split, seed=seed, progress=progress)
-    measured, quantiles = known.scale * asked.measured, known.scale * answers.quantiles
+    ran = np.isfinite(asked.measured)
+    measured, quantiles = known.scale * asked.measured[ran], known.scale * answers.quantiles[ran]
     return Result(
-        task=task, split=split, unit=known.unit, seed=seed, rows=len(measured),
-        mlp=_figures(measured, quantiles),
+        task=task, split=split, unit=known.unit, seed=seed, rows=len(ran),
+        mlp=_figures(measured, quantiles) | dict(answers.more.get("mlp", {})),
         baselines={
-            name: _points(measured, known.scale * guess)
+            name: _points(measured, known.scale * guess[ran]) | dict(answers.more.get(name, {}))
             for name, guess in answers.baselines.items()
         },
         seconds=round(time.monotonic() - started, 1),
-        slices=_slices(asked.who, measured, quantiles),
+        slices=_slices(asked.who[ran], measured, quantiles),
     )  # fmt: skip
 
 

@@ -58,20 +58,29 @@ class SoloTask:
         return solo_rows(campaigns, self.target.column, self.wanted)
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
-        """Every row by models that saw no like row; the folds' margins are those of the others."""
+        """Every row by models that saw no like row; the folds' margins are those of the others.
+
+        Rows that were not measured are forecast and not learnt from.
+        """
         folds = split_folds(rows.who, split, seed=seed)
         features = matrix(rows.placements, "full")
         y = self.target.to_learnt(rows.measured, features)
         raw = _own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds)
-        guesses = {name: np.empty(len(y)) for name in BASELINES}
-        for fold in np.unique(folds):
-            seen, asked = folds != fold, folds == fold
-            for name, guess in guesses.items():
-                guess[asked] = self._baseline(
-                    name, features[seen], rows.measured[seen], features[asked]
-                )
+        guesses = self._guesses(features, rows.measured, folds)
         return Answers(self.target.to_measured(calibrated, features), guesses)
+
+    def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
+        """Every row by baselines that saw no row of its fold."""
+        return self._guesses(matrix(rows.placements, "full"), rows.measured, folds)
+
+    def _guesses(self, features: Array, measured: Array, folds: Folds) -> dict[str, Array]:
+        guesses = {name: np.empty(len(folds)) for name in BASELINES}
+        for fold in np.unique(folds):
+            seen, asked = (folds != fold) & np.isfinite(measured), folds == fold
+            for name, guess in guesses.items():
+                guess[asked] = self._baseline(name, features[seen], measured[seen], features[asked])
+        return guesses
 
     def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
         """Rows that are not trained on, by the mean of all members of the network.
@@ -79,6 +88,7 @@ class SoloTask:
         Each member leaves out a fold of the training rows, by which the intervals are calibrated
         (Barber et al., CV+, 2021).
         """
+        train = train.take(np.isfinite(train.measured))
         folds = folds_of(list(train.who[novelty(train.who, test.who)]), seed=seed)
         features, asked = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.target.to_learnt(train.measured, features)
@@ -104,9 +114,10 @@ class SoloTask:
         """Of each fold's ensemble, which has not seen it: quantiles (folds, asked, levels)."""
         config = replace(self.config, seed=seed)
         numbers = np.unique(folds)
-        seen = np.repeat([folds != fold for fold in numbers], config.ensemble, axis=0)
+        ran = np.isfinite(y)
+        seen = np.repeat([folds[ran] != fold for fold in numbers], config.ensemble, axis=0)
         stack = fit_scalar(
-            transform_features(features, "full"), y, seen.astype(np.float64),
+            transform_features(features[ran], "full"), y[ran], seen.astype(np.float64),
             inputs_of(self.target.inputs, "full"), config, progress=progress,
         )  # fmt: skip
         out = quantiles_of(stack, transform_features(asked, "full"))

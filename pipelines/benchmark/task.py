@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
@@ -18,7 +19,8 @@ class Rows(Protocol):
     """Measured rows: who they are, and the label.
 
     ``who`` has columns ``row`` (what was measured, in words: equal rows are of equal words),
-    ``model``, ``family``, ``device`` and ``campaign``; ``measured`` has shape (rows,).
+    ``model``, ``family``, ``device`` and ``campaign``; ``measured`` has shape (rows,), with NaN
+    where a row is asked about that nothing was measured of.
     """
 
     @property
@@ -39,10 +41,13 @@ class Answers:
     quantiles : ndarray of shape (rows, levels)
         The network's, calibrated.
     baselines : mapping of str to ndarray of shape (rows,)
+    more : mapping of str to mapping
+        Further figures of the task's own, of "mlp" and of each baseline.
     """
 
     quantiles: Array
     baselines: Mapping[str, Array]
+    more: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Task(Protocol):
@@ -97,13 +102,14 @@ def check(rows: Rows, what: str) -> None:
     TrainingError
         There are too few rows to calibrate by, or all labels are equal.
     """
-    if len(rows.measured) < LEAST_ROWS:
+    measured = rows.measured[np.isfinite(rows.measured)]
+    if len(measured) < LEAST_ROWS:
         raise TrainingError(
-            f"{what}: {len(rows.measured)} rows can be used, to calibrate takes {LEAST_ROWS}; "
+            f"{what}: {len(measured)} rows can be used, to calibrate takes {LEAST_ROWS}; "
             "give more files"
         )
-    if rows.measured.min() == rows.measured.max():
+    if measured.min() == measured.max():
         raise TrainingError(
-            f"{what}: the target is {rows.measured[0]:g} in every row, nothing can be learnt of "
+            f"{what}: the target is {measured[0]:g} in every row, nothing can be learnt of "
             "it; give rows that differ"
         )

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from presage.features.errors import TableError
 from presage.pipelines.importers.gavel_files import Alone, Pair, measurements
 from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_job import PublicModel, add_job
-from presage.pipelines.importers.published_file import MEND
 from presage.pipelines.profiling.work import Row, colocation_id
 
 ORIGIN = Origin("gavel", "https://github.com/stanford-futuredata/gavel, scheduler/", "MIT")
@@ -24,16 +22,14 @@ MODELS = {
     "CycleGAN": PublicModel("cyclegan", "r9-s256", "adam", 2 * 3 * 256 * 256),
     "A3C": PublicModel("a3c", "pong-n20", "adam", 80 * 80),
 }
-# The V100s of the clouds it was measured on have 16 GB.
-DEVICES = {"k80": "k80", "p100": "p100", "v100": "v100-16gb"}
+# The V100s of the clouds it was measured on have 16 GB; other names are as in the catalogue.
+DEVICES = {"v100": "v100-16gb"}
 JOB = re.compile(r"(?P<model>[\w-]+)(?: \(batch size (?P<batch>\d+)\))?")
 
 
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
     """Read upstream's JSON, or the tidied pairs and isolated tables beside each other."""
-    for file, measured in measurements(path):
-        for gpu in sorted({one.gpu for one in measured} - DEVICES.keys()):
-            raise TableError(f"{file}: device {gpu!r} is none of {', '.join(DEVICES)}; {MEND}")
+    for _, measured in measurements(path):
         _add(measured, imported, graphs)
 
 
@@ -43,11 +39,14 @@ def _add(measured: Iterable[Alone | Pair], imported: Imported, graphs: GraphCach
         if any(_parsed(name) is None for name in names):
             imported.skip("a job that is none of the 26")
             continue
+        device = imported.kind_of(DEVICES.get(one.gpu, one.gpu))
+        if device is None:
+            continue
         job_ids = [_describe(name, imported, graphs) for name in names]
         if isinstance(one, Pair):
-            _add_pair(one, job_ids, imported)
+            _add_pair(one, job_ids, device, imported)
         else:
-            _add_alone(one, job_ids[0], imported)
+            _add_alone(one, job_ids[0], device, imported)
 
 
 def _parsed(name: str) -> tuple[str, int] | None:
@@ -66,8 +65,8 @@ def _describe(name: str, imported: Imported, graphs: GraphCache) -> str:
     return job_id
 
 
-def _add_alone(one: Alone, job_id: str, imported: Imported) -> None:
-    device, campaign = DEVICES[one.gpu], one.campaign
+def _add_alone(one: Alone, job_id: str, device: str, imported: Imported) -> None:
+    campaign = one.campaign
     if one.steps_per_s <= 0 and one.devices > 1:
         imported.skip("did not run on several devices (0 steps/s)")
     elif one.devices > 1:
@@ -87,8 +86,7 @@ def _add_alone(one: Alone, job_id: str, imported: Imported) -> None:
         )
 
 
-def _add_pair(pair: Pair, job_ids: list[str], imported: Imported) -> None:
-    device = DEVICES[pair.gpu]
+def _add_pair(pair: Pair, job_ids: list[str], device: str, imported: Imported) -> None:
     feasible = min(pair.together) > 0
     members = [
         _member(job_id, alone, together, feasible, imported)

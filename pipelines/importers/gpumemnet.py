@@ -73,8 +73,9 @@ def _add_timm_model(
     job_id = f"gpumemnet/{job.model}/b{job.batch_size}/{OPTIMIZER}/fp32"
     graph, estimate = job.graph(graphs), MIB * row["faketensor_final_mib"]
     if graph is not None and graph.peak_live_bytes > OTHER_IMAGES * estimate:
-        job = replace(job, side=IMAGENET_SIDE)
-    add_timm_job(imported, graphs, job_id, job, parameters=1e6 * row["param_count_m"])
+        job, graph = replace(job, side=IMAGENET_SIDE), None
+    parameters = 1e6 * row["param_count_m"]
+    add_timm_job(imported, graphs, job_id, job, parameters=parameters, graph=graph)
     failed = status in OUT_OF_MEMORY
     imported.execution(
         job_id, DEVICE, campaign="timm-memory",

@@ -11,11 +11,12 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features import tables
-from presage.features.device import Device, find_device
+from presage.features.device import Device, device_kind, find_device
 from presage.features.graph import OpGraph
 from presage.pipelines.profiling.rows import device_columns, graph_columns, node_rows
 from presage.pipelines.profiling.work import Row
 
+ADD_DEVICE = "add its data sheet there, with this name among its `names`"
 UNKNOWN_TIME_S = 0.0  # when a source does not say when it measured
 
 
@@ -148,6 +149,16 @@ class Imported:
         known = self._provenance(campaign, "", {})
         machine = f"{self.origin.name} " + rows["device_kind"]
         self._operators.append(rows.assign(**known | {"machine": machine} | dict(rows)))
+
+    def kind_of(self, name: str, rows: int = 1) -> str | None:
+        """Kind of the device that a source calls ``name``; None, and its rows skipped, if unknown.
+
+        The other rows of a file are worth having without it.
+        """
+        kind = device_kind(name)
+        if kind is None:
+            self.skip(f"device {name!r} is not in features/devices.yaml; {ADD_DEVICE}", rows)
+        return kind
 
     def skip(self, reason: str, rows: int = 1) -> None:
         """Count rows of the source that cannot be mapped, by a reason that a person understands."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from presage.features.errors import TableError
-from presage.features.gpu import gpu_kind
 from presage.features.op_kinds import ELEMENT_FLOPS, aten_kind
 from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
@@ -126,12 +125,13 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
 
 
 def _on_known_devices(rows: pd.DataFrame, imported: Imported) -> pd.DataFrame:
-    kinds = {name: gpu_kind(name) for name in rows["Device"].unique()}
+    kinds: dict[str, str | None] = {}
     for name, count in rows["Device"].value_counts().items():
         if str(name).startswith("AMD"):
             imported.skip(f"{name}: AMD's devices have no CUDA compute capability", count)
-        elif kinds[name] is None:
-            imported.skip(f"device {name!r} is not in features/devices.yaml", count)
+            kinds[str(name)] = None
+        else:
+            kinds[str(name)] = imported.kind_of(str(name), count)
     return rows.assign(device_kind=rows["Device"].map(kinds)).dropna(subset="device_kind")
 
 

@@ -34,10 +34,8 @@ EXPECTED = (
 
 
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
-    """Read files named for their model, or upstream's two in a folder of that name."""
-    placements = find_files(path, ("*placements.csv*",), EXPECTED)
-    scalability = [] if path.is_file() else find_files(path, ("*scalability.csv*",), EXPECTED)
-    for file in [*placements, *scalability]:
+    """Read files named for their model, or upstream's in a folder of that name."""
+    for file in _files(path):
         match = FILE.fullmatch(file.name)
         model = (match["model"] or file.parent.name) if match else ""
         if match is None or model not in MODELS:
@@ -47,6 +45,13 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
         columns = PLACEMENTS if match["kind"] == "placements" else SCALABILITY
         for row in read_csv(file, columns).to_dict("records"):
             _add(row, model, file, imported, graphs)
+
+
+def _files(path: Path) -> list[Path]:
+    """Of a folder the files of both kinds; either may be missing, as each is measured alone."""
+    found = [*path.rglob("*placements.csv*"), *path.rglob("*scalability.csv*")]
+    measured = sorted(file for file in found if file.is_file() and file.suffix != ".dvc")
+    return measured or find_files(path, ("*placements.csv*", "*scalability.csv*"), EXPECTED)
 
 
 def _add(

@@ -71,15 +71,17 @@ def add_timm_job(
     job: TimmJob,
     *,
     parameters: float,
+    graph: OpGraph | None = None,
     **columns: Any,
 ) -> None:
     """Describe a job once; one without a graph is noted with the reason.
 
     ``parameters`` are those the source counted: a model that has others by now is another one.
+    ``graph`` is the job's, where the caller has read it from ``graphs`` already.
     """
     if imported.has_job(job_id):
         return
-    graph = job.graph(graphs)
+    graph = graph or job.graph(graphs)
     if graph is None:
         imported.note(f"job without a graph: {why_no_graph(graphs, job.model)}")
     elif abs(graph.parameters - parameters) > PARAMETERS_APART * parameters + PARAMETERS_ROUNDING:

@@ -19,17 +19,17 @@ from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
 ORIGIN = Origin(
     "timm", "https://github.com/huggingface/pytorch-image-models, results/", "Apache-2.0"
 )
-# Autocast of CUDA computes in fp16 unless told otherwise.
+# Autocast of CUDA computes in fp16 unless told otherwise, that of a processor in bf16.
 PRECISIONS = {"amp": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 LAYOUTS = {"nchw": "contiguous", "nhwc": "channels-last"}
 TIDIED = {
-    "file": str, "mode": str, "precision": str, "layout": str, "torch": str, "cuda": str,
-    "device": str, "model": str, "img_size": int, "batch_size": int, "step_time_ms": float,
+    "file": str, "mode": str, "precision": str, "layout": str, "torch": str, "device": str,
+    "model": str, "img_size": int, "batch_size": int, "step_time_ms": float,
     "param_count_m": float,
 }  # fmt: skip
 NAME = re.compile(
     r"benchmark-(?P<mode>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)"
-    r"-pt(?P<torch>\d{3})(?:-cu(?P<cuda>\d{3}))?-(?P<device>\w+(?:-i\w+)?)(?P<dynamo>-dynamo)?"
+    r"-pt(?P<torch>\d{3})(?:-cu(?P<cuda>\d{3}))?-(?P<device>(?:cpu-)?\w+)(?P<dynamo>-dynamo)?"
 )
 EXPECTED = "timm_step_time.parquet, or upstream's results/benchmark-*.csv"
 
@@ -38,8 +38,9 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
     """Read the tidied table, or upstream's file per device, precision and memory layout."""
     for file in find_files(path, ("timm_step_time*.parquet", "benchmark-*.csv*"), EXPECTED):
         rows = read_parquet(file, TIDIED) if file.suffix == ".parquet" else _upstream(file)
-        if "dynamo" not in rows:
-            rows["dynamo"] = False
+        for name, absent in (("dynamo", False), ("cuda", "")):  # a processor's row has no CUDA
+            told = rows[name] if name in rows else pd.Series(absent, rows.index)
+            rows[name] = told.where(told.notna(), absent)
         for row in rows.to_dict("records"):
             _add(row, file, imported, graphs)
 
@@ -78,24 +79,24 @@ def _torch_version(digits: str) -> str:
 
 
 def _add(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: GraphCache) -> None:
-    device = _device(row["device"])
     if row["dynamo"]:
         imported.skip("compiled by torch.compile, which runs other operators than the graph has")
-    elif device is None:
-        imported.skip(f"device {row['device']!r} is not in features/devices.yaml")
-    else:
-        job_id, job = _job(row, file)
-        add_timm_job(
-            imported, graphs, job_id, job,
-            parameters=1e6 * row["param_count_m"], memory_format=LAYOUTS[row["layout"]],
-        )  # fmt: skip
-        imported.execution(
-            job_id, device, campaign=row["file"], versions=_versions(row),
-            step_time_median_s=row["step_time_ms"] / 1e3,
-        )  # fmt: skip
+        return
+    device = imported.kind_of(row["device"])
+    if device is None:
+        return
+    job_id, job = _job(row, file, on_processor=catalogue()[device].compute_capability == 0)
+    add_timm_job(
+        imported, graphs, job_id, job,
+        parameters=1e6 * row["param_count_m"], memory_format=LAYOUTS[row["layout"]],
+    )  # fmt: skip
+    imported.execution(
+        job_id, device, campaign=row["file"], versions=_versions(row),
+        step_time_median_s=row["step_time_ms"] / 1e3,
+    )  # fmt: skip
 
 
-def _job(row: Mapping[Any, Any], file: Path) -> tuple[str, TimmJob]:
+def _job(row: Mapping[Any, Any], file: Path, *, on_processor: bool) -> tuple[str, TimmJob]:
     for name, known in (
         ("precision", PRECISIONS), ("layout", LAYOUTS), ("mode", ("train", "inference"))
     ):  # fmt: skip
@@ -106,23 +107,17 @@ def _job(row: Mapping[Any, Any], file: Path) -> tuple[str, TimmJob]:
             f"{file}: {row['model']}: a step of {row['step_time_ms']} ms at batch size "
             f"{row['batch_size']}, image size {row['img_size']}, cannot be; {MEND}"
         )
+    automatic = row["precision"] == "amp"
     job = TimmJob(
         model=str(row["model"]).split(".")[0],  # without the tag of the weights
         side=row["img_size"],
         batch_size=row["batch_size"],
         optimizer="sgd" if row["mode"] == "train" else "",  # benchmark.py's default
-        precision=PRECISIONS[row["precision"]],
+        precision="bf16" if automatic and on_processor else PRECISIONS[row["precision"]],
     )
     layout = "" if row["layout"] == "nchw" else f"/{LAYOUTS[row['layout']]}"
     what = f"{job.optimizer or 'inference'}/{job.precision}{layout}"
     return f"timm/{job.model}/s{job.side}/b{job.batch_size}/{what}", job
-
-
-def _device(name: str) -> str | None:
-    """Kind of a GPU that upstream calls "RTX 3090", "rtx3090" or "4090"."""
-    match = re.fullmatch(r"(?:rtx)?[\s_-]*(\d{4})", name.lower())
-    kind = f"rtx-{match[1]}" if match else name.lower()
-    return kind if kind in catalogue() else None
 
 
 def _versions(row: Mapping[Any, Any]) -> str:

@@ -1,7 +1,7 @@
-"""The classifiers of torchvision, by the zoo or by timm, and what a step of the benchmark runs.
+"""The classifiers of torchvision, by the zoo, by timm or by us, and what a benchmark's step runs.
 
 torchvision itself is none of our extras. A model is taken only if it has as many parameters as
-torchvision's documentation says; SqueezeNet, ShuffleNet and MNASNet 1.3 have no counterpart.
+torchvision's documentation says.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from presage.features.errors import GraphError
 from presage.features.from_torch.graph import trace_step
 from presage.features.graph import OpGraph
-from presage.pipelines.importers import timm_models
+from presage.pipelines.importers import light_classifiers, timm_models
+from presage.pipelines.importers.light_classifiers import mnasnet, shufflenet_v2, squeezenet
 from presage.pipelines.profiling import zoo
 from presage.pipelines.profiling.zoo.mobilenet import mobilenet_v2
 from presage.pipelines.profiling.zoo.resnet import resnet
@@ -74,9 +75,10 @@ CLASSIFIERS = {
     "densenet161": Classifier(28_681_000, _timm("densenet161")),
     "densenet169": Classifier(14_149_480, _timm("densenet169")),
     "densenet201": Classifier(20_013_928, _timm("densenet201")),
-    "mnasnet0_5": Classifier(2_218_512, _timm("mnasnet_050")),
-    "mnasnet0_75": Classifier(3_170_208, _timm("mnasnet_075")),
-    "mnasnet1_0": Classifier(4_383_312, _timm("mnasnet_100")),
+    "mnasnet0_5": Classifier(2_218_512, partial(mnasnet, 0.5)),
+    "mnasnet0_75": Classifier(3_170_208, partial(mnasnet, 0.75)),
+    "mnasnet1_0": Classifier(4_383_312, partial(mnasnet, 1.0)),
+    "mnasnet1_3": Classifier(6_282_256, partial(mnasnet, 1.3)),
     "mobilenet_v2": Classifier(3_504_872, lambda: mobilenet_v2(SIDE)),
     "resnet18": Classifier(11_689_512, _resnet(18)),
     "resnet34": Classifier(21_797_672, _resnet(34)),
@@ -85,6 +87,12 @@ CLASSIFIERS = {
     "resnet152": Classifier(60_192_808, _resnet(152)),
     "resnext50_32x4d": Classifier(25_028_904, _timm("resnext50_32x4d")),
     "resnext101_32x8d": Classifier(88_791_336, _timm("resnext101_32x8d")),
+    "shufflenet_v2_x0_5": Classifier(1_366_792, partial(shufflenet_v2, 0.5)),
+    "shufflenet_v2_x1_0": Classifier(2_278_604, partial(shufflenet_v2, 1.0)),
+    "shufflenet_v2_x1_5": Classifier(3_503_624, partial(shufflenet_v2, 1.5)),
+    "shufflenet_v2_x2_0": Classifier(7_393_996, partial(shufflenet_v2, 2.0)),
+    "squeezenet1_0": Classifier(1_248_424, partial(squeezenet, "1.0")),
+    "squeezenet1_1": Classifier(1_235_496, partial(squeezenet, "1.1")),
     "vgg11": Classifier(132_863_336, _vgg(_VGG11, has_norm=False)),
     "vgg11_bn": Classifier(132_868_840, _vgg(_VGG11, has_norm=True)),
     "vgg13": Classifier(133_047_848, _vgg(_VGG13, has_norm=False)),
@@ -100,9 +108,10 @@ CLASSIFIERS = {
 
 @cache
 def made_by() -> str:
-    """What, but for the tracer, a graph is made by: this file, the zoo, and which timm."""
+    """What, but for the tracer, a graph is made by: this file, its builders, and which timm."""
     digest = hashlib.sha256()
-    for source in (Path(__file__), *sorted(Path(zoo.__path__[0]).glob("*.py"))):
+    ours = Path(__file__), Path(light_classifiers.__file__)
+    for source in (*ours, *sorted(Path(zoo.__path__[0]).glob("*.py"))):
         digest.update(source.read_bytes())
     timm = timm_models.library()
     return f"{digest.hexdigest()[:16]} timm {timm.__version__ if timm else 'absent'}"

@@ -13,7 +13,6 @@ import pandas as pd
 
 from presage.features.device import catalogue
 from presage.features.errors import TableError
-from presage.features.gpu import gpu_kind
 from presage.features.graph import OpGraph
 from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported, Origin
@@ -30,7 +29,7 @@ ORIGIN = Origin(
     "torchvision", "https://github.com/ryujaehun/pytorch-gpu-benchmark, and lamikr's fork", "MIT"
 )
 # model.half() and model.double() of upstream's script: all of the model, no autocast.
-PRECISIONS = {"half": "fp16", "float": "fp32", "double": "fp64"}
+PRECISIONS = {"half": "fp16", "float": "fp32", "single": "fp32", "double": "fp64"}
 BATCH_SIZE = 12  # of upstream's script, for each GPU
 NO_UPDATE = "none"  # upstream's training step ends with the backward pass
 TIDIED = {
@@ -38,7 +37,7 @@ TIDIED = {
     "batch_per_gpu": int, "img": int, "n_meas": int, "median_ms": float,
 }  # fmt: skip
 NAME = re.compile(
-    r"(?P<gpu>.+?)(?:_(?P<devices>\d+)_gpus)?_{1,2}(?P<precision>half|float|double)_model_"
+    r"(?P<gpu>.+?)(?:_(?P<devices>\d+)_gpus)?_{1,2}(?P<precision>half|float|single|double)_model_"
     r"(?P<mode>inference|train)(?:ing)?_benchmark\.csv(?:\.gz)?"
 )
 EXPECTED = "torchvision_step_time.csv, or upstream's *_model_*_benchmark.csv"
@@ -115,9 +114,8 @@ def _upstream(file: Path, match: re.Match[str]) -> Iterator[Steps]:
 
 
 def _add(steps: Steps, imported: Imported, graphs: GraphCache) -> None:
-    device = gpu_kind(steps.gpu)
+    device = imported.kind_of(steps.gpu)
     if device is None:
-        imported.skip(f"device {steps.gpu!r} is not in features/devices.yaml")
         return
     if steps.precision == "fp32" and "tf32" in catalogue()[device].peak_flops_per_s:
         steps = replace(steps, precision="tf32")  # torch's default of its time
@@ -167,5 +165,5 @@ def _graph(steps: Steps, graphs: GraphCache) -> OpGraph | None:
 
 def _why_none(model: str, graphs: GraphCache) -> str:
     if model not in CLASSIFIERS:
-        return f"{model} is neither in the zoo nor in timm"
+        return f"{model} is none of the classifiers that we can build"
     return why_no_graph(graphs, model)

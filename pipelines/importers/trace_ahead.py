@@ -48,15 +48,16 @@ def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
         return
     folder = graphs.folder
     # Not forked: a copy of a process whose other threads hold locks waits for them for ever.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupt) as pool:
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupt)
+    try:
         traced = [pool.submit(_trace, folder, recipe, make) for recipe, make in missing.items()]
-        try:
-            for one in as_completed(traced):
-                graphs.tell(one.result())
-        except BrokenProcessPool:  # a script without `if __name__ == "__main__"`, or no memory
-            return  # who asks for a graph traces it
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for one in as_completed(traced):
+            graphs.tell(one.result())
+    except BrokenProcessPool:  # a script without `if __name__ == "__main__"`, or no memory
+        return  # who asks for a graph traces it
+    finally:
+        # Not by `with`: it shuts down once more, and that call takes back what is cancelled here.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _ignore_interrupt() -> None:

@@ -38,7 +38,8 @@ def benchmark(
         str,
         typer.Argument(
             metavar="TASK",
-            help="train-step, inference-step, train-memory, utilization or interference.",
+            help="train-step, inference-step, train-memory, fits-in-memory, utilization, "
+            "interference or scale-out.",
         ),
     ],
     train: Annotated[
@@ -52,9 +53,9 @@ def benchmark(
     split: Annotated[
         str | None,
         typer.Option(
-            show_default="model; pair for interference",
-            help="job (pair for interference), model, family, device or campaign: what is left "
-            "out, without --test.",
+            show_default="model; pair for interference; placement for scale-out",
+            help="job (pair for interference), model, family, device or campaign, for scale-out "
+            "also placement, count or batch: what is left out, without --test.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds and the networks.")] = 0,
@@ -90,6 +91,10 @@ def _show(result: Result) -> None:
     for name, figures in {"mlp": result.mlp, **result.baselines}.items():
         table.add_row(name, *_cells(figures))
     Console().print(table)
+    for name, figures in {"mlp": result.mlp, **result.baselines}.items():
+        more = [f"{key} {value:.2f}" for key, value in figures.items() if key not in _COLUMNS]
+        if more:
+            Console().print(f"{name}: {', '.join(more)}")
     for name, slices in result.slices.items():
         if len(slices) > 1:
             worst = ", ".join(
@@ -100,9 +105,14 @@ def _show(result: Result) -> None:
     Console().print(f"{result.seconds:.0f} s, seed {result.seed}")
 
 
+# Figures that every task has, and digits to show.
+_COLUMNS = {
+    "mape": 1, "median_ape": 1, "within_10pct": 0, "mae": 4, "rmsle": 3, "coverage": 1,
+    "interval_width": 1, "coverage_90": 1, "interval_width_90": 1,
+}  # fmt: skip
+
+
 def _cells(figures: dict[str, float]) -> Iterator[str]:
-    for name, digits in (("mape", 1), ("median_ape", 1), ("within_10pct", 0), ("mae", 4),
-                         ("rmsle", 3), ("coverage", 1), ("interval_width", 1),
-                         ("coverage_90", 1), ("interval_width_90", 1)):  # fmt: skip
+    for name, digits in _COLUMNS.items():
         value = figures.get(name)
         yield "" if value is None else f"{value:.{digits}f}"

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
 from presage.pipelines.importers.torchvision_models import CLASSIFIERS, trace_classifier
-from tests.pipelines.public_files import real
+from tests.pipelines.public_files import OneGraph, real
 
 
 def imported(source: str, path: Path, *, graphs: GraphCache | None = None) -> Imported:
@@ -145,7 +146,7 @@ def test_timm_job_knows_its_layout_and_mode(tmp_path):
     ("name", "reason"),
     [
         (f"{INFER}-dynamo", "compiled by torch.compile"),
-        ("benchmark-infer-fp32-nchw-pt240-cpu-i9_10940x", "device 'cpu-i9_10940x' is not in"),
+        ("benchmark-infer-fp32-nchw-pt240-cpu-i3_530", "device 'cpu-i3_530' is not in"),
     ],
 )
 def test_timm_files_of_other_runs_are_counted(name, reason, tmp_path):
@@ -313,14 +314,6 @@ def test_torchvision_upstream_has_a_column_per_model_and_a_row_per_step(tmp_path
     assert (many["devices"], many["placement"], many["step_time_s"]) == (4, "4", 0.04)
 
 
-def test_torchvision_devices_that_are_not_in_the_catalogue_are_counted(tmp_path):
-    name = "AMD Radeon RX 6800_1_gpus__float_model_train_benchmark.csv"
-
-    found = imported("torchvision", torchvision_csv(tmp_path, name, resnet18=[9.0]))
-
-    assert found.skipped == {"device 'AMD Radeon RX 6800' is not in features/devices.yaml": 1}
-
-
 def test_a_torchvision_training_step_has_no_optimizer_and_one_of_inference_no_backward():
     train = trace_classifier("resnet18", 2, "fp16", training=True)
     infer = trace_classifier("vgg11", 2, "fp64", training=False)
@@ -329,6 +322,12 @@ def test_a_torchvision_training_step_has_no_optimizer_and_one_of_inference_no_ba
     assert {node.phase for node in infer.nodes} == {"forward"}
     assert train.parameters == CLASSIFIERS["resnet18"].parameters
     assert infer.memory.parameter_bytes == 8 * CLASSIFIERS["vgg11"].parameters
+
+
+def test_every_model_that_was_measured_can_be_built():
+    measured = pd.read_csv(real("torchvision") / "torchvision_step_time.csv.gz")["model"]
+
+    assert set(measured) == set(CLASSIFIERS)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -369,6 +368,21 @@ def test_gpumemnet_memory_of_what_ran_and_no_memory_of_what_did_not(tmp_path):
     assert ran["job_id"] == "gpumemnet/resnet50/b8/adam/fp32"
     assert {row["failure"] for row in failed} == {"out-of-memory"}
     assert pd.isna([row["memory_peak_bytes"] for row in failed]).all()
+
+
+@pytest.mark.parametrize(
+    ("estimate_mib", "sides"),
+    [(1500.0, ["s0"]), (0.001, ["s0", "s224"])],  # of the live bytes; far less is of small images
+)
+def test_gpumemnet_reads_a_graph_once_for_each_size_of_the_images(
+    estimate_mib, sides, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(timm_models, "library", lambda: SimpleNamespace(__version__="any"))
+    graphs = OneGraph()
+
+    imported("gpumemnet", memory_csv(tmp_path, faketensor_final_mib=estimate_mib), graphs=graphs)
+
+    assert [recipe.split("/")[1] for recipe in graphs.asked] == sides
 
 
 @pytest.mark.parametrize("columns", [{"status": "suspect_high"}, {"faketensor_final_mib": 5001.0}])

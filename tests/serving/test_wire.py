@@ -278,7 +278,7 @@ BAD = [
     ),
     (
         lambda r: r.devices[1].data_sheet.peak_flops_per_s.update({str(i): 1.0 for i in range(20)}),
-        "devices[1].data_sheet.peak_flops_per_s has 22 precisions, at most 16",
+        "devices[1].data_sheet.peak_flops_per_s has 23 precisions, at most 16",
     ),
     (set_to("placements.0.job_index", 4), "placements[0].job_index=4, but jobs has 4 entries"),
     (set_to("placements.0.device_index", 2), "placements[0].device_index=2, but devices has 2"),

@@ -1,0 +1,147 @@
+"""Does a job fit into a device's memory: the memory network's upper bound against the device.
+
+A job is said to fit if the upper end of its 90 % interval, which 95 % of jobs stay below, and what
+the trace sees alive at once are both no more than the device lets jobs have. 95 % is the highest
+level that is forecast: a wrong "fits" ends a run, a wrong refusal costs a larger device. The
+network learns from jobs that ran. Those hold less than a device, so far beyond one it has nothing
+to go by; the live bytes of the trace are exact there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from presage.models.conformal import Array, conformal_margin
+from presage.models.fit import LEVELS, Progress
+from presage.models.splits import Folds
+from presage.pipelines.benchmark.rows import Rows, solo_rows
+from presage.pipelines.benchmark.solo import SoloTask
+from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
+from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.campaigns import Campaign
+
+Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+LEVEL = 0.95
+# The fullest that NVIDIA's tools were seen to read a device, of what its name says: 40,363 MiB of
+# an A100's 40,960, among 3,870 runs of which 132 filled it. The driver keeps the rest.
+USABLE = 0.985
+# Labels that cannot be: 99.5 % of the jobs that ran hold less than so often what is alive at once
+# and a context, so one that would not fill the device even then has not failed for want of memory;
+# and nothing ran in less than what is alive at once.
+LARGEST_OF_LIVE = 3.0
+
+
+@dataclass(frozen=True)
+class FitsTask:
+    """The memory task, asked about jobs that ran and about jobs that ran out of memory."""
+
+    memory: SoloTask
+    needs_runs_alone: bool = False
+
+    @property
+    def unit(self) -> str:
+        """Of the memory."""
+        return self.memory.unit
+
+    @property
+    def scale(self) -> float:
+        """As the memory task's."""
+        return self.memory.scale
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """As the memory task's."""
+        return self.memory.splits
+
+    def rows(self, campaigns: Sequence[Campaign]) -> Rows:
+        """Runs that ended well, with their memory, and runs that ran out of it, with none."""
+        column, wanted = self.memory.target.column, self.memory.wanted
+        return solo_rows(campaigns, column, wanted, failures=("out-of-memory",))
+
+    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
+        """Every row by models that saw no like row, and by the margins of other folds."""
+        answers = self.memory.cross_forecast(rows, split, seed=seed, progress=progress)
+        folds = split_folds(rows.who, split, seed=seed)
+        bounds = {
+            name: _bounds_out_of_fold(rows.measured, guess, folds)
+            for name, guess in answers.baselines.items()
+        }
+        return decided(answers, rows, bounds)
+
+    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
+        """Rows of ``test``; baselines have their margins of training rows left out in turn."""
+        answers = self.memory.forecast(train, test, seed=seed, progress=progress)
+        ran = train.take(np.isfinite(train.measured))
+        folds = folds_of(list(ran.who[novelty(ran.who, test.who)]), seed=seed)
+        known = self.memory.guesses(ran, folds)
+        bounds = {
+            name: guess * _factor(ran.measured, known[name])
+            for name, guess in answers.baselines.items()
+        }
+        return decided(answers, test, bounds)
+
+
+def _bounds_out_of_fold(measured: Array, guess: Array, folds: Folds) -> Array:
+    bounds = np.empty(len(guess))
+    for fold in np.unique(folds):
+        own, others = folds == fold, (folds != fold) & np.isfinite(measured)
+        bounds[own] = guess[own] * _factor(measured[others], guess[others])
+    return bounds
+
+
+def _factor(measured: Array, guess: Array) -> float:
+    """By which a guess is multiplied so that so many of the measured stay below it."""
+    y, high = np.log(measured), np.log(guess)
+    return float(np.exp(conformal_margin(y, np.full(len(y), -np.inf), high, coverage=LEVEL)))
+
+
+def decided(answers: Answers, rows: Rows, bounds: Mapping[str, Array]) -> Answers:
+    """The answers, with figures of the decisions that follow from upper bounds of the memory."""
+    live = np.array([one.job.peak_live_bytes for one in rows.placements], dtype=np.float64)
+    memory = np.array([one.device.memory_bytes for one in rows.placements], dtype=np.float64)
+    context = np.array([one.device.context_bytes for one in rows.placements], dtype=np.float64)
+    ran = np.isfinite(rows.measured)
+    can_be = np.where(ran, live <= memory, context + LARGEST_OF_LIVE * live >= memory)
+    upper = {"mlp": answers.quantiles[:, LEVELS.index(LEVEL)], **bounds}
+    more = {}
+    for name, bound in upper.items():
+        said = np.maximum(bound, live) <= USABLE * memory
+        more[name] = {
+            **decision_figures(said, ran),
+            "impossible_labels": float((~can_be).sum()),
+            **{
+                f"{key}_of_possible": value
+                for key, value in decision_figures(said[can_be], ran[can_be]).items()
+            },
+        }
+    return replace(answers, more=more)
+
+
+def decision_figures(said: Marks, ran: Marks) -> dict[str, float]:
+    """How often a decision is wrong, in percent.
+
+    Parameters
+    ----------
+    said, ran : ndarray of bool, shape (rows,)
+        Whether a job was said to fit, and whether it did.
+
+    Returns
+    -------
+    dict of str to float
+        ``wrong_fits``: of the rows said to fit, those that did not. ``wrong_refusals``: of the
+        rows said not to fit, those that did. ``refused``: of the rows that fit, those said not to.
+    """
+    return {
+        "wrong_fits": _percent(said & ~ran, said),
+        "wrong_refusals": _percent(~said & ran, ~said),
+        "refused": _percent(~said & ran, ran),
+    }
+
+
+def _percent(part: Marks, whole: Marks) -> float:
+    """0 of nothing."""
+    return float(100 * part.sum() / max(whole.sum(), 1))
