@@ -12,7 +12,7 @@ import pandas as pd
 
 from presage.features.errors import TableError
 from presage.models import baselines
-from presage.models.fit import transform_features
+from presage.models.fit import inputs_of, transform_features
 from presage.models.metrics import point_metrics
 from presage.models.release import PREDICTORS
 from presage.models.splits import family_folds, job_folds
@@ -108,7 +108,8 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     features = feature_matrix(solo, "full")
     measured = solo[target.column].to_numpy(np.float64)
     learnt = target.to_learnt(measured, features)
-    x = transform_features(features, "full")
+    read = inputs_of(target.inputs, "full")
+    x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
     folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
     fits = len(baselines.BASELINES) * sum(len(np.unique(of_row)) for of_row in folds.values())

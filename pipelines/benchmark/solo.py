@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.job import JobFeatures
-from presage.features.schema import columns, matrix
+from presage.features.schema import matrix
 from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, calibrate
-from presage.models.device_effect import IDENTITY
 from presage.models.fit import (
     LEVELS,
     FitConfig,
@@ -133,7 +132,8 @@ class SoloTask:
         if name == "constant":
             guess: Array = model.fit(features, measured).predict(asked)
             return guess
-        positions = [columns("full").index(n) for n in (*self.target.inputs, *IDENTITY)]
+        read = inputs_of(self.target.inputs, "full")
+        positions = [*read.columns, *read.identity]
         x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, asked))
         learnt = model.fit(x, self.target.to_learnt(measured, features)).predict(x_asked)
         return self.target.to_measured(learnt[:, None], asked)[:, 0]
