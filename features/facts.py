@@ -50,11 +50,6 @@ class Facts:
             self.kind_flops[kind] = self.kind_flops.get(kind, 0.0) + row.flops
             self.phase_flops[row.phase] = self.phase_flops.get(row.phase, 0.0) + row.flops
 
-    @property
-    def trains(self) -> bool:
-        """Whether a step has a backward pass."""
-        return any(row.phase == "backward" for row in self.stats)
-
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:

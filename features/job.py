@@ -100,6 +100,11 @@ class JobFeatures:
         _check_size(self.job.job_id, "peak_live_bytes", self.peak_live_bytes)
 
     @property
+    def trains(self) -> bool:
+        """Whether a step has a backward pass."""
+        return any(row.phase == "backward" for row in self.op_stats)
+
+    @property
     def peak_live_bytes(self) -> int:
         """Most bytes of tensors alive at once in a step: the peak of ``memory``."""
         return self.memory.peak_bytes

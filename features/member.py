@@ -67,7 +67,7 @@ def _row(placement: Placement, alone: SoloProfile) -> list[float]:
         log(memory_bytes / device.memory_bytes),
         bound.compute_bound_s / (bound.step_s + 1e-12),
         float(job.job.loads_data),
-        float(any(row.phase == "backward" for row in job.op_stats)),
+        float(job.trains),
         float(job.job.precision in ("fp16", "bf16")),
         log(job.job.batch_size),
         utilization,

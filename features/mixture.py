@@ -69,7 +69,7 @@ MIXTURE: tuple[FeatureColumn, ...] = (
     FeatureColumn("half_precision", "1 for fp16 or bf16", None, _is_precision("fp16", "bf16")),
     FeatureColumn("tf32", "1 for tf32", None, _is_precision("tf32")),
     FeatureColumn("fp64", "1 for fp64", None, _is_precision("fp64")),
-    FeatureColumn("trains", "1 if there is a backward pass", None, lambda f: float(f.trains)),
+    FeatureColumn("trains", "1 if there is a backward pass", None, lambda f: float(f.job.trains)),
     FeatureColumn("log_compute_over_memory", "mean, by share of time", None, _log_ratio),
     FeatureColumn(
         "loading_share", "of loading samples, beside the roofline's step time", LEAST_SHARE,

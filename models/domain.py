@@ -9,7 +9,7 @@ strange when it is farther from all of training than most models there are from 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,21 +66,21 @@ class Domain:
         slack = MARGIN * (self.high - self.low) + ROUNDING
         outside = (sizes < self.low - slack) | (sizes > self.high + slack)
         nearest, distance = _nearest(mixtures, self.mixtures)
-        out = []
-        for row, (device, precision) in enumerate(zip(devices, precisions, strict=True)):
-            why: Iterator[str] = iter(())
-            if device not in self.devices:
-                why = iter([f"no job was measured on {device}"])
-            elif precision not in self.precisions:
-                why = iter([f"no job was measured in {precision}"])
-            elif features[row, _UNKNOWN] > 0:
-                why = iter([f"{features[row, _UNKNOWN]:.0f} operators are of no known kind"])
-            elif outside[row].any():
-                why = iter([self._size(features[row], int(np.argmax(outside[row])))])
-            elif distance[row] > self.radius:
-                why = iter([self._mixture(mixtures[row], int(nearest[row]))])
-            out.append(next(why, ""))
-        return out
+
+        def reason(row: int) -> str:
+            if devices[row] not in self.devices:
+                return f"no job was measured on {devices[row]}"
+            if precisions[row] not in self.precisions:
+                return f"no job was measured in {precisions[row]}"
+            if features[row, _UNKNOWN] > 0:
+                return f"{features[row, _UNKNOWN]:.0f} operators are of no known kind"
+            if outside[row].any():
+                return self._size(features[row], int(np.argmax(outside[row])))
+            if distance[row] > self.radius:
+                return self._mixture(mixtures[row], int(nearest[row]))
+            return ""
+
+        return [reason(row) for row in range(len(features))]
 
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""

@@ -140,7 +140,7 @@ def fit_scalar(
             seen = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
         # In units of the target's spread, so that one learning rate serves every target.
         per_row = pinball_loss(model(xs[seen]), ys[:, seen], levels) / model.y_scale[:, :, 0]
-        return _weighted_mean(per_row, weights[:, seen])
+        return mean_of_members(per_row, weights[:, seen])
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -169,8 +169,11 @@ def check_rows(row_weights: Array) -> None:
         )
 
 
-def _weighted_mean(per_row: Tensor, weights: Tensor) -> Tensor:
-    """Sum over the stack of each member's own mean: members never touch one another."""
+def mean_of_members(per_row: Tensor, weights: Tensor) -> Tensor:
+    """Sum over the stack of each member's own mean: members never touch one another.
+
+    A batch may hold nothing that a member may see.
+    """
     return ((per_row * weights).sum(-1) / weights.sum(-1).clamp_min(1)).sum()
 
 

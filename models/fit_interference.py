@@ -8,7 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from presage.models.fit import LEVELS, Array, FitConfig, Progress, check_rows, minimize
+from presage.models.fit import (
+    LEVELS,
+    Array,
+    FitConfig,
+    Progress,
+    check_rows,
+    mean_of_members,
+    minimize,
+)
 from presage.models.interference_mlp import InterferenceMLP
 from presage.models.stacked import Standardizer, pinball_loss
 
@@ -87,8 +95,7 @@ def fit_interference(
         known = ys[chosen].expand(len(weights), -1, -1)
         per_victim = pinball_loss(quantiles, known, levels)
         seen = weights[:, chosen]
-        # A batch may hold nothing that a member of the stack may see.
-        return ((per_victim * seen).sum((1, 2)) / seen.sum((1, 2)).clamp_min(1)).sum()
+        return mean_of_members(per_victim.flatten(1), seen.flatten(1))
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,

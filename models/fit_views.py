@@ -6,7 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presage.models.fit import LEVELS, Array, FitConfig, Progress, check_rows, minimize
+from presage.models.fit import (
+    LEVELS,
+    Array,
+    FitConfig,
+    Progress,
+    check_rows,
+    mean_of_members,
+    minimize,
+)
 from presage.models.quantile_mlp import QuantileMLP
 from presage.models.stacked import Standardizer, pinball_loss
 
@@ -45,8 +53,7 @@ def fit_views(
     def loss() -> Tensor:
         at = torch.from_numpy(order.choice(rows, min(config.batch, rows), replace=False))
         per_row = pinball_loss(net(xs[:, at], no_effect), target[:, at], levels)
-        seen = weights[:, at]
-        return ((per_row * seen).sum(-1) / seen.sum(-1).clamp_min(1)).sum()
+        return mean_of_members(per_row, weights[:, at])
 
     minimize(
         net, loss, steps=config.steps, learning_rate=config.learning_rate,

@@ -45,11 +45,6 @@ class Rows:
         )
 
 
-def is_training(job: JobFeatures) -> bool:
-    """Whether a step has a backward pass."""
-    return any(row.phase == "backward" for row in job.op_stats)
-
-
 def solo_rows(
     campaigns: Sequence[Campaign],
     column: str,

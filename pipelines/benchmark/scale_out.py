@@ -20,7 +20,7 @@ from presage.models.step_law import fit_law
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
-from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
+from presage.pipelines.benchmark.splits import folds_of, novelty, own_fold, split_folds
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.campaigns import Campaign
 
@@ -61,9 +61,9 @@ class ScaleOutTask:
         folds, y = split_folds(rows.who, split, seed=seed), np.log(rows.measured)
         seen = _seen(folds)
         view = _view(rows, seen)
-        raw = _own(self._quantiles(view, y, seen, seed, progress), folds)
+        raw = own_fold(self._quantiles(view, y, seen, seed, progress), folds)
         guesses = {
-            name: _own(
+            name: own_fold(
                 np.stack([_guess(name, view, y, m, seen[m]) for m in range(len(seen))]), folds
             )
             for name in BASELINES
@@ -85,7 +85,7 @@ class ScaleOutTask:
         view = _view(both, seen)
         members = View(view.x[:-1], view.law[:-1])
         raw = self._quantiles(members, y, seen[:-1], seed, progress)
-        margins = cv.margins(y[: len(train)], _own(raw[:, : len(train)], folds))
+        margins = cv.margins(y[: len(train)], own_fold(raw[:, : len(train)], folds))
         quantiles = np.exp(calibrate(raw[:, len(train) :].mean(axis=0), margins, LEVELS))
         last = len(seen) - 1
         guesses = {n: _guess(n, view, y, last, seen[last])[len(train) :] for n in BASELINES}
@@ -103,12 +103,6 @@ class ScaleOutTask:
 def _seen(folds: Folds) -> Array:
     """(members, rows): each member leaves out a fold."""
     return np.array([folds != fold for fold in np.unique(folds)])
-
-
-def _own(outputs: Array, folds: Folds) -> Array:
-    """Of each row the outputs of the member that has not seen it."""
-    own: Array = outputs[np.searchsorted(np.unique(folds), folds), np.arange(len(folds))]
-    return own
 
 
 def _view(rows: ScaleRows, seen: Array) -> View:

@@ -14,7 +14,6 @@ from presage.features.placement import Placement
 from presage.features.schema import columns, matrix
 from presage.features.spread import Spread, spread
 from presage.models.conformal import Array
-from presage.pipelines.benchmark.rows import is_training
 from presage.pipelines.campaigns import Campaign
 
 WHO = (
@@ -73,7 +72,7 @@ def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
         known: dict[tuple[Any, ...], dict[str, float]] = {}
         for row in _steps(campaign):
             job = campaign.jobs[row["job_id"]]
-            if not is_training(job):
+            if not job.trains:
                 continue
             try:
                 where = spread(row["nodes"], row["devices"], row["placement"])

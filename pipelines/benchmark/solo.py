@@ -24,7 +24,7 @@ from presage.models.splits import Folds
 from presage.models.targets import Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.benchmark.rows import Rows, solo_rows
-from presage.pipelines.benchmark.splits import SPLITS, folds_of, novelty, split_folds
+from presage.pipelines.benchmark.splits import SPLITS, folds_of, novelty, own_fold, split_folds
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.campaigns import Campaign
 
@@ -64,7 +64,7 @@ class SoloTask:
         folds = split_folds(rows.who, split, seed=seed)
         features = matrix(rows.placements, "full")
         y = self.target.to_learnt(rows.measured, features)
-        raw = _own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
+        raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds)
         guesses = self._guesses(features, rows.measured, folds)
         return Answers(self.target.to_measured(calibrated, features), guesses)
@@ -93,7 +93,7 @@ class SoloTask:
         y = self.target.to_learnt(train.measured, features)
         both = np.concatenate([features, asked])
         outputs = self._outputs(features, y, folds, both, seed, progress)
-        margins = cv.margins(y, _own_fold(outputs[:, : len(y)], folds))
+        margins = cv.margins(y, own_fold(outputs[:, : len(y)], folds))
         raw = outputs[:, len(y) :].mean(axis=0)
         guesses = {
             name: self._baseline(name, features, train.measured, asked) for name in BASELINES
@@ -137,9 +137,3 @@ class SoloTask:
         x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, asked))
         learnt = model.fit(x, self.target.to_learnt(measured, features)).predict(x_asked)
         return self.target.to_measured(learnt[:, None], asked)[:, 0]
-
-
-def _own_fold(outputs: Array, folds: Folds) -> Array:
-    """Of each row the outputs of the ensemble that has not seen it."""
-    position = np.searchsorted(np.unique(folds), folds)
-    return outputs[position, np.arange(len(folds))]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from presage.features.errors import TrainingError
+from presage.models.conformal import Array
 from presage.models.splits import Folds
 
 FOLDS = 5
@@ -63,3 +64,9 @@ def novelty(
         if unseen.mean() > 0.5 and train[split].nunique() > 1:
             return split
     return known
+
+
+def own_fold(outputs: Array, folds: Folds) -> Array:
+    """Of each row the outputs, (folds, rows, ...), of the networks that have not seen it."""
+    own: Array = outputs[np.searchsorted(np.unique(folds), folds), np.arange(len(folds))]
+    return own

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from presage.models.targets import TARGETS
 from presage.pipelines.benchmark.fits import FitsTask
 from presage.pipelines.benchmark.interference import InterferenceTask
-from presage.pipelines.benchmark.rows import is_training
 from presage.pipelines.benchmark.scale_out import ScaleOutTask
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.task import Task
 
-_TRAIN_MEMORY = SoloTask(TARGETS["memory"], is_training, "bytes")
+_TRAIN_MEMORY = SoloTask(TARGETS["memory"], lambda job: job.trains, "bytes")
 TASKS: Mapping[str, Task] = {
-    "train-step": SoloTask(TARGETS["step_time"], is_training, "seconds"),
-    "inference-step": SoloTask(TARGETS["step_time"], lambda job: not is_training(job), "seconds"),
+    "train-step": SoloTask(TARGETS["step_time"], lambda job: job.trains, "seconds"),
+    "inference-step": SoloTask(TARGETS["step_time"], lambda job: not job.trains, "seconds"),
     "utilization": SoloTask(
         TARGETS["compute_utilization"], lambda _: True, "percentage points", scale=100.0
     ),

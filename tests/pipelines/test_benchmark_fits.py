@@ -12,7 +12,7 @@ from presage.models.fit import LEVELS
 from presage.models.targets import TARGETS
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
-from presage.pipelines.benchmark.rows import Rows, is_training
+from presage.pipelines.benchmark.rows import Rows
 from presage.pipelines.benchmark.solo import CONFIG, SoloTask
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.benchmark.tasks import TASKS
@@ -22,7 +22,7 @@ from tests.features.examples import device, features, memory
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 QUICK = replace(CONFIG, steps=30, hidden=8, ensemble=1)
-TASK = FitsTask(SoloTask(TARGETS["memory"], is_training, "bytes", config=QUICK))
+TASK = FitsTask(SoloTask(TARGETS["memory"], lambda job: job.trains, "bytes", config=QUICK))
 DECISIONS = {"wrong_fits", "wrong_refusals", "refused"}
 GIB = 2.0**30
 
