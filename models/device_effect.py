@@ -31,12 +31,20 @@ class DeviceEffect(nn.Module):
 
     def __init__(self, members: int, identity: Tensor, n_out: int) -> None:
         super().__init__()
-        known: list[Tensor] = []
+        self.register_buffer("known", identity.new_empty(0, identity.shape[1]))
+        self.effect_weight = nn.Parameter(torch.zeros(members, 0, n_out))
+        self.meet(identity)
+
+    def meet(self, identity: Tensor) -> None:
+        """Know the devices of these rows too: of each a vector, 0 until it is learnt."""
+        known = list(self.known)
         for row in torch.unique(identity, dim=0):
             if not any((row - other).abs().max() < TOLERANCE for other in known):
                 known.append(row)
-        self.register_buffer("known", torch.stack(known))
-        self.effect_weight = nn.Parameter(torch.zeros(members, len(known), n_out))
+        members, before, n_out = self.effect_weight.shape
+        new = torch.zeros(members, len(known) - before, n_out)
+        self.known = torch.stack(known)
+        self.effect_weight = nn.Parameter(torch.cat([self.effect_weight.detach(), new], 1))
 
     def forward(self, identity: Tensor) -> Tensor:
         """(rows, 3) -> (members, rows, n_out)."""

@@ -1,4 +1,4 @@
-"""What a release has learnt from, and why a job is a stranger to it.
+"""What a class of devices was learnt from, and why a job is a stranger to it.
 
 A job is at home where its step is mixed like that of a job in training, its sizes lie within
 training's, and its device, precision and operators were there. Mixtures are shares of a whole, so
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from presage.features.cells import CELLS
+from presage.features.device_class import device_classes
 from presage.features.schema import FEATURE_SETS, Matrix, columns
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -39,10 +40,11 @@ _UNKNOWN = columns("full").index("unknown_ops")
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Where a release may vouch for its intervals.
+    """Where a release may vouch for its intervals, on one class of devices.
 
     Attributes
     ----------
+    precisions : frozenset of str
     low, high : ndarray of shape (sizes,)
         Logarithms of ``SIZES`` in training.
     mixtures : ndarray of shape (prototypes, cells)
@@ -51,16 +53,13 @@ class Domain:
         Distance from the nearest beyond which a mixture is strange.
     """
 
-    devices: frozenset[str]
     precisions: frozenset[str]
     low: Array
     high: Array
     mixtures: Array
     radius: float
 
-    def reasons(
-        self, features: Matrix, devices: Sequence[str], precisions: Sequence[str]
-    ) -> list[str]:
+    def reasons(self, features: Matrix, precisions: Sequence[str]) -> list[str]:
         """Why each row (rows, columns of the full set) is a stranger, "" where it is none."""
         sizes, mixtures = _sizes(features), _mixtures(features)
         slack = MARGIN * (self.high - self.low) + ROUNDING
@@ -68,8 +67,6 @@ class Domain:
         nearest, distance = _nearest(mixtures, self.mixtures)
 
         def reason(row: int) -> str:
-            if devices[row] not in self.devices:
-                return f"no job was measured on {devices[row]}"
             if precisions[row] not in self.precisions:
                 return f"no job was measured in {precisions[row]}"
             if features[row, _UNKNOWN] > 0:
@@ -82,10 +79,19 @@ class Domain:
 
         return [reason(row) for row in range(len(features))]
 
+    def joined(self, other: Domain) -> Domain:
+        """Where either vouches; strange by this one's measure."""
+        return Domain(
+            self.precisions | other.precisions,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            np.concatenate([self.mixtures, other.mixtures]),
+            self.radius,
+        )
+
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""
         return {
-            "devices": sorted(self.devices),
             "precisions": sorted(self.precisions),
             "sizes": {
                 name: [float(low), float(high)]
@@ -118,13 +124,29 @@ class Domain:
         )
 
 
-def learn_domain(
-    features: Matrix, models: Sequence[str], devices: Sequence[str], precisions: Sequence[str]
-) -> Domain:
+def reasons(
+    domains: Mapping[str, Domain], features: Matrix, precisions: Sequence[str]
+) -> list[str]:
+    """Why each row is a stranger, "" where it is none.
+
+    Parameters
+    ----------
+    domains : mapping of str to Domain
+        By class of devices.
+    features : ndarray of shape (rows, columns of the full set)
+    """
+    classes = device_classes(features)
+    out = np.array([f"no job was measured on a {name}" for name in classes], dtype=object)
+    for name, domain in domains.items():
+        rows = np.flatnonzero(classes == name)
+        out[rows] = domain.reasons(features[rows], list(np.asarray(precisions)[rows]))
+    return list(out)
+
+
+def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
     """The domain of training rows (rows, columns of the full set)."""
     sizes, mixtures = _sizes(features), _mixtures(features)
     return Domain(
-        frozenset(devices),
         frozenset(precisions),
         np.round(sizes.min(axis=0), DIGITS),
         np.round(sizes.max(axis=0), DIGITS),
@@ -148,10 +170,8 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
         for cell, root in roots.items():
             mixtures[row, int(cell)] = root
     low, high = np.array([content["sizes"][name] for name in SIZES], dtype=np.float64).T
-    return Domain(
-        frozenset(content["devices"]), frozenset(content["precisions"]), low, high, mixtures,
-        float(content["radius"]),
-    )  # fmt: skip
+    radius = float(content["radius"])
+    return Domain(frozenset(content["precisions"]), low, high, mixtures, radius)
 
 
 def _sizes(features: Matrix) -> Array:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
 
+from presage.features.device_class import DEVICE_CLASSES
 from presage.features.schema import columns
 from presage.models.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.fit_interference import InterferenceStack
-from presage.models.targets import Target
+from presage.models.targets import LEAST_FRACTION, Target
 
 
 class _FeatureTransform(nn.Module):
@@ -26,9 +27,9 @@ class _FeatureTransform(nn.Module):
     offsets: Tensor
     as_is: Tensor
 
-    def __init__(self, feature_set: str, n_columns: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        offsets = torch.from_numpy(log_offsets(feature_set, n_columns)).float()
+        offsets = torch.from_numpy(log_offsets("full")).float()
         self.register_buffer("as_is", torch.isnan(offsets))
         self.register_buffer("offsets", torch.nan_to_num(offsets, nan=1.0))
 
@@ -65,7 +66,7 @@ class ScalarPredictor(nn.Module):
 
     def __init__(self, stack: ScalarStack, target: Target, margins: dict[float, float]) -> None:
         super().__init__()
-        self.transform = _FeatureTransform("full", len(columns("full")))
+        self.transform = _FeatureTransform()
         self.stack = stack
         self.calibrate = _Calibration(margins)
         self.is_scale = target.is_scale
@@ -81,22 +82,64 @@ class ScalarPredictor(nn.Module):
         return scale if self.prior is None else scale * features[:, self.prior : self.prior + 1]
 
 
-class InterferencePredictor(nn.Module):
-    """Raw member features (C, K, G) and mask (C, K) -> calibrated slowdowns (C, K, levels)."""
+class BusyAsTheRoofline(nn.Module):
+    """Utilization by first principles: the part of a step in which nothing waits for a launch.
 
-    def __init__(
-        self, stack: InterferenceStack, n_columns: int, margins: dict[float, float]
-    ) -> None:
+    For a class of devices that it was never measured on; every quantile is equal.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.transform = _FeatureTransform("common", n_columns)
+        self.overhead = columns("full").index("overhead_share")
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(rows, columns) -> (rows, levels)."""
+        busy = (1 - features[:, self.overhead : self.overhead + 1]).clamp(LEAST_FRACTION, 1.0)
+        return busy.expand(-1, len(LEVELS))
+
+
+class OfDeviceClass(nn.Module):
+    """Processors' rows by one module, GPUs' by another."""
+
+    def __init__(self, processor: nn.Module, gpu: nn.Module, column: int) -> None:
+        super().__init__()
+        self.processor, self.gpu, self.column = processor, gpu, column
+
+    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Rows (..., columns), of which ``column`` is the compute capability."""
+        inputs = (rows,) if mask is None else (rows, mask)
+        if self.processor is self.gpu:
+            out: Tensor = self.gpu(*inputs)
+            return out
+        is_gpu = rows[..., self.column : self.column + 1] > 0
+        return torch.where(is_gpu, self.gpu(*inputs), self.processor(*inputs))
+
+
+def of_device_class(
+    predictors: Mapping[str, nn.Module], *, scale: bool, column: int
+) -> OfDeviceClass:
+    """One predictor of those of each class, at least one of them.
+
+    Where a class has none, a factor over physics carries over from the other; a fraction does
+    not, and is what first principles give.
+    """
+    other = next(iter(predictors.values())) if scale else BusyAsTheRoofline()
+    processor, gpu = (predictors.get(name, other) for name in DEVICE_CLASSES)
+    return OfDeviceClass(processor, gpu, column)
+
+
+class InterferencePredictor(nn.Module):
+    """Members (C, K, ``MEMBER_COLUMNS``) and mask (C, K) -> calibrated slowdowns (C, K, levels)."""
+
+    def __init__(self, stack: InterferenceStack, margins: dict[float, float]) -> None:
+        super().__init__()
         self.stack = stack
         self.calibrate = _Calibration(margins)
         self.members = int(stack.standardize.mean.shape[0])
 
     def forward(self, members: Tensor, mask: Tensor) -> Tensor:
         """(C, K, G) and (C, K) -> (C, K, levels)."""
-        x = self.transform(members)
-        log_slowdown = self.stack(x.expand(self.members, -1, -1, -1), mask).mean(0)
+        log_slowdown = self.stack(members.expand(self.members, -1, -1, -1), mask).mean(0)
         log_slowdown = self.calibrate(log_slowdown).clamp_min(0.0)
         # A job without co-runners is not slowed down, whatever a network says.
         shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)
@@ -112,9 +155,7 @@ def export(module: nn.Module, examples: dict[str, tuple[Tensor, tuple[str, ...]]
     Equal weights give equal bytes in every checkout: what the exporter writes of source paths
     is removed.
     """
-    shapes: dict[str, Any] = {
-        name: dict(enumerate(leading)) for name, (_, leading) in examples.items()
-    }
+    shapes: list[dict[int, Any]] = [dict(enumerate(leading)) for _, leading in examples.values()]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -146,14 +187,3 @@ def _strip_paths(model: Any) -> None:
     del model.metadata_props[:]
     graph.ClearField("doc_string")
     model.ClearField("doc_string")
-
-
-def select_members(stack: nn.Module, keep: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-    """Keep only some members of a stack, in place: the ones a release ships."""
-    index = torch.from_numpy(keep)
-    for module in stack.modules():
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, name, nn.Parameter(parameter.detach()[index].clone()))
-        for name in ("mean", "scale", "y_mean", "y_scale"):  # of each member its own
-            if name in dict(module.named_buffers(recurse=False)):
-                setattr(module, name, getattr(module, name)[index].clone())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from presage.features.errors import TrainingError
 from presage.features.schema import FEATURE_SETS, columns
 from presage.models.device_effect import IDENTITY, DeviceEffect
 from presage.models.quantile_mlp import QuantileMLP
-from presage.models.stacked import Standardizer, pinball_loss
+from presage.models.stacked import Standardizer, pinball_loss, take_members
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Progress = Callable[[int, int], None]
@@ -35,23 +36,34 @@ class FitConfig:
     batch: int = 1024  # rows; all of them where there are no more
 
 
-def transform_features(features: Array, feature_set: str) -> Array:
-    """Features of shape (rows, columns) as the networks see them: logarithms of scales.
+@dataclass(frozen=True, slots=True)
+class FineTuning:
+    """How networks that other rows have taught are taught further, from params.yaml.
 
-    Columns past the set's own (solo forecasts) are scales and are taken to the logarithm.
+    ``weight_decay`` draws every parameter to where it began, not to 0 (L2-SP: Li, Grandvalet,
+    Davoine, ICML 2018): few rows move them little.
     """
-    offsets = log_offsets(feature_set, features.shape[-1])
+
+    steps: int
+    learning_rate: float
+    weight_decay: float
+    batch: int
+
+
+def transform_features(features: Array, feature_set: str) -> Array:
+    """Features of shape (rows, columns) as the networks see them: logarithms of scales."""
+    offsets = log_offsets(feature_set)
     out: Array = np.where(
         np.isnan(offsets), features, np.log(np.maximum(features, 0) + np.nan_to_num(offsets, nan=1))
     )
     return out
 
 
-def log_offsets(feature_set: str, n_columns: int) -> Array:
+def log_offsets(feature_set: str) -> Array:
     """Offset per column, NaN where the column is used as it is."""
-    offsets = [np.nan if c.log_offset is None else c.log_offset for c in FEATURE_SETS[feature_set]]
-    offsets += [1e-6] * (n_columns - len(offsets))
-    return np.array(offsets)
+    return np.array(
+        [np.nan if c.log_offset is None else c.log_offset for c in FEATURE_SETS[feature_set]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +119,10 @@ def fit_scalar(
     inputs: Inputs,
     config: FitConfig,
     *,
+    start: ScalarStack | None = None,
     progress: Progress | None = None,
 ) -> ScalarStack:
-    """Fit a stack of quantile networks.
+    """Fit a stack of quantile networks, from nothing or from where others have come.
 
     Parameters
     ----------
@@ -119,6 +132,9 @@ def fit_scalar(
         What is learnt.
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member: that is what makes a fold.
+    start : ScalarStack, optional
+        Networks to begin with, to which the parameters are drawn; their sizes and their reading
+        of the columns are kept.
 
     Raises
     ------
@@ -130,7 +146,11 @@ def fit_scalar(
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(x).float()
     ys = torch.tensor(y).float().expand(len(row_weights), -1)
-    model = ScalarStack(xs, ys, weights, inputs, config)
+    if start is None:
+        model = ScalarStack(xs, ys, weights, inputs, config)
+    else:
+        model = copied(start, len(weights)).train()
+        model.device_effect.meet(xs[:, model.identity])
     levels = torch.tensor(LEVELS)
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
@@ -144,9 +164,20 @@ def fit_scalar(
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, progress=progress,
+        weight_decay=config.weight_decay, to_start=start is not None, progress=progress,
     )  # fmt: skip
     return model.eval()
+
+
+Stack = TypeVar("Stack", bound=nn.Module)
+
+
+def copied(start: Stack, members: int) -> Stack:
+    """A stack of as many members, each a copy of one of ``start``, in turn."""
+    model = deepcopy(start)
+    count = len(next(iter(model.parameters())))
+    take_members(model, torch.arange(members) % count)
+    return model
 
 
 def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
@@ -184,24 +215,25 @@ def minimize(
     steps: int,
     learning_rate: float,
     weight_decay: float,
+    to_start: bool = False,
     progress: Progress | None,
 ) -> None:
-    """AdamW that decays weights alone, warmed up and cooled down; ``loss`` is asked every step."""
-    decayed = [p for name, p in model.named_parameters() if name.endswith("weight")]
-    free = [p for name, p in model.named_parameters() if not name.endswith("weight")]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": weight_decay},
-            {"params": free, "weight_decay": 0.0},
-        ],
-        lr=learning_rate,
-    )
+    """Adam, warmed up and cooled down, with decoupled decay; ``loss`` is asked every step.
+
+    Weights decay to 0 and other parameters not at all; or ``to_start``, all to where they began.
+    """
+    decayed = [p for name, p in model.named_parameters() if to_start or name.endswith("weight")]
+    goals = [p.detach().clone() if to_start else torch.zeros_like(p) for p in decayed]
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=learning_rate, total_steps=steps
     )
     for step in range(steps):
         optimizer.zero_grad(set_to_none=True)
         loss().backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for parameter, goal in zip(decayed, goals, strict=True):
+                parameter.lerp_(goal, schedule.get_last_lr()[0] * weight_decay)
         optimizer.step()
         schedule.step()
         if progress is not None:

@@ -14,6 +14,7 @@ from presage.models.fit import (
     FitConfig,
     Progress,
     check_rows,
+    copied,
     mean_of_members,
     minimize,
 )
@@ -60,9 +61,10 @@ def fit_interference(
     row_weights: Array,
     config: InterferenceConfig,
     *,
+    start: InterferenceStack | None = None,
     progress: Progress | None = None,
 ) -> InterferenceStack:
-    """Fit a stack of interference networks.
+    """Fit a stack of interference networks, from nothing or from where others have come.
 
     Parameters
     ----------
@@ -74,6 +76,8 @@ def fit_interference(
         Measured log slowdowns, anything where there is none.
     row_weights : ndarray of shape (stack, colocations, size)
         0 hides a victim from a member of the stack.
+    start : InterferenceStack, optional
+        As of :func:`presage.models.fit.fit_scalar`.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def fit_interference(
     weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
     xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)
     ys = torch.tensor(y).float()
-    model = InterferenceStack(xs, weights, config)
+    model = InterferenceStack(xs, weights, config) if start is None else copied(start, len(weights))
     order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
     levels = torch.tensor(LEVELS)
 
@@ -99,7 +103,7 @@ def fit_interference(
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, progress=progress,
+        weight_decay=config.weight_decay, to_start=start is not None, progress=progress,
     )  # fmt: skip
     return model
 

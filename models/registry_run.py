@@ -25,7 +25,7 @@ def search_params(release: Release) -> dict[str, str]:
     versions = {f"version.{name}": v for name, v in release.manifest["versions"].items()}
     return {
         "levels": ", ".join(f"{level:g}" for level in release.levels),
-        "trained_devices": ", ".join(sorted(release.trained_devices)),
+        "trained_devices": ", ".join(sorted(set().union(*release.trained_devices.values()))),
         **versions,
     }
 

@@ -10,8 +10,8 @@ ONNX contract
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
     -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
 ``interference``
-    ``members`` float32 (co-locations, members, common columns + solo columns) and ``mask`` float32
-    (co-locations, members), 1 where there is a member
+    ``members`` float32 (co-locations, members, ``features.member.MEMBER_COLUMNS``), by the solo
+    predictors' medians, and ``mask`` float32 (co-locations, members), 1 where there is a member
     -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
 """
 
@@ -22,18 +22,20 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from presage.features.device import Device
+from presage.features.device import Device, find_device
+from presage.features.device_class import device_class
 from presage.features.errors import InvalidJobError, ReleaseError
+from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
-from presage.features.schema import columns, schema_hash
-from presage.models.domain import Domain, read_domain
+from presage.features.schema import Matrix, columns, schema_hash
+from presage.models.domain import Domain, read_domain, reasons
 
-FORMAT = 3  # 1 and 2 had other domains
+FORMAT = 4  # 1 to 3 knew no classes of devices
 MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
@@ -41,8 +43,9 @@ PREDICTORS = {
     "step_time": "seconds",
     "interference": "slowdown",
 }
-# What the solo predictors say of each member (medians), appended to its features.
-SOLO_COLUMNS = ("compute_utilization", "memory_bytes", "step_time_s")
+
+# Margins by lower level, by class of devices.
+ByClass = Mapping[str, Mapping[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,15 @@ class Release:
         Quantile levels of every predictor's output, rising, 0.5 among them.
     devices : mapping of str to Device
         Devices that were measured, as calibrated; they come before the catalogue's.
-    colocated_devices : frozenset of str
-        Kinds that co-locations of several jobs were learnt from.
-    max_members : int
-        Members of the largest of those co-locations; 1 where there was none.
-    domain : Domain
-        What the jobs in training were.
-    stranger_margins : mapping of str to mapping of float to float
-        Of each predictor, by lower level: what an interval's ends move further where a job is out
-        of domain, in logarithms of a scale or log-odds of a fraction.
+    trained_devices : mapping of str to frozenset of str
+        Kinds that each predictor was learnt from.
+    max_members : mapping of str to int
+        By class of devices, members of the largest co-location that was learnt from.
+    domains : mapping of str to Domain
+        By class of devices, what the jobs in training were.
+    stranger_margins : mapping of str to mapping of str to mapping of float to float
+        Of each predictor, by class of devices and lower level: what an interval's ends move
+        further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     """
@@ -75,17 +78,24 @@ class Release:
     columns: tuple[str, ...]
     levels: tuple[float, ...]
     devices: Mapping[str, Device]
-    colocated_devices: frozenset[str]
-    max_members: int
-    domain: Domain
-    stranger_margins: Mapping[str, Mapping[float, float]]
+    trained_devices: Mapping[str, frozenset[str]]
+    max_members: Mapping[str, int]
+    domains: Mapping[str, Domain]
+    stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     manifest: Mapping[str, Any]
 
-    @property
-    def trained_devices(self) -> frozenset[str]:
-        """Kinds that training rows were measured on."""
-        return self.domain.devices
+    def class_of(self, kind: str) -> str:
+        """Class of a device of that kind."""
+        return device_class(find_device(kind, self.devices))
+
+    def classes(self, predictor: str) -> frozenset[str]:
+        """Classes of devices that a predictor was learnt from."""
+        return frozenset(map(self.class_of, self.trained_devices[predictor]))
+
+    def strangers(self, features: Matrix, precisions: Sequence[str]) -> list[str]:
+        """Why each row's job is unlike those in training, "" where it is not."""
+        return reasons(self.domains, features, precisions)
 
     def model_path(self, predictor: str) -> Path:
         """ONNX file of a predictor."""
@@ -120,10 +130,10 @@ def write_release(  # every part of the manifest is named once, here
     models: Mapping[str, bytes],
     levels: Sequence[float],
     devices: Sequence[Device],
-    colocated_devices: Sequence[str],
-    max_members: int,
-    domain: Domain,
-    stranger_margins: Mapping[str, Mapping[float, float]],
+    trained_devices: Mapping[str, Collection[str]],
+    max_members: Mapping[str, int],
+    domains: Mapping[str, Domain],
+    stranger_margins: Mapping[str, ByClass],
     setup_s: Mapping[str, Sequence[float]],
     metrics: Mapping[str, Any],
     data_digest: str,
@@ -139,7 +149,7 @@ def write_release(  # every part of the manifest is named once, here
         "feature_set": "full",
         "schema_hash": schema_hash("full"),
         "columns": columns("full"),
-        "solo_columns": list(SOLO_COLUMNS),
+        "member_columns": list(MEMBER_COLUMNS),
         "op_kinds": list(OP_KINDS),
         "levels": list(levels),
         "predictors": {
@@ -150,13 +160,15 @@ def write_release(  # every part of the manifest is named once, here
             asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
             for device in devices
         ],
-        "trained_devices": sorted(domain.devices),
-        "colocated_devices": sorted(colocated_devices),
-        "max_members": max_members,
-        "domain": domain.as_json(),
+        "trained_devices": {name: sorted(trained_devices[name]) for name in PREDICTORS},
+        "max_members": dict(max_members),
+        "domains": {name: domain.as_json() for name, domain in domains.items()},
         "stranger_margins": {
-            name: {f"{level:g}": margin for level, margin in margins.items()}
-            for name, margins in stranger_margins.items()
+            predictor: {
+                name: {f"{level:g}": margin for level, margin in margins.items()}
+                for name, margins in by_class.items()
+            }
+            for predictor, by_class in stranger_margins.items()
         },
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
         "metrics": metrics,
@@ -230,14 +242,17 @@ def load_release(folder: Path) -> Release:
             columns=tuple(content["columns"]),
             levels=tuple(float(level) for level in content["levels"]),
             devices={row["kind"]: Device(**row) for row in content["devices"]},
-            colocated_devices=frozenset(content["colocated_devices"]),
-            max_members=int(content["max_members"]),
-            domain=read_domain(content["domain"]),
+            trained_devices={
+                name: frozenset(content["trained_devices"][name]) for name in PREDICTORS
+            },
+            max_members={name: int(n) for name, n in content["max_members"].items()},
+            domains={name: read_domain(found) for name, found in content["domains"].items()},
             stranger_margins={
-                name: {
-                    float(level): float(m) for level, m in content["stranger_margins"][name].items()
+                predictor: {
+                    name: {float(level): float(m) for level, m in margins.items()}
+                    for name, margins in content["stranger_margins"][predictor].items()
                 }
-                for name in PREDICTORS
+                for predictor in PREDICTORS
             },
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
             manifest=content,

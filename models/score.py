@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pandas as pd
 
 from presage.features.errors import ReleaseError, TableError, TrainingError
-from presage.features.schema import columns
+from presage.features.member import member_matrix
 from presage.models.alone import positions_alone
 from presage.models.metrics import interval_metrics, point_metrics
 from presage.models.release import PREDICTORS, Release
@@ -189,8 +189,9 @@ def _member_columns(
     """Features and the release's own solo medians, as its interference model takes them."""
     features, median = _features(release, alone), release.levels.index(0.5)
     medians = [models[name].quantiles({"features": features})[:, median] for name in TARGETS]
-    common = features[:, : len(columns("common"))]
-    return np.column_stack([common, *medians]).astype(np.float32)
+    known = [alone["device_class"].isin(release.classes(name)) for name in TARGETS]
+    profile = np.where(np.column_stack(known), np.column_stack(medians), np.nan)
+    return member_matrix(features.astype(np.float64), profile).astype(np.float32)
 
 
 def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -42,6 +42,16 @@ def pinball_loss(quantiles: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     return torch.maximum(levels * error, (levels - 1) * error).mean(-1)
 
 
+def take_members(stack: nn.Module, positions: Tensor) -> None:
+    """Let a stack consist of these members of it, in place; one may be taken several times."""
+    for module in stack.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(parameter.detach()[positions].clone()))
+        for name in ("mean", "scale", "y_mean", "y_scale"):  # of each member its own
+            if name in dict(module.named_buffers(recurse=False)):
+                setattr(module, name, getattr(module, name)[positions].clone())
+
+
 class Standardizer(nn.Module):
     """Shift and scale by each member's own training rows, (members, 1, columns)."""
 

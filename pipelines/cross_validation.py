@@ -6,7 +6,8 @@ ensemble of the by-job split that did not see the held-out fold is the one a rel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,14 @@ SPLITS = ("job", "family")
 
 Strange = np.ndarray[Any, np.dtype[np.bool_]]
 LEAST_ALIKE = 20  # rows that margins of their own take
+Margins = dict[float, float]  # by lower level
 
 # The interval that begins at a level, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
+
+# Of a class of devices that a predictor was never measured on nobody knows how wrong it is. Half
+# to twice (a third to thrice for the widest) is what we dare say; of a fraction, as much in odds.
+UNMEASURED: Margins = {0.05: math.log(3), 0.1: math.log(2)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
     }
     # The held-out fold has its members even where it has no row: a release ships them.
     numbers["job"] = sorted({HELD_OUT_FOLD, *numbers["job"]})
-    plan = [(s, f) for s in SPLITS for f in numbers[s] for _ in range(ensemble)]
+    plan = [(s, f) for s in folds for f in numbers[s] for _ in range(ensemble)]
     return Members(tuple(s for s, _ in plan), np.array([f for _, f in plan], dtype=np.int64))
 
 
@@ -75,9 +81,16 @@ def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> A
     return forecast
 
 
-def margins(y: Array, quantiles: Array, rows: Strange | None = None) -> dict[float, float]:
-    """Conformal margin of each interval, from the rows marked (all by default) with a value."""
+def margins(
+    y: Array, quantiles: Array, rows: Strange | None = None, *, of_few: Margins | None = None
+) -> Margins:
+    """Conformal margin of each interval, from the rows marked (all by default) with a value.
+
+    ``of_few`` are those to keep to where the rows are few.
+    """
     use = np.isfinite(y) if rows is None else rows & np.isfinite(y)
+    if of_few is not None and use.sum() < LEAST_ALIKE:
+        return of_few
     out = {}
     for level, coverage in COVERAGES.items():
         low, high = LEVELS.index(level), len(LEVELS) - 1 - LEVELS.index(level)
@@ -96,7 +109,14 @@ def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds) -> Array:
     return out
 
 
-def calibrate_by_domain(y: Array, raw: ByDomain, folds: Folds, of_families: ByDomain) -> Array:
+def calibrate_by_domain(
+    y: Array,
+    raw: ByDomain,
+    folds: Folds,
+    of_families: ByDomain,
+    *,
+    of_few: Margins | None = None,
+) -> Array:
     """Calibrate each fold by margins that rows of the other folds give, strangers by strangers'.
 
     Where a split has few strangers, as among jobs left out, those among families left out say
@@ -113,22 +133,29 @@ def calibrate_by_domain(y: Array, raw: ByDomain, folds: Folds, of_families: ByDo
             if alike.sum() < LEAST_ALIKE:
                 source, alike = raw, others
             if rows.any():
-                found = margins(y, source.quantiles, alike)
+                found = margins(y, source.quantiles, alike, of_few=of_few)
                 out[rows] = calibrate(raw.quantiles[rows], found, LEVELS)
     return out
 
 
-def release_margins(y: Array, quantiles: Array, job_folds: Folds) -> dict[float, float]:
+def release_margins(
+    y: Array, quantiles: Array, job_folds: Folds, *, of_few: Margins | None = None
+) -> Margins:
     """Margins that a release ships: from out-of-fold rows that are not the gate's jury."""
-    return margins(y, quantiles, job_folds != HELD_OUT_FOLD)
+    return margins(y, quantiles, job_folds != HELD_OUT_FOLD, of_few=of_few)
 
 
-def stranger_margins(
-    y: Array, of_families: ByDomain, shipped: dict[float, float]
-) -> dict[float, float]:
-    """What the margins of strangers of unseen families are beyond those shipped, at least 0."""
-    use = of_families.strange & np.isfinite(y)
-    if use.sum() < LEAST_ALIKE:
-        use = np.isfinite(y)
-    found = margins(y, of_families.quantiles, use)
-    return {level: max(found[level] - shipped[level], 0.0) for level in shipped}
+def stranger_margins(y: Array, unseen: Sequence[ByDomain], shipped: Margins) -> Margins:
+    """What the margins of strangers are beyond those shipped, at least 0.
+
+    ``unseen`` are the splits that leave out what makes a stranger, families and devices; the one
+    whose strangers are further off counts.
+    """
+    further = dict.fromkeys(shipped, 0.0)
+    for split in unseen:
+        use = split.strange & np.isfinite(y)
+        if use.sum() < LEAST_ALIKE:
+            use = np.isfinite(y)
+        found = margins(y, split.quantiles, use)
+        further = {k: max(more, found[k] - shipped[k]) for k, more in further.items()}
+    return further

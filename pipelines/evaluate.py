@@ -26,9 +26,9 @@ from presage.pipelines.evaluation_tables import (
     judged,
 )
 from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.learn_solo import QUANTILES, WHO
 from presage.pipelines.progress import counted_progress
 from presage.pipelines.stage import read_table, run_stage, write_atomically
-from presage.pipelines.train import QUANTILES, WHO
 from presage.pipelines.train_interference import (
     Colocations,
     assemble,
@@ -138,7 +138,7 @@ def interference_baselines(
 
 def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
     real = data.known > 0
-    x = transform_features(data.members, "common") * data.mask[:, :, None]
+    x = data.members * data.mask[:, :, None]
     others = x.sum(axis=1, keepdims=True) - x
     rows = np.concatenate([x, others], axis=-1)[real]
     y = data.log_slowdown[real]

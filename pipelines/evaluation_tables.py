@@ -12,7 +12,7 @@ from presage.models.fit import LEVELS
 from presage.models.metrics import interval_metrics, point_metrics
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
-from presage.pipelines.train import QUANTILES
+from presage.pipelines.learn_solo import QUANTILES
 
 UNITS = {name: target.unit for name, target in TARGETS.items()} | {"interference": "times"}
 # What rows are told apart by, beside their split, and the column that says it.

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from presage.features.device_class import DEVICE_CLASSES, device_class
 from presage.features.errors import TrainingError
 from presage.features.schema import columns, matrix
-from presage.models.domain import learn_domain
+from presage.models.domain import Domain, learn_domain
+from presage.models.domain import reasons as why_strange
 from presage.models.splits import Folds, family_folds, job_folds
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.stage import run_stage, write_atomically
 
 MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "setup_s")
@@ -37,6 +40,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             "family": [job.family for job in jobs],
             "precision": [job.precision for job in jobs],
             "device_kind": ran["device_kind"],
+            "device_class": [device_class(placement.device) for placement in placements],
             "machine": ran["machine"],
             "campaign": ran["campaign"],
             "share": ran["share"],
@@ -52,17 +56,33 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
 
 
-def reasons(solo: pd.DataFrame, folds: Folds) -> list[str]:
+def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
+    """Domain of every class of devices among the rows, joined to what is known of it already."""
+    found = dict(known)
+    for name in DEVICE_CLASSES:
+        rows = solo[solo["device_class"] == name]
+        if rows.empty:
+            continue
+        domain = learn_domain(
+            feature_matrix(rows, "full"), list(rows["model"]), list(rows["precision"])
+        )
+        found[name] = known[name].joined(domain) if name in known else domain
+    return found
+
+
+def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
     """Why each row is a stranger to those of the other folds, "" where it is none."""
     features = feature_matrix(solo, "full")
-    who = [solo[name].to_numpy() for name in ("model", "device_kind", "precision")]
+    devices, precisions = solo["device_kind"].to_numpy(), solo["precision"].to_numpy()
     out = np.full(len(solo), "", dtype=object)
     for fold in np.unique(folds):
         seen, asked = folds != fold, folds == fold
         if not seen.any():
             continue
-        domain = learn_domain(features[seen], *(list(names[seen]) for names in who))
-        out[asked] = domain.reasons(features[asked], *(list(names[asked]) for names in who[1:]))
+        domains = domains_of(solo[seen], known)
+        out[asked] = why_strange(domains, features[asked], list(precisions[asked]))
+        for row in np.flatnonzero(asked & ~np.isin(devices, devices[seen])):
+            out[row] = f"no job was measured on {devices[row]}"
     return list(out)
 
 
@@ -86,6 +106,10 @@ def featurize_interference(campaign: Campaign) -> pd.DataFrame:
             "job_id": ran["job_id"],
             "family": [campaign.jobs[job_id].job.family for job_id in ran["job_id"]],
             "device_kind": ran["device_kind"],
+            "device_class": [
+                device_class(campaign.devices[key])
+                for key in zip(ran["device_kind"], ran["machine"], ran["campaign"], strict=True)
+            ],
             "machine": ran["machine"],
             "campaign": ran["campaign"],
             "share": ran["share"],
@@ -100,8 +124,10 @@ def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
     return [asdict(latest[kind]) for kind in sorted(latest)]
 
 
-def featurize(folders: Sequence[Path], target: Path) -> None:
+def featurize(folders: Sequence[Path], target: Path, pretrained: Path | None = None) -> None:
     """Write solo.parquet, interference.parquet and devices.json of all campaigns.
+
+    What ``pretrained`` networks know is no stranger to those that go on from them.
 
     Raises
     ------
@@ -117,8 +143,10 @@ def featurize(folders: Sequence[Path], target: Path) -> None:
         raise TrainingError(
             f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
         )
-    solo["reason.job"] = reasons(solo, job_folds(list(solo["job_id"])))
-    solo["reason.family"] = reasons(solo, family_folds(list(solo["family"])))
+    start = read_pretrained(pretrained)
+    known = {} if start is None else start.domains
+    solo["reason.job"] = reasons(solo, job_folds(list(solo["job_id"])), known)
+    solo["reason.family"] = reasons(solo, family_folds(list(solo["family"])), known)
     target.mkdir(parents=True, exist_ok=True)
     write_atomically(target / "solo.parquet", solo.to_parquet)
     write_atomically(target / "interference.parquet", interference.to_parquet)
@@ -131,8 +159,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="DVC stage: campaigns -> features")
     parser.add_argument("campaigns", type=Path, nargs="+", help="folders of measured tables")
     parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    featurize(args.campaigns, args.target)
+    featurize(args.campaigns, args.target, args.pretrained)
 
 
 if __name__ == "__main__":

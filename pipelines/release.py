@@ -12,32 +12,25 @@ import numpy as np
 import pandas as pd
 
 from presage.features.device import Device
+from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import ReleaseError, TrainingError
-from presage.models.domain import learn_domain
 from presage.models.fit import LEVELS
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
-from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.featurize import domains_of
+from presage.pipelines.pretrained import Pretrained, read_pretrained
 from presage.pipelines.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
 
 def training_rows(solo: pd.DataFrame) -> pd.DataFrame:
-    """Rows that every shipped network has seen: what the release vouches for.
-
-    A device that was measured for memory alone is in the domain of none: a release has one.
-    """
-    seen = job_folds(list(solo["job_id"])) != HELD_OUT_FOLD
-    for target in TARGETS.values():
-        seen &= solo[target.column].notna().to_numpy(bool)
-    rows: pd.DataFrame = solo[seen]
+    """Rows that every shipped network has seen: what the release vouches for."""
+    rows: pd.DataFrame = solo[job_folds(list(solo["job_id"])) != HELD_OUT_FOLD]
     if rows.empty:
         raise ReleaseError(
-            f"none of {len(solo)} rows holds every target ("
-            f"{', '.join(target.column for target in TARGETS.values())}); add a campaign of "
-            "`presage profile`"
+            f"all of {len(solo)} rows are held out; add a campaign of `presage profile`"
         )
     return rows
 
@@ -50,9 +43,34 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def read_margins(path: Path) -> dict[float, float]:
-    """Margins by level, as a training stage wrote them."""
-    return {float(level): margin for level, margin in json.loads(path.read_text()).items()}
+def read_margins(path: Path) -> dict[str, dict[float, float]]:
+    """Margins by class of devices and level, as a training stage wrote them."""
+    return {
+        name: {float(level): margin for level, margin in of_class.items()}
+        for name, of_class in json.loads(path.read_text()).items()
+    }
+
+
+def trained_devices(
+    seen: pd.DataFrame, together: pd.DataFrame, start: Pretrained | None
+) -> dict[str, set[str]]:
+    """Kinds that each predictor has learnt, here or where its networks began."""
+    found = {
+        name: set(seen.loc[seen[target.column].notna(), "device_kind"])
+        for name, target in TARGETS.items()
+    }
+    found["interference"] = set(together["device_kind"])
+    before = {name: set() if start is None else start.devices(name) for name in found}
+    return {name: kinds | before[name] for name, kinds in found.items()}
+
+
+def most_members(together: pd.DataFrame, start: Pretrained | None) -> dict[str, int]:
+    """Of each class of devices, members of the largest co-location that was learnt."""
+    largest = together.groupby("device_class")["members"].max()
+    return {
+        name: max(int(largest.get(name, 1)), 1 if start is None else start.most_members(name))
+        for name in DEVICE_CLASSES
+    }
 
 
 def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
@@ -76,25 +94,26 @@ def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
     }
 
 
-def assemble_release(features: Path, models: Path, evaluation: Path, target: Path) -> Release:
-    """Write the release folder that these outputs make."""
+def assemble_release(
+    features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
+) -> Release:
+    """Write the release folder that these outputs make, and what they went on from."""
+    start = read_pretrained(pretrained)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     seen = training_rows(read_table(solo_file))
     together = training_colocations(read_table(interference_file))
+    devices = {} if start is None else start.calibrated
+    for row in json.loads((features / "devices.json").read_text()):
+        devices[row["kind"]] = Device(**row)
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     return write_release(
         target,
         models={name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS},
         levels=LEVELS,
-        devices=[Device(**row) for row in json.loads((features / "devices.json").read_text())],
-        colocated_devices=sorted(set(together["device_kind"])),
-        max_members=int(together["members"].max()) if len(together) else 1,
-        domain=learn_domain(
-            feature_matrix(seen, "full"),
-            list(seen["model"]),
-            list(seen["device_kind"]),
-            list(seen["precision"]),
-        ),
+        devices=[devices[kind] for kind in sorted(devices)],
+        trained_devices=trained_devices(seen, together, start),
+        max_members=most_members(together, start),
+        domains=domains_of(seen, {} if start is None else start.domains),
         stranger_margins={
             name: read_margins(models / name / "strangers.json") for name in PREDICTORS
         },
@@ -112,8 +131,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
     parser.add_argument("--evaluation", type=Path, required=True, help="folder of evaluate")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks gone on from")
     args = parser.parse_args(argv)
-    release = assemble_release(args.features, args.models, args.evaluation, args.target)
+    release = assemble_release(
+        args.features, args.models, args.evaluation, args.target, args.pretrained
+    )
     print(f"release {release.release_id} in {args.target}")  # noqa: T201
 
 

@@ -4,93 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
+import torch
 
-from presage.features.schema import columns
-from presage.models.conformal import Array
-from presage.models.fit import (
-    LEVELS,
-    FitConfig,
-    ScalarStack,
-    fit_scalar,
-    inputs_of,
-    quantiles_of,
-    transform_features,
-)
-from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
+from presage.features.errors import TrainingError
+from presage.models.export_onnx import ScalarPredictor, export, of_device_class
+from presage.models.fit import FineTuning, FitConfig, ScalarStack
+from presage.models.learnt import Learnt, write_learnt
+from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
-from presage.pipelines.progress import training_progress
+from presage.pipelines.learn_solo import QUANTILES, WHO, learn
+from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
-
-QUANTILES = [f"q{level:g}" for level in LEVELS]
-WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
-
-
-@dataclass(frozen=True)
-class CrossValidation:
-    """A stack of networks and what each said of the rows it had not seen."""
-
-    stack: ScalarStack
-    members: cv.Members
-    learnt: Array  # (rows,)
-    outputs: Array  # (members, rows, levels)
-    folds: dict[str, Folds]
-
-    def out_of_fold(self, split: str) -> Array:
-        """Uncalibrated quantiles of shape (rows, levels)."""
-        return cv.out_of_fold(self.outputs, self.members, split, self.folds[split])
-
-
-def cross_validate(
-    solo: pd.DataFrame, target: Target, feature_set: str, config: FitConfig
-) -> CrossValidation:
-    """Fit every fold of both splits, side by side.
-
-    A row of which the target was not measured is not learnt from, but has a forecast too.
-    """
-    folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
-    members = cv.plan_members(config.ensemble, folds)
-    learnt = target.to_learnt(
-        solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
-    )
-    x = transform_features(feature_matrix(solo, feature_set), feature_set)
-    measured = np.isfinite(learnt)
-    weights = cv.training_weights(members, folds) * measured
-    inputs = inputs_of(target.inputs, feature_set)
-    with training_progress(f"{target.predictor}, {feature_set} features") as progress:
-        stack = fit_scalar(
-            x, np.where(measured, learnt, 0), weights, inputs, config, progress=progress
-        )
-    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds)
-
-
-def by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
-    """Out-of-fold quantiles of a split, and its strangers."""
-    strange = (solo[f"reason.{split}"] != "").to_numpy(bool)
-    return cv.ByDomain(fitted.out_of_fold(split), strange)
-
-
-def forecasts(
-    solo: pd.DataFrame, target: Target, feature_set: str, fitted: CrossValidation
-) -> pd.DataFrame:
-    """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
-    parts = []
-    raw = {split: by_domain(solo, fitted, split) for split in fitted.folds}
-    for split, folds in fitted.folds.items():
-        calibrated = cv.calibrate_by_domain(fitted.learnt, raw[split], folds, raw["family"])
-        measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
-        part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
-        part["measured"] = solo[target.column].to_numpy(np.float64)
-        part[QUANTILES] = measured
-        part["in_domain"], part["reason"] = ~raw[split].strange, solo[f"reason.{split}"]
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
 
 
 @dataclass(frozen=True)
@@ -102,55 +36,110 @@ class Trained:
     forecasts : DataFrame
         Out-of-fold, of every row, by both splits and feature sets.
     onnx : bytes
-        The network to ship.
-    stranger_margins : dict of float to float
-        By level, what an interval's ends are moved further where a job is out of domain: in
-        logarithms of a scale, in log-odds of a fraction.
+        The predictor to ship.
+    learnt : mapping of str to Learnt
+        By class of devices, what was learnt here.
+    stranger_margins : mapping of str to mapping of float to float
+        By class of devices and level, what an interval's ends are moved further where a job is
+        out of domain: in logarithms of a scale, in log-odds of a fraction.
     """
 
     forecasts: pd.DataFrame
     onnx: bytes
-    stranger_margins: dict[float, float]
+    learnt: Mapping[str, Learnt[Any]]
+    stranger_margins: Mapping[str, cv.Margins]
 
     def write(self, folder: Path) -> None:
         """Write what later stages read."""
+        margins = {
+            name: {f"{level:g}": margin for level, margin in of_class.items()}
+            for name, of_class in self.stranger_margins.items()
+        }
+        text = json.dumps(margins, indent=2) + "\n"
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
-        text = json.dumps({f"{k:g}": v for k, v in self.stranger_margins.items()}) + "\n"
         write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
+        for name, learnt in self.learnt.items():
+            write_atomically(folder / f"{name}.npz", partial(write_learnt, learnt))
 
 
-def train(solo: pd.DataFrame, target: Target, config: FitConfig) -> Trained:
-    """Fit, judge and export a predictor.
-
-    The shipped network has not seen the held-out fold: what the gate measures is what is served.
-    """
-    import torch
-
-    from presage.models.export_onnx import ScalarPredictor, export, select_members
-
+def settle_torch() -> None:
+    """One thread, and equal seeds give equal bytes."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    # The published set knows no roofline: it learns the scale itself.
-    unaided = replace(target, prior=None, inputs=tuple(columns("published")))
-    published = cross_validate(solo, unaided, "published", replace(config, ensemble=1))
-    full = cross_validate(solo, target, "full", config)
-    table = pd.concat(
-        [
-            forecasts(solo, unaided, "published", published),
-            forecasts(solo, target, "full", full),
-        ],
-        ignore_index=True,
+
+
+def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, cv.Margins]:
+    """Of every class of devices."""
+    return {
+        name: known[name].stranger_margins if name in known else cv.UNMEASURED
+        for name in DEVICE_CLASSES
+    }
+
+
+def train(
+    solo: pd.DataFrame,
+    target: Target,
+    config: FitConfig,
+    fine_tuning: FineTuning,
+    starts: Mapping[str, Learnt[ScalarStack]],
+) -> Trained:
+    """Fit, judge and export a predictor: networks for each class of devices.
+
+    A class that nobody measured keeps the networks it ``starts`` with. None has seen the held-out
+    fold: what the gate measures is what is served.
+
+    Raises
+    ------
+    TrainingError
+        The target was measured of no row.
+    """
+    settle_torch()
+    learnt, tables = {}, []
+    for name in DEVICE_CLASSES:
+        rows = solo[solo["device_class"] == name]
+        if rows[target.column].notna().any():
+            start = starts.get(name)
+            settings = config if start is None else replace(config, **asdict(fine_tuning))
+            learnt[name], table = learn(rows, target, settings, start)
+            tables.append(table)
+    known = {**starts, **learnt}
+    if not known:
+        raise TrainingError(f"no row holds {target.column}; add a campaign of `presage profile`")
+    predictor = of_device_class(
+        {name: ScalarPredictor(one.stack, target, one.margins) for name, one in known.items()},
+        scale=target.is_scale,
+        column=COMPUTE_CAPABILITY,
     )
-    margins = cv.release_margins(full.learnt, full.out_of_fold("job"), full.folds["job"])
-    select_members(full.stack, full.members.of("job", HELD_OUT_FOLD))
+    tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], target, predictor))
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
-    predictor = ScalarPredictor(full.stack, target, margins)
-    return Trained(
-        table,
-        export(predictor, {"features": (example, ("rows",))}),
-        cv.stranger_margins(full.learnt, by_domain(solo, full, "family"), margins),
-    )
+    onnx = export(predictor, {"features": (example, ("rows",))})
+    return Trained(_in_order(solo, pd.concat(tables)), onnx, learnt, stranger_margins(known))
+
+
+def _guesses(solo: pd.DataFrame, target: Target, predictor: torch.nn.Module) -> pd.DataFrame:
+    """Forecasts of rows on a class of devices that the target was never measured on."""
+    with torch.no_grad():
+        quantiles = predictor(torch.tensor(feature_matrix(solo, "full")).float()).double().numpy()
+    parts = []
+    for split, folds in (
+        ("job", job_folds(list(solo["job_id"]))),
+        ("family", family_folds(list(solo["family"]))),
+    ):
+        part = solo[WHO].assign(split=split, features="full", fold=folds, measured=float("nan"))
+        part[QUANTILES] = quantiles
+        part["in_domain"] = False
+        part["reason"] = f"{target.predictor} was never measured on such a device"
+        parts.append(part)
+    return pd.concat(parts)
+
+
+def _in_order(solo: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
+    """Split by split and set by set, each in the order of ``solo``'s rows."""
+    position = pd.Series(range(len(solo)), index=solo.index)
+    rows = forecasts.assign(row=position[forecasts.index].to_numpy())
+    rows = rows.sort_values(["features", "split", "row"], ascending=[False, False, True])
+    return rows.drop(columns="row").reset_index(drop=True)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -159,10 +148,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("predictor", choices=sorted(TARGETS))
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--params", default="train", help="section of params.yaml")
     args = parser.parse_args(argv)
-    config = read_params("train.solo", FitConfig)
+    config = read_params(f"{args.params}.solo", FitConfig)
+    fine_tuning = read_params("train.fine_tuning", FineTuning)
     solo = read_table(args.features / "solo.parquet")
-    train(solo, TARGETS[args.predictor], config).write(args.target)
+    pretrained = read_pretrained(args.pretrained)
+    starts = {} if pretrained is None else pretrained.networks(args.predictor)
+    train(solo, TARGETS[args.predictor], config, fine_tuning, starts).write(args.target)
 
 
 if __name__ == "__main__":

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
+from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import TrainingError
-from presage.features.schema import columns
+from presage.features.member import MEMBER_COLUMNS, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
-from presage.models.fit import transform_features
-from presage.models.fit_interference import InterferenceConfig, fit_interference
-from presage.models.release import SOLO_COLUMNS
+from presage.models.export_onnx import InterferencePredictor, export, of_device_class
+from presage.models.fit import FineTuning
+from presage.models.fit_interference import (
+    InterferenceConfig,
+    InterferenceStack,
+    fit_interference,
+    log_slowdowns,
+)
+from presage.models.learnt import Learnt
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.models.stacked import take_members
+from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.learn_solo import QUANTILES, WHO
+from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.progress import training_progress
 from presage.pipelines.stage import read_params, read_table, run_stage
-from presage.pipelines.train import QUANTILES, WHO, Trained
+from presage.pipelines.train import Trained, settle_torch, stranger_margins
 
-# Which predictor's median fills which of SOLO_COLUMNS.
+# Whose medians fill SOLO_PROFILE.
 SOLO_PREDICTORS = ("compute_utilization", "memory", "step_time")
+COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
 REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is a stranger
 
 
@@ -38,7 +51,7 @@ class Colocations:
     """
 
     victims: pd.DataFrame
-    members: Array  # (C, K, G), raw units
+    members: Array  # (C, K, G)
     mask: Array  # (C, K)
     known: Array  # (C, K), 1 where there is a member and its slowdown was measured
     log_slowdown: Array  # (C, K), 0 where it was not
@@ -48,19 +61,22 @@ class Colocations:
 def member_features(
     solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame], split: str
 ) -> pd.DataFrame:
-    """Features and out-of-fold solo medians of each row of ``solo``, and who it is.
+    """Each row of ``solo`` as a member, by out-of-fold solo medians, and who it is.
 
     Out of fold, because at serving time a member's solo profile is a forecast too; of the split
     that is to be judged, or an unseen family's profile would come from networks that know it.
     """
-    values = pd.DataFrame(
-        feature_matrix(solo, "full")[:, : len(columns("common"))], index=solo.index
-    )
-    for column, predictor in zip(SOLO_COLUMNS, SOLO_PREDICTORS, strict=True):
+    medians = []
+    for predictor in SOLO_PREDICTORS:
         table = forecasts[predictor]
         out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
-        values[column] = out_of_fold["q0.5"].to_numpy()
-    return values.join(solo[[*alone.WHO, "share", *REASONS]])
+        measured = solo[TARGETS[predictor].column].notna().groupby(solo["device_class"])
+        # Of a class of devices that it was never measured on, serving knows nothing either.
+        known = measured.transform("any").to_numpy(bool)
+        medians.append(np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan))
+    values = member_matrix(feature_matrix(solo, "full"), np.column_stack(medians))
+    members = pd.DataFrame(values, columns=MEMBER_COLUMNS, index=solo.index)
+    return members.join(solo[[*alone.WHO, "share", *REASONS]])
 
 
 def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
@@ -69,12 +85,8 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
     Raises
     ------
     TrainingError
-        There is none; or a member was never measured alone.
+        A member was never measured alone.
     """
-    if interference.empty:
-        raise TrainingError(
-            "no co-location ran to its end; measure some with `presage profile --budget ...`"
-        )
     victims = interference.sort_values(["colocation", "member"]).reset_index(drop=True)
     positions = alone.positions_alone(members, victims)
     if (positions < 0).any():
@@ -84,8 +96,7 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
             "run `presage profile` on that campaign again"
         )
     victims[REASONS] = members[REASONS].to_numpy()[positions]
-    values = members.drop(columns=[*alone.WHO, "share", *REASONS]).to_numpy(dtype=np.float64)
-    features = values[positions]
+    features = members[list(MEMBER_COLUMNS)].to_numpy(np.float64)[positions]
     groups = victims.groupby("colocation", sort=True).indices
     size = max(map(len, groups.values()))
     rows = np.full((len(groups), size), -1, dtype=np.int64)
@@ -122,34 +133,28 @@ def colocation_weights(members: cv.Members, folds: dict[str, Folds], known: Arra
     return np.array(seen)
 
 
-def train(
-    solo: pd.DataFrame,
-    interference: pd.DataFrame,
-    forecasts: Mapping[str, pd.DataFrame],
+def learn(
+    data: Mapping[str, Colocations],
     config: InterferenceConfig,
-) -> Trained:
-    """Fit, judge and export the predictor: forecasts are of every victim, by both splits."""
-    import torch
+    start: Learnt[InterferenceStack] | None,
+) -> tuple[Learnt[InterferenceStack], pd.DataFrame]:
+    """Networks of one class of devices, and out-of-fold forecasts of every victim, by both splits.
 
-    from presage.models.export_onnx import InterferencePredictor, export, select_members
-
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    data = {s: assemble(interference, member_features(solo, forecasts, s)) for s in cv.SPLITS}
-    of_job = data["job"]  # but for their members' solo medians, the splits' tables are equal
+    ``data`` are the co-locations by split; but for their members' solo medians they are equal.
+    """
+    of_job = data["job"]
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
     weights = colocation_weights(plan, folds, of_job.known)
-    x = {split: transform_features(data[split].members, "common") for split in cv.SPLITS}
-    inputs = np.stack([x[split] for split in plan.split])
+    inputs = np.stack([data[split].members for split in plan.split])
+    before, few = (None, None) if start is None else (start.stack, start.of_strangers)
     with training_progress("interference") as progress:
         stack = fit_interference(
-            inputs, of_job.mask, of_job.log_slowdown, weights, config, progress=progress
-        )
-    with torch.no_grad():
-        outputs = stack(torch.from_numpy(inputs).float(), torch.from_numpy(of_job.mask).float())
+            inputs, of_job.mask, of_job.log_slowdown, weights, config,
+            start=before, progress=progress,
+        )  # fmt: skip
     real = of_job.known > 0
-    per_victim = outputs.numpy().astype(np.float64)[:, real]  # (stack, victims, levels)
+    per_victim = log_slowdowns(stack, inputs, of_job.mask)[:, real]  # (stack, victims, levels)
     y, order = of_job.log_slowdown[real], of_job.rows[real]
     reasons = of_job.victims.loc[order, REASONS]
     of_victim = {split: folds[split][real] for split in cv.SPLITS}
@@ -162,23 +167,58 @@ def train(
     }
     parts = []
     for split in cv.SPLITS:
-        calibrated = cv.calibrate_by_domain(y, raw[split], of_victim[split], raw["family"])
+        calibrated = cv.calibrate_by_domain(
+            y, raw[split], of_victim[split], raw["family"], of_few=few
+        )
         part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
         part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
         part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
         parts.append(part)
-    margins = cv.release_margins(y, raw["job"].quantiles, of_victim["job"])
-    further = cv.stranger_margins(y, raw["family"], margins)
-    select_members(stack, plan.of("job", HELD_OUT_FOLD))
-    example = torch.from_numpy(of_job.members[:2]).float()
-    mask = torch.from_numpy(of_job.mask[:2]).float()
-    leading = ("colocations", "members")
-    onnx = export(
-        InterferencePredictor(stack, of_job.members.shape[-1], margins),
-        {"members": (example, leading), "mask": (mask, leading)},
+    margins = cv.release_margins(y, raw["job"].quantiles, of_victim["job"], of_few=few)
+    if start is not None and margins == few:
+        further = start.stranger_margins
+    else:
+        further = cv.stranger_margins(y, [raw["family"]], margins)
+    take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
+    return Learnt(stack, margins, further), pd.concat(parts, ignore_index=True)
+
+
+def train(
+    solo: pd.DataFrame,
+    interference: pd.DataFrame,
+    forecasts: Mapping[str, pd.DataFrame],
+    config: InterferenceConfig,
+    fine_tuning: FineTuning,
+    starts: Mapping[str, Learnt[InterferenceStack]],
+) -> Trained:
+    """Fit, judge and export the predictor, as :func:`presage.pipelines.train.train` does."""
+    settle_torch()
+    members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
+    learnt, tables = {}, []
+    for name in DEVICE_CLASSES:
+        rows = interference[interference["device_class"] == name]
+        if rows.empty:
+            continue
+        start = starts.get(name)
+        settings = config if start is None else replace(config, **asdict(fine_tuning))
+        data = {split: assemble(rows, members[split]) for split in cv.SPLITS}
+        learnt[name], table = learn(data, settings, start)
+        tables.append(table)
+    known = {**starts, **learnt}
+    if not learnt:
+        raise TrainingError(
+            "no co-location ran to its end; measure some with `presage profile --budget ...`"
+        )
+    predictor = of_device_class(
+        {name: InterferencePredictor(one.stack, one.margins) for name, one in known.items()},
+        scale=True,
+        column=COMPUTE_CAPABILITY,
     )
-    return Trained(pd.concat(parts, ignore_index=True), onnx, further)
+    leading = ("colocations", "members")
+    example = torch.zeros(2, 2, len(MEMBER_COLUMNS))
+    onnx = export(predictor, {"members": (example, leading), "mask": (torch.ones(2, 2), leading)})
+    return Trained(pd.concat(tables, ignore_index=True), onnx, learnt, stranger_margins(known))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -187,14 +227,20 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--params", default="train", help="section of params.yaml")
     args = parser.parse_args(argv)
-    config = read_params("train.interference", InterferenceConfig)
+    config = read_params(f"{args.params}.interference", InterferenceConfig)
+    fine_tuning = read_params("train.fine_tuning", FineTuning)
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {
         name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
     }
-    train(solo, interference, forecasts, config).write(args.target)
+    pretrained = read_pretrained(args.pretrained)
+    starts = {} if pretrained is None else pretrained.networks("interference")
+    trained = train(solo, interference, forecasts, config, fine_tuning, starts)
+    trained.write(args.target)
 
 
 if __name__ == "__main__":

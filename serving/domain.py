@@ -15,14 +15,16 @@ from presage.models.release import Release
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def contains(release: Release, placements: Sequence[Placement], features: Matrix) -> Mask:
-    """Which placements lie inside, given their feature matrix (placements, columns)."""
-    reasons = release.domain.reasons(
-        features,
-        [placement.device.kind for placement in placements],
-        [placement.job.job.precision for placement in placements],
-    )
-    return np.array([not reason for reason in reasons], dtype=np.bool_)
+def contains(
+    release: Release, placements: Sequence[Placement], features: Matrix
+) -> dict[str, Mask]:
+    """Which placements each predictor knows the like of, by their matrix (placements, columns)."""
+    reasons = release.strangers(features, [p.job.job.precision for p in placements])
+    alike = np.array([not reason for reason in reasons], dtype=np.bool_)
+    return {
+        predictor: alike & np.array([p.device.kind in kinds for p in placements], dtype=np.bool_)
+        for predictor, kinds in release.trained_devices.items()
+    }
 
 
 def contains_together(release: Release, colocations: Sequence[Colocation]) -> Mask:
@@ -32,7 +34,10 @@ def contains_together(release: Release, colocations: Sequence[Colocation]) -> Ma
     """
     known = [
         len(c.members) == 1
-        or (len(c.members) <= release.max_members and c.device.kind in release.colocated_devices)
+        or (
+            c.device.kind in release.trained_devices["interference"]
+            and len(c.members) <= release.max_members[release.class_of(c.device.kind)]
+        )
         for c in colocations
     ]
     return np.array(known, dtype=np.bool_)

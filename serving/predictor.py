@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,13 +12,15 @@ import numpy as np
 
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share, catalogue, find_device
+from presage.features.device_class import device_class
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
+from presage.features.member import SOLO_PROFILE, member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.schema import FEATURE_SETS, columns, matrix
-from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release
+from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,
@@ -40,6 +42,7 @@ _LEAST = {
     "step_time": 0.0,
     "interference": 1.0,
 }
+_SOLO = ("compute_utilization", "memory", "step_time")  # whose medians make a SOLO_PROFILE
 _LEAST_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
 )
@@ -47,10 +50,15 @@ _LEAST_FEATURE = np.array(
 
 @dataclass(frozen=True, slots=True)
 class _Solo:
-    """Placements alone, row by row: features (rows, columns), quantiles (rows, levels)."""
+    """Placements alone, row by row: features (rows, columns), quantiles (rows, levels).
+
+    ``in_domain`` is by predictor, ``known`` by column of ``SOLO_PROFILE``: whether the predictor
+    was ever measured on such devices.
+    """
 
     features: Array
-    in_domain: Mask
+    in_domain: Mapping[str, Mask]
+    known: Mask
     compute_utilization: Array
     memory_bytes: Array
     step_time_s: Array
@@ -70,6 +78,7 @@ class Predictor:
         self._loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
+        self._classes = {name: release.classes(name) for name in PREDICTORS}
         self._models = {
             name: OnnxModel(
                 release.model_path(name),
@@ -99,7 +108,7 @@ class Predictor:
             op_kinds=tuple(manifest["op_kinds"]),
             levels=self._release.levels,
             devices={**catalogue(), **self._release.devices},
-            trained_devices=self._release.trained_devices,
+            trained_devices=frozenset().union(*self._release.trained_devices.values()),
             metrics=manifest["metrics"],
             loaded_at_unix_s=self._loaded_at_unix_s,
         )
@@ -115,15 +124,15 @@ class Predictor:
         setup_s = np.array([self._setup_s(p.device.kind) for p in placements])
         iterations = np.array([[p.job.job.iterations] for p in placements], dtype=np.float64)
         quantities = (
-            (solo.compute_utilization, "fraction"),
-            (solo.memory_bytes, "bytes"),
-            (solo.step_time_s, "seconds"),
+            ("compute_utilization", solo.compute_utilization, "fraction"),
+            ("memory", solo.memory_bytes, "bytes"),
+            ("step_time", solo.step_time_s, "seconds"),
             # Quantile by quantile: start-up and step time are late for the same reasons.
-            (setup_s + iterations * solo.step_time_s, "seconds"),
+            ("step_time", setup_s + iterations * solo.step_time_s, "seconds"),
         )
         forecasts = [
-            self._forecasts(quantiles, unit, solo.in_domain, coverage, ends)
-            for quantiles, unit in quantities
+            self._forecasts(quantiles, unit, solo.in_domain[predictor], coverage, ends)
+            for predictor, quantiles, unit in quantities
         ]
         return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 
@@ -144,10 +153,13 @@ class Predictor:
         sizes = np.array([len(colocation.members) for colocation in colocations])
         starts = np.cumsum(sizes) - sizes
         # One stranger makes the whole co-location strange: its neighbours feel it.
-        alike = np.logical_and.reduceat(solo.in_domain, starts)
+        alike = np.logical_and.reduceat(solo.in_domain["step_time"], starts)
         inside = np.repeat(alike & contains_together(self._release, colocations), sizes)
         alone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
-        quantiles = self._widened("interference", self._slowdowns(solo, sizes), inside | alone)
+        classes = np.repeat([device_class(c.device) for c in colocations], sizes)
+        quantiles = self._widened(
+            "interference", self._slowdowns(solo, sizes), inside | alone, classes
+        )
         slowdowns = self._forecasts(quantiles, "slowdown", inside, coverage, ends)
         return [
             self._colocation_forecast(
@@ -201,21 +213,26 @@ class Predictor:
         features = _features(placements)
         inputs = {"features": features.astype(np.float32)}
         inside = contains(self._release, placements, features)
+        classes = np.array([device_class(placement.device) for placement in placements])
         utilization, memory_bytes, step_time_s = (
-            self._widened(name, self._models[name].quantiles(inputs), inside)
-            for name in ("compute_utilization", "memory", "step_time")
+            self._widened(name, self._models[name].quantiles(inputs), inside[name], classes)
+            for name in _SOLO
         )
-        return _Solo(features, inside, utilization, memory_bytes, step_time_s)
+        known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
+        return _Solo(features, inside, known, utilization, memory_bytes, step_time_s)
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask) -> Array:
+    def _widened(
+        self, predictor: str, quantiles: Array, inside: Mask, classes: np.ndarray[Any, Any]
+    ) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
-        margins = self._release.stranger_margins[predictor]
-        wider = moved_out(
-            quantiles[~inside], margins, self._release.levels,
-            odds=predictor == "compute_utilization",
-        )  # fmt: skip
         out = quantiles.copy()
-        out[~inside] = np.maximum(wider, _LEAST[predictor])
+        for name, margins in self._release.stranger_margins[predictor].items():
+            rows = ~inside & (classes == name)
+            wider = moved_out(
+                quantiles[rows], margins, self._release.levels,
+                odds=predictor == "compute_utilization",
+            )  # fmt: skip
+            out[rows] = np.maximum(wider, _LEAST[predictor])
         return out
 
     def _slowdowns(self, solo: _Solo, sizes: np.ndarray[Any, Any]) -> Array:
@@ -225,9 +242,9 @@ class Predictor:
         if not crowded.any():
             return slowdowns
         together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
-        medians = {name: getattr(solo, name)[:, self._median] for name in SOLO_COLUMNS}
-        common = solo.features[:, : len(columns("common"))]
-        rows = np.column_stack([common, *medians.values()])
+        medians = [getattr(solo, name)[:, self._median] for name in SOLO_PROFILE]
+        profile = np.where(solo.known, np.column_stack(medians), np.nan)
+        rows = member_matrix(solo.features, profile)
         # Row-major order of a mask is the order of the members, so it both pads and unpads.
         present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
         members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)

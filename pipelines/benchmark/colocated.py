@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.member import MEMBER_COLUMNS, SoloProfile, member_matrix
+from presage.features.member import MEMBER_COLUMNS, member_matrix
+from presage.features.schema import matrix
 from presage.models.alone import Positions, positions_alone
 from presage.models.conformal import Array
 from presage.pipelines.campaigns import COLOCATION, Campaign
@@ -17,7 +18,8 @@ from presage.pipelines.campaigns import COLOCATION, Campaign
 WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
 # Members of one co-location that nobody can tell apart.
 _EQUAL = [*COLOCATION, "job_id", "share", "sharing_mode"]
-_MEASURED = ("step_time_median_s", "memory_peak_bytes", "compute_utilization")
+# What fills `SOLO_PROFILE`.
+_MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -109,18 +111,19 @@ def _of_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array]:
         family=[job.family for job in jobs],
         folder=str(campaign.folder),
     )
-    return lines, member_matrix(placements, _profiles(campaign, equal.first().reset_index()))
+    alone = _profiles(campaign, equal.first().reset_index())
+    return lines, member_matrix(matrix(placements), alone)
 
 
-def _profiles(campaign: Campaign, lines: pd.DataFrame) -> list[SoloProfile]:
+def _profiles(campaign: Campaign, lines: pd.DataFrame) -> Array:
     """What each member did alone: its step time as told beside the co-location, else by its run."""
     alone = campaign.executions[campaign.executions["failure"] == ""]
     positions = positions_alone(alone, lines)
     told = alone.reindex(columns=_MEASURED).astype(np.float64).to_numpy()
     measured = np.vstack([told, np.full((1, len(_MEASURED)), np.nan)])[positions]
     own = lines["solo_step_time_s"].to_numpy(np.float64)
-    step_s = np.where(np.isfinite(own), own, measured[:, 0])
-    return [SoloProfile(*row) for row in zip(step_s, measured[:, 1], measured[:, 2], strict=True)]
+    measured[:, 2] = np.where(np.isfinite(own), own, measured[:, 2])
+    return measured
 
 
 def _worded(members: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,120 @@
+"""What one class of devices taught a predictor, to go on from: networks and their margins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from presage.features.errors import ReleaseError
+from presage.features.schema import schema_hash
+from presage.models.fit import FitConfig, Inputs, ScalarStack
+from presage.models.fit_interference import InterferenceConfig, InterferenceStack
+
+Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
+Config = TypeVar("Config", bound=FitConfig)
+
+
+@dataclass(frozen=True)
+class Learnt(Generic[Stack]):
+    """Networks, and what moves the ends of their intervals.
+
+    Attributes
+    ----------
+    margins : dict of float to float
+        By lower level, of every row; in what is learnt.
+    stranger_margins : dict of float to float
+        By lower level, what the ends move further where a job is out of domain.
+    """
+
+    stack: Stack
+    margins: dict[float, float]
+    stranger_margins: dict[float, float]
+
+    @property
+    def of_strangers(self) -> dict[float, float]:
+        """Margins of a job out of domain."""
+        return {level: self.margins[level] + self.stranger_margins[level] for level in self.margins}
+
+
+def write_learnt(learnt: Learnt[Any], path: Path) -> None:
+    """Write it as one ``.npz``: equal networks, equal bytes."""
+    of_whole = {
+        "schema_hash": schema_hash("full"),
+        "margins": sorted(learnt.margins.items()),
+        "stranger_margins": sorted(learnt.stranger_margins.items()),
+    }
+    arrays = {name: value.numpy() for name, value in learnt.stack.state_dict().items()}
+    with path.open("wb") as file:
+        np.savez_compressed(file, about=np.array(json.dumps(of_whole)), **arrays)
+
+
+def read_scalar(path: Path) -> Learnt[ScalarStack]:
+    """A solo predictor's.
+
+    Raises
+    ------
+    ReleaseError
+        The file is none, or of another feature schema.
+    """
+    about, state = _read(path)
+    members, _, hidden = state["net.second.weight"].shape
+    read, identity = state["columns"].tolist(), state["identity"].tolist()
+    # Rows that mean nothing but that there are so many devices.
+    x = torch.zeros(len(state["device_effect.known"]), 1 + max(*read, *identity))
+    x[:, identity] = state["device_effect.known"]
+    nothing = torch.ones(members, len(x))
+    inputs, config = Inputs(tuple(read), tuple(identity)), _of_size(FitConfig, hidden)
+    return _learnt(ScalarStack(x, nothing, nothing, inputs, config), state, about)
+
+
+def read_interference(path: Path) -> Learnt[InterferenceStack]:
+    """The interference predictor's.
+
+    Raises
+    ------
+    ReleaseError
+        The file is none, or of another feature schema.
+    """
+    about, state = _read(path)
+    members, n_in, hidden = state["net.member.weight"].shape
+    config = _of_size(InterferenceConfig, hidden)
+    nothing = torch.ones(members, 1, 1, n_in)
+    return _learnt(InterferenceStack(nothing, nothing[..., 0], config), state, about)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with np.load(path) as arrays:
+            about = json.loads(str(arrays["about"]))
+            state = {name: torch.from_numpy(arrays[name]) for name in arrays if name != "about"}
+        if about["schema_hash"] == schema_hash("full"):
+            return about, state
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise ReleaseError(
+            f"{path}: no networks to go on from ({type(error).__name__}: {error}); restore it "
+            "from git, or make it again with `make pretrained`"
+        ) from error
+    raise ReleaseError(
+        f"{path}: networks of feature schema {about['schema_hash']}, this version has "
+        f"{schema_hash('full')}; make them again with `make pretrained`"
+    )
+
+
+def _learnt(stack: Stack, state: dict[str, Tensor], about: dict[str, Any]) -> Learnt[Stack]:
+    stack.load_state_dict(state)
+    margins, strangers = (dict(map(tuple, about[n])) for n in ("margins", "stranger_margins"))
+    return Learnt(stack.eval(), margins, strangers)
+
+
+def _of_size(config: type[Config], hidden: int) -> Config:
+    """For a network that is not fitted: all but its size is void."""
+    return config(
+        hidden=hidden, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0, batch=0
+    )

@@ -1,0 +1,140 @@
+"""One class of devices: its networks, their intervals, and what they said of rows not seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+
+from presage.features.schema import columns
+from presage.models.conformal import Array
+from presage.models.fit import (
+    LEVELS,
+    FitConfig,
+    ScalarStack,
+    fit_scalar,
+    inputs_of,
+    quantiles_of,
+    transform_features,
+)
+from presage.models.learnt import Learnt
+from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.models.stacked import take_members
+from presage.models.targets import Target
+from presage.pipelines import cross_validation as cv
+from presage.pipelines.feature_table import feature_matrix
+from presage.pipelines.progress import training_progress
+
+QUANTILES = [f"q{level:g}" for level in LEVELS]
+WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
+SEVERAL_DEVICES = 3  # from as many kinds on, leaving some out tells how wrong an unknown one's are
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """A stack of networks and what each said of the rows it had not seen."""
+
+    stack: ScalarStack
+    members: cv.Members
+    learnt: Array  # (rows,)
+    outputs: Array  # (members, rows, levels)
+    folds: dict[str, Folds]
+
+    def out_of_fold(self, split: str) -> Array:
+        """Uncalibrated quantiles of shape (rows, levels)."""
+        return cv.out_of_fold(self.outputs, self.members, split, self.folds[split])
+
+
+def learn(
+    solo: pd.DataFrame, target: Target, config: FitConfig, start: Learnt[ScalarStack] | None
+) -> tuple[Learnt[ScalarStack], pd.DataFrame]:
+    """Networks that have not seen the held-out fold, and out-of-fold forecasts of every row.
+
+    Where rows are too few to calibrate by, intervals stay those of a stranger to ``start``.
+    """
+    folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
+    # The published set knows no roofline: it learns the scale itself.
+    unaided = replace(target, prior=None, inputs=tuple(columns("published")))
+    published = _cross_validate(solo, unaided, "published", replace(config, ensemble=1), folds)
+    if solo["device_kind"].nunique() >= SEVERAL_DEVICES:
+        folds["device"] = job_folds(list(solo["device_kind"]))
+    before, few = (None, None) if start is None else (start.stack, start.of_strangers)
+    full = _cross_validate(solo, target, "full", config, folds, before)
+    table = pd.concat(
+        [
+            _forecasts(solo, unaided, "published", published),
+            _forecasts(solo, target, "full", full, few),
+        ]
+    )
+    margins = cv.release_margins(
+        full.learnt, full.out_of_fold("job"), full.folds["job"], of_few=few
+    )
+    if start is not None and margins == few:
+        further = start.stranger_margins
+    else:
+        unseen = [_by_domain(solo, full, split) for split in folds if split != "job"]
+        further = cv.stranger_margins(full.learnt, unseen, margins)
+    take_members(full.stack, torch.from_numpy(full.members.of("job", HELD_OUT_FOLD)))
+    return Learnt(full.stack, margins, further), table
+
+
+def _cross_validate(
+    solo: pd.DataFrame,
+    target: Target,
+    feature_set: str,
+    config: FitConfig,
+    folds: dict[str, Folds],
+    start: ScalarStack | None = None,
+) -> CrossValidation:
+    """Fit every fold of every split, side by side.
+
+    A row of which the target was not measured is not learnt from, but has a forecast too.
+    """
+    folds = dict(folds)
+    members = cv.plan_members(config.ensemble, folds)
+    learnt = target.to_learnt(
+        solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
+    )
+    x = transform_features(feature_matrix(solo, feature_set), feature_set)
+    measured = np.isfinite(learnt)
+    weights = cv.training_weights(members, folds) * measured
+    inputs = inputs_of(target.inputs, feature_set)
+    with training_progress(f"{target.predictor}, {feature_set} features") as progress:
+        stack = fit_scalar(
+            x, np.where(measured, learnt, 0), weights, inputs, config,
+            start=start, progress=progress,
+        )  # fmt: skip
+    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds)
+
+
+def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
+    """Out-of-fold quantiles of a split, and its strangers: all, where the device is unknown."""
+    reason = f"reason.{split}"
+    strange = (solo[reason] != "").to_numpy(bool) if reason in solo else np.ones(len(solo), bool)
+    return cv.ByDomain(fitted.out_of_fold(split), strange)
+
+
+def _forecasts(
+    solo: pd.DataFrame,
+    target: Target,
+    feature_set: str,
+    fitted: CrossValidation,
+    few: cv.Margins | None = None,
+) -> pd.DataFrame:
+    """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
+    parts = []
+    raw = {split: _by_domain(solo, fitted, split) for split in cv.SPLITS}
+    for split in cv.SPLITS:
+        folds = fitted.folds[split]
+        calibrated = cv.calibrate_by_domain(
+            fitted.learnt, raw[split], folds, raw["family"], of_few=few
+        )
+        measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
+        part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
+        part["measured"] = solo[target.column].to_numpy(np.float64)
+        part[QUANTILES] = measured
+        part["in_domain"], part["reason"] = ~raw[split].strange, solo[f"reason.{split}"]
+        parts.append(part)
+    return pd.concat(parts)
