@@ -2,7 +2,8 @@
 
 By job, the fold is a digest of the job's name, not of its position: equal everywhere and for ever.
 A campaign that grows moves no job to another fold, so a new release is judged on jobs that no
-earlier release has trained on either. By family, each family is a fold of its own.
+earlier release has trained on either. By family, each family is a fold of its own, or where
+they are very many shares one with others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never trained on by a release: the gate's jury
+MOST_FAMILIES = 50  # that are folds of their own: each costs an ensemble
 
 Folds = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -27,5 +29,8 @@ def job_folds(job_ids: Sequence[str]) -> Folds:
 
 def family_folds(families: Sequence[str]) -> Folds:
     """Fold of each row: the position of its family among those present, sorted."""
-    order = {family: i for i, family in enumerate(sorted(set(families)))}
+    names = sorted(set(families))
+    if len(names) > MOST_FAMILIES:
+        return job_folds(families)
+    order = {family: i for i, family in enumerate(names)}
     return np.array([order[family] for family in families], dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.errors import TrainingError
 from presage.models.export_onnx import ScalarPredictor, export, of_device_class
-from presage.models.fit import FineTuning, FitConfig, ScalarStack
+from presage.models.fit import FitConfig, ScalarStack
 from presage.models.learnt import Learnt, write_learnt
 from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS, Target
@@ -24,7 +24,8 @@ from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.learn_solo import QUANTILES, WHO, learn
 from presage.pipelines.pretrained import read_pretrained
-from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
+from presage.pipelines.settings import Settings, read_settings
+from presage.pipelines.stage import read_table, run_stage, write_atomically
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,7 @@ def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, cv.Margins]:
 def train(
     solo: pd.DataFrame,
     target: Target,
-    config: FitConfig,
-    fine_tuning: FineTuning,
+    settings: Settings[FitConfig],
     starts: Mapping[str, Learnt[ScalarStack]],
 ) -> Trained:
     """Fit, judge and export a predictor: networks for each class of devices.
@@ -100,8 +100,8 @@ def train(
         rows = solo[solo["device_class"] == name]
         if rows[target.column].notna().any():
             start = starts.get(name)
-            settings = config if start is None else replace(config, **asdict(fine_tuning))
-            learnt[name], table = learn(rows, target, settings, start)
+            config = settings.of(len(rows), goes_on=start is not None)
+            learnt[name], table = learn(rows, target, config, start)
             tables.append(table)
     known = {**starts, **learnt}
     if not known:
@@ -149,14 +149,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
-    parser.add_argument("--params", default="train", help="section of params.yaml")
     args = parser.parse_args(argv)
-    config = read_params(f"{args.params}.solo", FitConfig)
-    fine_tuning = read_params("train.fine_tuning", FineTuning)
+    settings = read_settings("solo", FitConfig)
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
     starts = {} if pretrained is None else pretrained.networks(args.predictor)
-    train(solo, TARGETS[args.predictor], config, fine_tuning, starts).write(args.target)
+    train(solo, TARGETS[args.predictor], settings, starts).write(args.target)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from presage.features.member import MEMBER_COLUMNS, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
 from presage.models.export_onnx import InterferencePredictor, export, of_device_class
-from presage.models.fit import FineTuning
 from presage.models.fit_interference import (
     InterferenceConfig,
     InterferenceStack,
@@ -34,7 +33,8 @@ from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.learn_solo import QUANTILES, WHO
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.progress import training_progress
-from presage.pipelines.stage import read_params, read_table, run_stage
+from presage.pipelines.settings import Settings, read_settings
+from presage.pipelines.stage import read_table, run_stage
 from presage.pipelines.train import Trained, settle_torch, stranger_margins
 
 # Whose medians fill SOLO_PROFILE.
@@ -188,8 +188,7 @@ def train(
     solo: pd.DataFrame,
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
-    config: InterferenceConfig,
-    fine_tuning: FineTuning,
+    settings: Settings[InterferenceConfig],
     starts: Mapping[str, Learnt[InterferenceStack]],
 ) -> Trained:
     """Fit, judge and export the predictor, as :func:`presage.pipelines.train.train` does."""
@@ -201,9 +200,9 @@ def train(
         if rows.empty:
             continue
         start = starts.get(name)
-        settings = config if start is None else replace(config, **asdict(fine_tuning))
+        config = settings.of(len(rows), goes_on=start is not None)
         data = {split: assemble(rows, members[split]) for split in cv.SPLITS}
-        learnt[name], table = learn(data, settings, start)
+        learnt[name], table = learn(data, config, start)
         tables.append(table)
     known = {**starts, **learnt}
     if not learnt:
@@ -228,10 +227,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
-    parser.add_argument("--params", default="train", help="section of params.yaml")
     args = parser.parse_args(argv)
-    config = read_params(f"{args.params}.interference", InterferenceConfig)
-    fine_tuning = read_params("train.fine_tuning", FineTuning)
+    settings = read_settings("interference", InterferenceConfig)
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {
@@ -239,7 +236,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     pretrained = read_pretrained(args.pretrained)
     starts = {} if pretrained is None else pretrained.networks("interference")
-    trained = train(solo, interference, forecasts, config, fine_tuning, starts)
+    trained = train(solo, interference, forecasts, settings, starts)
     trained.write(args.target)
 
 

@@ -19,12 +19,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from presage.features.device import catalogue
+from presage.features.member import MEMBER_COLUMNS
 from presage.features.schema import columns
 from presage.models.alone import WHO
 from presage.models.domain import learn_domain
 from presage.models.gate import GatePolicy
 from presage.models.registry import Registry
-from presage.models.release import PREDICTORS, SOLO_COLUMNS, Release, write_release
+from presage.models.release import PREDICTORS, Release, write_release
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 NOISE = 0.1
@@ -87,7 +88,7 @@ def solo_model(predictor: str, bias: float, spread: float) -> bytes:
 def interference_model(bias: float, spread: float) -> bytes:
     """Quantiles = max(1, (1 + the co-runners' median utilization) x factors)."""
     constants = {
-        "position": np.array(len(columns("common"))),
+        "position": np.array(MEMBER_COLUMNS.index("utilization")),
         "factors": factors(bias, spread),
         "one": np.array(1, np.float32),
         "axis_1": np.array([1]),
@@ -103,8 +104,8 @@ def interference_model(bias: float, spread: float) -> bytes:
         helper.make_node("Mul", ["column", "factors"], ["raw"]),
         helper.make_node("Max", ["raw", "one"], ["quantiles"]),
     ]
-    width = len(columns("common")) + len(SOLO_COLUMNS)
-    return to_onnx(nodes, constants, members=["c", "k", width], mask=["c", "k"])
+    shape = ["c", "k", len(MEMBER_COLUMNS)]
+    return to_onnx(nodes, constants, members=shape, mask=["c", "k"])
 
 
 @pytest.fixture(scope="session")
@@ -118,12 +119,14 @@ def make_release() -> MakeRelease:
         }
         manifest: dict[str, Any] = {
             "devices": [catalogue()["cpu-2"]],
-            "colocated_devices": ["cpu-2"],
-            "max_members": 4,
-            "domain": learn_domain(
-                np.ones((2, len(columns("full")))), ["one", "two"], ["cpu-2"] * 2, ["fp32"] * 2
-            ),
-            "stranger_margins": {name: {0.05: 0.0, 0.1: 0.0} for name in PREDICTORS},
+            "trained_devices": {key: ["cpu-2"] for key in PREDICTORS},
+            "max_members": {"processor": 4},
+            "domains": {
+                "processor": learn_domain(
+                    np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
+                )
+            },
+            "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in PREDICTORS},
             "setup_s": {"": [1.0] * len(LEVELS)},
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,

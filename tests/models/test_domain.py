@@ -26,11 +26,11 @@ def rows(*shares, **changed):
 @pytest.fixture
 def domain() -> Domain:
     shares = np.linspace(0.3, 0.5, 21)
-    return learn_domain(rows(*shares), [f"net {s}" for s in shares], ["gpu"] * 21, ["fp32"] * 21)
+    return learn_domain(rows(*shares), [f"net {s}" for s in shares], ["fp32"] * 21)
 
 
-def reason(domain, features, device="gpu", precision="fp32"):
-    (found,) = domain.reasons(features, [device], [precision])
+def reason(domain, features, precision="fp32"):
+    (found,) = domain.reasons(features, [precision])
     return found
 
 
@@ -47,7 +47,6 @@ def test_a_step_that_is_mixed_otherwise_is_strange_and_says_of_what(domain):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"device": "tpu"}, "no job was measured on tpu"),
         ({"precision": "fp16"}, "no job was measured in fp16"),
         ({"features": rows(0.4, unknown_ops=3)}, "3 operators are of no known kind"),
         (
@@ -65,12 +64,11 @@ def test_it_is_the_same_once_written_and_read(domain):
 
     assert again == domain
     asked = rows(0.1, 0.35, 0.7)
-    who = ["gpu"] * 3, ["fp32"] * 3
-    assert again.reasons(asked, *who) == domain.reasons(asked, *who)
+    assert again.reasons(asked, ["fp32"] * 3) == domain.reasons(asked, ["fp32"] * 3)
 
 
 def test_one_model_alone_vouches_for_its_own_mixture_only():
-    domain = learn_domain(rows(0.4, 0.4), ["net", "net"], ["gpu"] * 2, ["fp32"] * 2)
+    domain = learn_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
 
     assert domain.radius == 0
     assert reason(domain, rows(0.6)) != ""
@@ -79,8 +77,8 @@ def test_one_model_alone_vouches_for_its_own_mixture_only():
 def test_every_mixture_of_training_is_near_one_that_is_kept():
     rng = np.random.default_rng(0)
     shares = rng.uniform(0, 1, 600)
-    domain = learn_domain(rows(*shares), [str(s) for s in shares], ["gpu"] * 600, ["fp32"] * 600)
+    domain = learn_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
 
     assert len(domain.mixtures) == 256
-    strangers = [why for why in domain.reasons(rows(*shares), ["gpu"] * 600, ["fp32"] * 600) if why]
+    strangers = [why for why in domain.reasons(rows(*shares), ["fp32"] * 600) if why]
     assert len(strangers) < 60

@@ -1,19 +1,20 @@
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
 
-from presage.features.errors import TrainingError
+from presage.features.errors import ReleaseError, TrainingError
 from presage.features.schema import columns
+from presage.models import learnt
 from presage.models.conformal import calibrate
 from presage.models.export_onnx import (
     InterferencePredictor,
     ScalarPredictor,
     export,
-    select_members,
+    of_device_class,
 )
 from presage.models.fit import (
     LEVELS,
@@ -24,7 +25,9 @@ from presage.models.fit import (
     transform_features,
 )
 from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
-from presage.models.targets import TARGETS
+from presage.models.learnt import Learnt, read_interference, read_scalar, write_learnt
+from presage.models.stacked import take_members
+from presage.models.targets import LEAST_FRACTION, TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = InterferenceConfig(**asdict(CONFIG) | {"batch": 40})
@@ -52,11 +55,10 @@ def rows(n: int, seed: int = 0):
     return raw, raw[:, COLUMNS.index("roofline_s")] * np.exp(factor)
 
 
-def fit(raw, measured, weights=None, config=CONFIG):
+def fit(raw, measured, weights=None, config=CONFIG, start=None):
     weights = np.ones((1, len(raw))) if weights is None else weights
-    return fit_scalar(
-        transform_features(raw, "full"), TARGET.to_learnt(measured, raw), weights, INPUTS, config
-    )
+    x, y = transform_features(raw, "full"), TARGET.to_learnt(measured, raw)
+    return fit_scalar(x, y, weights, INPUTS, config, start=start)
 
 
 def median_error(stack, raw, measured) -> float:
@@ -73,8 +75,8 @@ def test_a_network_overfits_32_rows():
 
 
 def test_it_generalizes_to_rows_it_has_not_seen():
-    raw, measured = rows(400)
-    stack = fit(raw, measured, config=FitConfig(32, 300, 0.02, 1e-2, 1, 0))
+    raw, measured = rows(800)
+    stack = fit(raw, measured, config=FitConfig(32, 400, 0.02, 1.0, 1, 0))
 
     new, truth = rows(200, seed=1)
     without = np.median(np.abs(np.median(measured) / truth - 1))
@@ -106,7 +108,7 @@ def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
         learnt = quantiles_of(stack, transform_features(elsewhere, "full"))[0]
         return float(np.median(learnt[:, LEVELS.index(0.5)]))
 
-    assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.15)
+    assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.2)
     assert factor(8.0) < factor(24.0) < factor(80.0)
 
 
@@ -117,6 +119,105 @@ def test_more_rows_than_a_batch_are_learnt_batch_by_batch():
     assert median_error(fit(raw, measured, config=config), raw, measured) < 0.1
 
 
+def on_another_device(n, seed, times_slower):
+    raw, measured = rows(n, seed)
+    raw[:, INPUTS.identity] = 80.0
+    return raw, measured * times_slower
+
+
+def test_a_few_rows_of_a_new_device_teach_what_is_peculiar_to_it_and_little_else():
+    here, elsewhere = rows(800), on_another_device(30, 1, times_slower=1.5)
+    start = fit(*here, config=FitConfig(32, 400, 0.02, 1.0, 1, 0))
+    fine = replace(CONFIG, steps=300, learning_rate=3e-3, weight_decay=10.0, batch=16)
+    taught = fit(*elsewhere, config=fine, start=start)
+    asked = on_another_device(200, 2, times_slower=1.5)
+
+    assert median_error(taught, *asked) < 0.9 * median_error(start, *asked)
+    assert median_error(taught, *asked) < 0.6 * median_error(fit(*elsewhere, config=fine), *asked)
+    assert median_error(taught, *rows(200, 3)) < median_error(start, *rows(200, 3)) + 0.05
+    assert len(start.device_effect.known) == 1
+    assert len(taught.device_effect.known) == 2
+
+
+def test_drawn_to_where_it_began_without_end_it_stays_there():
+    raw, measured = rows(30)
+    start = fit(raw, measured)
+    pinned = replace(CONFIG, learning_rate=1e-3, weight_decay=1e3)
+    taught = fit(raw, measured * 3, config=pinned, start=start)
+
+    x = transform_features(raw, "full")
+    np.testing.assert_allclose(quantiles_of(taught, x), quantiles_of(start, x), atol=0.05)
+
+
+def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
+    raw, measured = rows(30)
+    one = Learnt(fit(raw, measured, np.ones((2, 30))), MARGINS, {0.05: 0.2, 0.1: 0.1})
+    write_learnt(one, tmp_path / "one.npz")
+    write_learnt(read_scalar(tmp_path / "one.npz"), tmp_path / "again.npz")
+    x = transform_features(raw, "full")
+
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
+    again = read_scalar(tmp_path / "one.npz")
+    np.testing.assert_array_equal(quantiles_of(again.stack, x), quantiles_of(one.stack, x))
+    assert again.of_strangers == pytest.approx({0.05: 0.23, 0.1: 0.11})
+
+    stack, _, members, mask = together
+    write_learnt(Learnt(stack, MARGINS, MARGINS), tmp_path / "two.npz")
+    read = read_interference(tmp_path / "two.npz").stack
+    np.testing.assert_array_equal(
+        log_slowdowns(read, members[None], mask), log_slowdowns(stack, members[None], mask)
+    )
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut", "of another schema"])
+def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
+    tmp_path, damage, monkeypatch
+):
+    path = tmp_path / "it.npz"
+    if damage != "absent":
+        write_learnt(Learnt(fit(*rows(30)), MARGINS, MARGINS), path)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    if damage == "of another schema":
+        monkeypatch.setattr(learnt, "schema_hash", lambda _: "another")
+    with pytest.raises(ReleaseError, match="make pretrained") as caught:
+        read_scalar(path)
+
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_class_of_devices_is_forecast_by_its_own_networks():
+    raw, measured = rows(30)
+    capability = COLUMNS.index("compute_capability")
+    slow, fast = (
+        ScalarPredictor(fit(raw, measured * times), TARGET, MARGINS) for times in (3.0, 1.0)
+    )
+    both = of_device_class({"processor": slow, "gpu": fast}, scale=True, column=capability)
+    on_gpu = torch.from_numpy(raw).float()
+    on_processor = on_gpu.clone()
+    on_processor[:, capability] = 0
+
+    torch.testing.assert_close(both(on_gpu), fast(on_gpu))
+    torch.testing.assert_close(both(on_processor), slow(on_processor))
+    alone = of_device_class({"gpu": fast}, scale=True, column=capability)
+    torch.testing.assert_close(alone(on_processor), fast(on_processor))
+
+
+def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
+    raw, _ = rows(3)
+    raw[:, COLUMNS.index("overhead_share")] = [0.2, 0.5, 1.0]
+    raw[:, COLUMNS.index("compute_capability")] = 8.0
+    only = ScalarPredictor(fit(*rows(30)), TARGETS["compute_utilization"], MARGINS)
+    predictor = of_device_class(
+        {"processor": only}, scale=False, column=COLUMNS.index("compute_capability")
+    )
+    busy = predictor(torch.from_numpy(raw).float())
+
+    np.testing.assert_allclose(busy[:, 0].detach().numpy(), [0.8, 0.5, LEAST_FRACTION], rtol=1e-5)
+    assert (busy == busy[:, :1]).all()
+
+
 def test_a_fold_without_rows_is_refused():
     raw, measured = rows(10)
     with pytest.raises(TrainingError, match="0 training rows"):
@@ -125,7 +226,7 @@ def test_a_fold_without_rows_is_refused():
 
 def scalar_onnx(raw, measured) -> bytes:
     stack = fit(raw, measured, np.ones((3, len(raw))))
-    select_members(stack, np.array([0, 2]))
+    take_members(stack, torch.tensor([0, 2]))
     example = torch.from_numpy(raw[:2]).float()
     return export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
 
@@ -146,7 +247,7 @@ def test_onnx_names_no_path_of_this_checkout():
 def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     raw, measured = rows(30)
     stack = fit(raw, measured, np.ones((3, len(raw))))
-    select_members(stack, np.array([0, 2]))
+    take_members(stack, torch.tensor([0, 2]))
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
@@ -160,15 +261,14 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
 def together():
     """Two networks that saw co-locations of two and of three, as torch and as ONNX."""
     rng = np.random.default_rng(0)
-    members = np.exp(rng.normal(2, 1, size=(40, 3, len(COLUMNS) + 3)))
+    members = rng.normal(2, 1, size=(40, 3, 6))
     mask = np.ones((40, 3))
     mask[:20, 2] = 0
     log_slowdown = 0.3 * mask.sum(axis=1, keepdims=True) * mask
-    x = transform_features(members, "common")
-    stack = fit_interference(x[None], mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
+    stack = fit_interference(members[None], mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
     leading = ("colocations", "members")
     content = export(
-        InterferencePredictor(stack, members.shape[-1], MARGINS),
+        InterferencePredictor(stack, MARGINS),
         {
             "members": (torch.from_numpy(members[:2]).float(), leading),
             "mask": (torch.from_numpy(mask[:2]).float(), leading),
@@ -186,7 +286,7 @@ def together():
 
 def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone(together):
     _, slowdowns, members, _ = together
-    five = np.exp(np.random.default_rng(1).normal(2, 1, size=(1, 5, members.shape[-1])))
+    five = np.random.default_rng(1).normal(2, 1, size=(1, 5, members.shape[-1]))
 
     assert slowdowns(five).shape == (1, 5, len(LEVELS))
     assert (slowdowns(five) >= 1).all()
@@ -199,7 +299,7 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
 
 def test_the_interference_onnx_equals_torch(together):
     stack, slowdowns, members, mask = together
-    raw = log_slowdowns(stack, transform_features(members, "common")[None], mask).mean(axis=0)
+    raw = log_slowdowns(stack, members[None], mask).mean(axis=0)
     calibrated = calibrate(raw.reshape(-1, len(LEVELS)), MARGINS, LEVELS).reshape(raw.shape)
 
     expected = np.exp(np.maximum(calibrated, 0))

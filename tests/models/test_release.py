@@ -15,15 +15,16 @@ from presage.pipelines.release import training_colocations
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]
-DOMAIN = learn_domain(matrix(PLACED), ["net"], ["example"], ["fp32"])
+DOMAIN = learn_domain(matrix(PLACED), ["net"], ["fp32"])
 MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
 
 
 def write(folder, **changes):
     values: dict[str, Any] = dict(
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
-        colocated_devices=["example"], max_members=3,
-        domain=DOMAIN, stranger_margins={name: {0.1: 0.5} for name in PREDICTORS},
+        trained_devices={key: ["example"] for key in PREDICTORS}, max_members={"gpu": 3},
+        domains={"gpu": DOMAIN},
+        stranger_margins={name: {"gpu": {0.1: 0.5}} for name in PREDICTORS},
         setup_s={"": [1, 2, 3, 4, 5]},
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
@@ -42,8 +43,8 @@ def test_what_is_written_is_loaded(tmp_path):
 
     assert load_release(tmp_path / "release").manifest == release.manifest
     assert release.devices["example"] == device()
-    assert (release.max_members, release.colocated_devices) == (3, {"example"})
-    assert release.domain.precisions == {"fp32"}
+    assert (release.max_members, release.trained_devices["memory"]) == ({"gpu": 3}, {"example"})
+    assert release.domains["gpu"].precisions == {"fp32"}
     assert release.model_path("memory").read_bytes() == MODELS["memory"]
 
 

@@ -9,23 +9,29 @@ import pytest
 from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
-from presage.models.fit import FitConfig
+from presage.models.fit import FineTuning, FitConfig
 from presage.models.fit_interference import InterferenceConfig
+from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import (
     evaluate,
     evaluation_tables,
     featurize,
+    learn_solo,
     release,
     train,
     train_interference,
 )
 from presage.pipelines.campaigns import read_campaign
+from presage.pipelines.settings import Settings
 from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
 TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+FINE = FineTuning(steps=5, learning_rate=0.01, weight_decay=1.0, batch=32)
+SETTINGS = Settings(TINY, TINY, 10**6, FINE)
+SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +49,17 @@ def frames():
 @pytest.fixture(scope="module")
 def forecasts(frames):
     solo, interference = frames
-    told = {name: train.train(solo, target, TINY).forecasts for name, target in TARGETS.items()}
-    together = train_interference.train(solo, interference, told, TINY_TOGETHER)
+    told = {
+        name: train.train(solo, target, SETTINGS, {}).forecasts for name, target in TARGETS.items()
+    }
+    together = train_interference.train(solo, interference, told, SETTINGS_TOGETHER, {})
     return told | {"interference": together.forecasts}
 
 
 def test_a_row_without_a_measurement_has_a_forecast(frames, forecasts):
     table = forecasts["memory"]
 
-    assert np.isfinite(table[train.QUANTILES].to_numpy()).all()
+    assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
     assert (
         table["measured"].isna().sum()
         == SETS_AND_SPLITS * frames[0]["memory_peak_bytes"].isna().sum()
@@ -65,7 +73,7 @@ def test_a_member_without_a_slowdown_is_beside_the_others_but_no_victim(frames, 
     assert (first == 0).all()
     assert forecasts["interference"]["measured"].notna().all()
     assert (forecasts["interference"]["member"] > 0).all()
-    assert np.isfinite(forecasts["interference"][train.QUANTILES].to_numpy()).all()
+    assert np.isfinite(forecasts["interference"][learn_solo.QUANTILES].to_numpy()).all()
 
 
 def test_what_is_missing_is_not_judged(frames, forecasts, monkeypatch):
@@ -109,12 +117,20 @@ def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
     assert positions_alone(solo, members).tolist() == [2, 1, 3, -1]
 
 
-def test_a_device_measured_for_memory_alone_is_in_no_predictors_domain(frames):
+def test_a_device_measured_for_memory_alone_is_in_that_predictors_domain_only(frames):
     solo = frames[0].copy()
     solo["memory_peak_bytes"] = 1e9
-    elsewhere = solo.iloc[:40].assign(device_kind="a100-40gb", step_time_median_s=np.nan)
+    measured = {"compute_utilization": np.nan, "step_time_median_s": np.nan}
+    elsewhere = solo.iloc[:40].assign(device_kind="a100-40gb", **measured)
     seen = release.training_rows(pd.concat([solo, elsewhere], ignore_index=True))
+    devices = release.trained_devices(seen, frames[1], None)
 
-    assert set(seen["device_kind"]) == {"cpu-2"}
-    with pytest.raises(ReleaseError, match="none of 40 rows holds every target"):
-        release.training_rows(elsewhere)
+    assert devices["memory"] == {"cpu-2", "a100-40gb"}
+    assert devices["step_time"] == devices["compute_utilization"] == {"cpu-2"}
+
+
+def test_rows_that_are_all_held_out_make_no_release(frames):
+    held_out = frames[0][job_folds(list(frames[0]["job_id"])) == HELD_OUT_FOLD]
+
+    with pytest.raises(ReleaseError, match="rows are held out"):
+        release.training_rows(held_out)

@@ -20,19 +20,31 @@ from presage.features import tables
 from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.features.schema import columns
 from presage.models import baselines
-from presage.models.fit import FitConfig
+from presage.models.fit import FineTuning, FitConfig
 from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
-from presage.pipelines import evaluate, featurize, promote, release, train, train_interference
+from presage.pipelines import (
+    evaluate,
+    featurize,
+    learn_solo,
+    promote,
+    release,
+    train,
+    train_interference,
+)
 from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
+from presage.pipelines.settings import Settings
 from presage.pipelines.stage import run_stage
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
 TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
 TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+FINE = FineTuning(steps=5, learning_rate=0.01, weight_decay=1.0, batch=32)
+SETTINGS = Settings(TINY, TINY, 10**6, FINE)
+SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 FOLDERS = ("--features", "data/features", "--models", "data/models")
 # Arguments of each stage; its target follows.
 STAGES = {
@@ -70,10 +82,10 @@ def workspace(tmp_path_factory):
     interference = pd.read_parquet(features / "interference.parquet")
     forecasts = {}
     for name, target in TARGETS.items():
-        trained = train.train(solo, target, TINY)
+        trained = train.train(solo, target, SETTINGS, {})
         trained.write(models / name)
         forecasts[name] = trained.forecasts
-    together = train_interference.train(solo, interference, forecasts, TINY_TOGETHER)
+    together = train_interference.train(solo, interference, forecasts, SETTINGS_TOGETHER, {})
     together.write(models / "interference")
     folders = ["--features", str(features), "--models", str(models)]
     with pytest.MonkeyPatch.context() as patch:
@@ -81,7 +93,8 @@ def workspace(tmp_path_factory):
         evaluate.main([*folders, "--target", str(root / "data/evaluation")])
     release.assemble_release(features, models, root / "data/evaluation", root / "data/release")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["train"] = {"solo": asdict(TINY), "interference": asdict(TINY_TOGETHER)}
+    tiny = {"solo": asdict(TINY), "interference": asdict(TINY_TOGETHER)}
+    params["train"] |= tiny | {"thousands": params["train"]["thousands"] | tiny}
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     return root
 
@@ -126,7 +139,7 @@ def test_forecasts_are_in_order_and_each_job_is_judged_once_per_split(workspace)
     table = pd.read_parquet(workspace / "data/models/step_time/forecasts.parquet")
     full = table[table["features"] == "full"]
 
-    assert (np.diff(full[train.QUANTILES].to_numpy(), axis=1) >= 0).all()
+    assert (np.diff(full[learn_solo.QUANTILES].to_numpy(), axis=1) >= 0).all()
     assert not full.duplicated(["split", "job_id", "machine", "campaign"]).any()
     assert (full["q0.05"] > 0).all()
 
@@ -157,8 +170,8 @@ def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
     again = release.assemble_release(features, models, evaluation, tmp_path / "two")
 
     assert first.release_id == again.release_id
-    assert first.trained_devices == {"cpu-2"}
-    assert first.domain.radius > 0
+    assert set(first.trained_devices.values()) == {frozenset({"cpu-2"})}
+    assert first.domains["processor"].radius > 0
 
 
 # Bad input.
@@ -249,13 +262,13 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
         for name in TARGETS
     }
     with pytest.raises(TrainingError, match="no co-location ran"):
-        train_interference.train(solo, nothing, forecasts, TINY_TOGETHER)
+        train_interference.train(solo, nothing, forecasts, SETTINGS_TOGETHER, {})
 
 
 def test_too_few_jobs_to_calibrate_say_how_many_are_needed(workspace):
     solo = pd.read_parquet(workspace / "data/features/solo.parquet").head(8)
     with pytest.raises(TrainingError, match="measure more jobs"):
-        train.train(solo, TARGETS["memory"], TINY)
+        train.train(solo, TARGETS["memory"], SETTINGS, {})
 
 
 def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):

@@ -18,7 +18,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from presage.features.device import Device, Share, catalogue
+from presage.features.device_class import DEVICE_CLASSES
 from presage.features.job import Job, JobFeatures
+from presage.features.member import MEMBER_COLUMNS
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
@@ -106,14 +108,14 @@ def others_utilization(factors: tuple[float, ...]) -> bytes:
         helper.make_node("Add", ["excess", "one"], ["quantiles"]),
     ]
     constants = {
-        "position": np.array(len(columns("common")), dtype=np.int64),
+        "position": np.array(MEMBER_COLUMNS.index("utilization"), dtype=np.int64),
         "member_axis": np.array([1], dtype=np.int64),
         "last_axis": np.array([2], dtype=np.int64),
         "factors": np.array([[factors]], dtype=np.float32),
         "one": np.array(1.0, dtype=np.float32),
     }
     inputs = {
-        "members": ["colocations", "members", len(columns("common")) + 3],
+        "members": ["colocations", "members", len(MEMBER_COLUMNS)],
         "mask": ["colocations", "members"],
     }
     return onnx_bytes(nodes, constants, inputs, ["colocations", "members", len(factors)])
@@ -143,12 +145,16 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
         "models": make_models(),
         "levels": LEVELS,
         "devices": [MEASURED],
-        "colocated_devices": ["cpu-2"],
-        "max_members": 3,
-        "domain": learn_domain(
-            matrix(trained), ["small", "small", "large", "large"], ["cpu-2"] * 4, list(precisions)
-        ),
-        "stranger_margins": dict.fromkeys(PREDICTORS, STRANGER_MARGINS),
+        "trained_devices": {key: ["cpu-2"] for key in PREDICTORS},
+        "max_members": {"processor": 3, "gpu": 1},
+        "domains": {
+            "processor": learn_domain(
+                matrix(trained), ["small", "small", "large", "large"], list(precisions)
+            )
+        },
+        "stranger_margins": {
+            name: dict.fromkeys(DEVICE_CLASSES, STRANGER_MARGINS) for name in PREDICTORS
+        },
         "setup_s": SETUP_S,
         "metrics": {"step_time": {"mape": 0.125}},
         "data_digest": "0" * 16,

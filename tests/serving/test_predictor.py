@@ -11,6 +11,7 @@ from presage.features.device import Share
 from presage.features.errors import ReleaseError
 from presage.features.placement import Placement
 from presage.features.schema import columns
+from presage.models.release import PREDICTORS
 from presage.serving.predictor import Predictor
 
 
@@ -66,13 +67,14 @@ def together(predictor, job, device, members):
 
 
 def test_more_members_than_any_trained_co_location_had_are_out_of_domain(release_with, job, cpu):
-    predictor = Predictor(release_with(max_members=3))
+    predictor = Predictor(release_with(max_members={"processor": 3}))
 
     assert [together(predictor, job(), cpu, n) for n in (1, 2, 3, 4)] == [True, True, True, False]
 
 
 def test_a_device_without_trained_co_locations_knows_lone_jobs_only(release_with, job, cpu):
-    predictor = Predictor(release_with(colocated_devices=["h200"]))
+    trained = {key: ["cpu-2"] for key in PREDICTORS} | {"interference": ["h200"]}
+    predictor = Predictor(release_with(trained_devices=trained))
 
     assert predict_one(predictor, job(), cpu).in_domain
     assert together(predictor, job(), cpu, 1)
