@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint serve clean
+.PHONY: help run test lint serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,7 +28,10 @@ lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
 	lint-imports
 
 serve: .venv/.installed ## serve the newest release on localhost:50051
-	presage serve --release data/release
+	presage serve
+
+pretrained: .venv/.installed ## make data/pretrained again, from public tables (docs/pretrained.md)
+	python -m presage.pipelines.pretrain
 
 clean: ## remove everything that `make` made, the measurements of this machine too
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

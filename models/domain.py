@@ -146,12 +146,13 @@ def reasons(
 def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
     """The domain of training rows (rows, columns of the full set)."""
     sizes, mixtures = _sizes(features), _mixtures(features)
+    kept = _prototypes(mixtures)
     return Domain(
         frozenset(precisions),
         np.round(sizes.min(axis=0), DIGITS),
         np.round(sizes.max(axis=0), DIGITS),
-        _prototypes(mixtures),
-        round(_radius(mixtures, np.asarray(models)), DIGITS),
+        np.round(mixtures[kept], DIGITS),
+        round(_radius(mixtures, kept, np.asarray(models)), DIGITS),
     )
 
 
@@ -198,21 +199,21 @@ def _squares(mixtures: Array, known: Array) -> Array:
     return out
 
 
-def _prototypes(mixtures: Array) -> Array:
-    """Farthest first (Gonzalez, 1985): every mixture is near one of them."""
+def _prototypes(mixtures: Array) -> list[int]:
+    """Positions, farthest first (Gonzalez, 1985): every mixture is near one of them."""
     chosen = [0]
     distance = _nearest(mixtures, mixtures[:1])[1]
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
         distance = np.minimum(distance, _nearest(mixtures, mixtures[chosen[-1:]])[1])
-    return np.round(mixtures[chosen], DIGITS)
+    return chosen
 
 
-def _radius(mixtures: Array, models: np.ndarray[Any, Any]) -> float:
-    """Distance from the nearest mixture of another model that few of training's exceed."""
+def _radius(mixtures: Array, kept: list[int], models: np.ndarray[Any, Any]) -> float:
+    """Distance from the nearest mixture kept, of another model, that few of training's exceed."""
     sample = np.arange(0, len(mixtures), math.ceil(len(mixtures) / SAMPLE))
-    squares = _squares(mixtures[sample], mixtures)
-    squares[models[sample][:, None] == models] = np.inf
+    squares = _squares(mixtures[sample], mixtures[kept])
+    squares[models[sample][:, None] == models[kept]] = np.inf
     least = squares.min(axis=1)
     least = least[np.isfinite(least)]  # infinite where there is one model alone
     return float(np.sqrt(np.quantile(least, 1 - STRANGE) / 2)) if len(least) else 0.0

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.schema import columns
+from presage.models.ensemble import combined
 from presage.models.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.fit_interference import InterferenceStack
 from presage.models.targets import LEAST_FRACTION, Target
@@ -74,7 +75,7 @@ class ScalarPredictor(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(rows, columns) -> (rows, levels)."""
-        learnt: Tensor = self.calibrate(self.stack(self.transform(features)).mean(0))
+        learnt: Tensor = self.calibrate(combined(self.stack(self.transform(features))))
         if not self.is_scale:
             return torch.sigmoid(learnt)
         # e^15 times the prior is no forecast any more, but it is a number.
@@ -139,7 +140,7 @@ class InterferencePredictor(nn.Module):
 
     def forward(self, members: Tensor, mask: Tensor) -> Tensor:
         """(C, K, G) and (C, K) -> (C, K, levels)."""
-        log_slowdown = self.stack(members.expand(self.members, -1, -1, -1), mask).mean(0)
+        log_slowdown = combined(self.stack(members.expand(self.members, -1, -1, -1), mask))
         log_slowdown = self.calibrate(log_slowdown).clamp_min(0.0)
         # A job without co-runners is not slowed down, whatever a network says.
         shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)

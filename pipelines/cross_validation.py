@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from presage.models.conformal import Array, calibrate, conformal_margin
+from presage.models.ensemble import combined_array
 from presage.models.fit import LEVELS
 from presage.models.splits import HELD_OUT_FOLD, Folds
 
@@ -70,14 +71,14 @@ def training_weights(members: Members, folds: dict[str, Folds]) -> Array:
 
 
 def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> Array:
-    """Ensemble means of shape (rows, levels), each row by the members that have not seen it.
+    """What ensembles say, (rows, levels), each row by the members that have not seen it.
 
     ``outputs`` has shape (members, rows, levels).
     """
     forecast = np.empty(outputs.shape[1:])
     for fold in np.unique(folds):
         rows = folds == fold
-        forecast[rows] = outputs[members.of(split, int(fold))][:, rows].mean(axis=0)
+        forecast[rows] = combined_array(outputs[members.of(split, int(fold))][:, rows])
     return forecast
 
 

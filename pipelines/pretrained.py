@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from presage.features.device import Device
 from presage.features.device_class import GPU
 from presage.models.domain import Domain
 from presage.models.release import PREDICTORS, Release, load_release
-
-if TYPE_CHECKING:
-    from presage.models.learnt import Learnt
 
 STARTS = (GPU,)
 RELEASE, NETWORKS = "release", "networks"
@@ -49,13 +45,10 @@ class Pretrained:
         """Of the largest co-location that was learnt on that class of devices."""
         return self.release.max_members[name] if name in STARTS else 1
 
-    def networks(self, predictor: str) -> dict[str, Learnt[Any]]:
-        """By class of devices, what to go on from; of some predictors there is nothing."""
-        from presage.models.learnt import read_interference, read_scalar
-
-        read = read_interference if predictor == "interference" else read_scalar
+    def networks(self, predictor: str) -> dict[str, Path]:
+        """By class of devices, files of what to go on from; of some predictors there is nothing."""
         paths = {name: self.folder / NETWORKS / f"{predictor}-{name}.npz" for name in STARTS}
-        return {name: read(path) for name, path in paths.items() if path.is_file()}
+        return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def read_pretrained(folder: Path | None) -> Pretrained | None:

@@ -17,7 +17,7 @@ from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.errors import TrainingError
 from presage.models.export_onnx import ScalarPredictor, export, of_device_class
 from presage.models.fit import FitConfig, ScalarStack
-from presage.models.learnt import Learnt, write_learnt
+from presage.models.learnt import Learnt, read_scalar, write_learnt
 from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
@@ -153,7 +153,8 @@ def main(argv: list[str] | None = None) -> None:
     settings = read_settings("solo", FitConfig)
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
-    starts = {} if pretrained is None else pretrained.networks(args.predictor)
+    files = {} if pretrained is None else pretrained.networks(args.predictor)
+    starts = {name: read_scalar(path) for name, path in files.items()}
     train(solo, TARGETS[args.predictor], settings, starts).write(args.target)
 
 

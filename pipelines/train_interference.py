@@ -24,7 +24,7 @@ from presage.models.fit_interference import (
     fit_interference,
     log_slowdowns,
 )
-from presage.models.learnt import Learnt
+from presage.models.learnt import Learnt, read_interference
 from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
 from presage.models.stacked import take_members
 from presage.models.targets import TARGETS
@@ -235,7 +235,8 @@ def main(argv: list[str] | None = None) -> None:
         name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
     }
     pretrained = read_pretrained(args.pretrained)
-    starts = {} if pretrained is None else pretrained.networks("interference")
+    files = {} if pretrained is None else pretrained.networks("interference")
+    starts = {name: read_interference(path) for name, path in files.items()}
     trained = train(solo, interference, forecasts, settings, starts)
     trained.write(args.target)
 

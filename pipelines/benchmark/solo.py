@@ -11,6 +11,7 @@ from presage.features.job import JobFeatures
 from presage.features.schema import matrix
 from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, calibrate
+from presage.models.ensemble import combined_array
 from presage.models.fit import (
     LEVELS,
     FitConfig,
@@ -120,8 +121,8 @@ class SoloTask:
             inputs_of(self.target.inputs, "full"), config, progress=progress,
         )  # fmt: skip
         out = quantiles_of(stack, transform_features(asked, "full"))
-        means: Array = out.reshape(len(numbers), config.ensemble, *out.shape[1:]).mean(axis=1)
-        return means
+        by_fold = out.reshape(len(numbers), config.ensemble, *out.shape[1:])
+        return np.stack([combined_array(of_fold) for of_fold in by_fold])
 
     def _baseline(self, name: str, features: Array, measured: Array, asked: Array) -> Array:
         """A baseline's forecast, of what the network reads and by what it learns.

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from presage.serving.server import RunningServer
 
 
+# What comes with Presage, in its checkout.
+PRETRAINED = Path("data/pretrained/release")
+
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
     no_args_is_help=True,
@@ -219,9 +222,12 @@ def predict(
     job: Annotated[list[str], typer.Option(help="As JOB of `presage features`; repeat it.")],
     device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
     server: Annotated[str, typer.Option(help="HOST:PORT; without it the release answers.")] = "",
-    release: Annotated[Path, typer.Option(help="Release folder, without --server.")] = Path(
-        "data/release"
-    ),
+    release: Annotated[
+        Path | None,
+        typer.Option(
+            help="Release folder, without --server; the newest of this checkout by default."
+        ),
+    ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="The jobs share the device: slowdown of each.")
     ] = False,
@@ -251,7 +257,7 @@ def predict(
         )
         for name in job
     ]
-    with _backend(server, release) as backend:
+    with _backend(server, release or _newest()) as backend:
         on = backend.device(device) if device else _this_machine(backend)
         if together:
             shares = (Share(mode="time-slice"),) * len(jobs)
@@ -275,12 +281,22 @@ def serve(
         bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
     ] = False,
 ) -> None:
-    """Answer predictions over gRPC until SIGTERM or Ctrl-C."""
+    """Answer predictions over gRPC until SIGTERM or Ctrl-C.
+
+    Without --release and --registry the champion of this checkout's registry is served, or before
+    there is any the release that comes with Presage.
+    """
+    from presage.models.registry_uri import configured_uri, peek_champion
     from presage.models.release import load_release
     from presage.serving.server import serve as serve_release
 
-    if (release is None) == (not registry):
+    if release is not None and registry:
         raise typer.BadParameter("give either --release DIR or --registry URI")
+    if release is None and not registry:
+        if peek_champion(configured_uri()) is None:
+            release = PRETRAINED
+        else:
+            registry = configured_uri()
     folder = release if release is not None else _download_champion(registry)
     served = load_release(folder)
 
@@ -348,6 +364,12 @@ def doctor(
     from presage.doctor import diagnose, print_report
 
     print_report(diagnose(server, registry), as_json=as_json)
+
+
+def _newest() -> Path:
+    """The newest release that was made here, whether promoted or not, else the pretrained one."""
+    made = Path("data/release")
+    return made if made.is_dir() else PRETRAINED
 
 
 def _seconds(duration: str) -> float:

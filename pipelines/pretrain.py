@@ -1,0 +1,85 @@
+"""The release that comes with Presage, of permissively licensed tables and our own campaigns.
+
+``make pretrained`` runs it: every stage of ``dvc.yaml``, on more tables, from nothing to go on
+from. Half an hour on two cores, most of it the operator graphs of a thousand models, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from presage.models.release import PREDICTORS, put_in_place
+from presage.models.targets import TARGETS
+from presage.pipelines import evaluate, featurize, release, train, train_interference
+from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+from presage.pipelines.pretrained import NETWORKS, RELEASE, STARTS
+from presage.pipelines.stage import run_stage
+
+# Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
+# commercial use).
+SOURCES = ("timm", "torchvision", "gavel", "parvagpu", "miso", "pollux")
+CAMPAIGNS = (Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo"))
+
+
+def pretrain(datasets: Path, target: Path, work: Path) -> None:
+    """Import the sources that lie under ``datasets``, and write the folder ``target``.
+
+    Raises
+    ------
+    TableError
+        A source's files are not there or not its.
+    """
+    folders = []
+    with shown_graphs(wanted=True) as graphs:
+        for source in SOURCES:
+            folders.append(DEFAULT_FOLDER / source)
+            import_source(source, datasets / source, folders[-1], graphs=graphs)
+            _say(f"{source} in {folders[-1]}")
+    features, models, evaluation = (work / name for name in ("features", "models", "evaluation"))
+    featurize.featurize([*folders, *CAMPAIGNS], features)
+    _say(f"features in {features}")
+    told = ["--features", str(features)]
+    for name in TARGETS:
+        train.main([name, *told, "--target", str(models / name)])
+        _say(f"{name} in {models / name}")
+    told += ["--models", str(models)]
+    train_interference.main([*told, "--target", str(models / "interference")])
+    _say(f"interference in {models / 'interference'}")
+    evaluate.main([*told, "--target", str(evaluation)])
+    made = release.assemble_release(features, models, evaluation, work / "made" / RELEASE)
+    networks = work / "made" / NETWORKS
+    networks.mkdir(exist_ok=True)
+    for predictor in PREDICTORS:
+        for name in STARTS:
+            if (learnt := models / predictor / f"{name}.npz").is_file():
+                shutil.copyfile(learnt, networks / f"{predictor}-{name}.npz")
+    for name in (RELEASE, NETWORKS):
+        put_in_place(work / "made" / name, target / name)
+    _say(f"release {made.release_id} in {target}")
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--datasets",
+        type=Path,
+        default=Path(os.environ.get("PRESAGE_DATASETS", "data/public/upstream")),
+        help="a folder for each source (docs/importing.md)",
+    )
+    parser.add_argument("--target", type=Path, default=Path("data/pretrained"))
+    parser.add_argument("--work", type=Path, default=Path("data/.pretraining"))
+    args = parser.parse_args(argv)
+    pretrain(args.datasets, args.target, args.work)
+
+
+if __name__ == "__main__":
+    run_stage(main)
