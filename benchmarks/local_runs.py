@@ -198,9 +198,9 @@ def main() -> None:
     if len(sys.argv) > 2:
         lines += [
             "",
-            "## This machine: two cores of a processor whose like is in the committed campaigns",
+            "## This machine: two cores, like those of the committed campaigns",
             "",
-            "Jobs of a campaign measured anew; none that is asked about was learnt, whoever ran it.",
+            "Jobs measured anew; none that is asked about was learnt, whoever ran it.",
             "",
             *of_this_machine(Path(sys.argv[2]), settings),
         ]

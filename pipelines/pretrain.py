@@ -16,8 +16,9 @@ from presage.models.release import PREDICTORS, put_in_place
 from presage.models.targets import TARGETS
 from presage.pipelines import evaluate, featurize, release, train, train_interference
 from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+from presage.pipelines.model_card import model_card
 from presage.pipelines.pretrained import NETWORKS, RELEASE, STARTS
-from presage.pipelines.stage import run_stage
+from presage.pipelines.stage import run_stage, write_atomically
 
 # Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
 # commercial use).
@@ -33,11 +34,11 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
     TableError
         A source's files are not there or not its.
     """
-    folders = []
+    folders, sources = [], []
     with shown_graphs(wanted=True) as graphs:
         for source in SOURCES:
             folders.append(DEFAULT_FOLDER / source)
-            import_source(source, datasets / source, folders[-1], graphs=graphs)
+            sources.append(import_source(source, datasets / source, folders[-1], graphs=graphs))
             _say(f"{source} in {folders[-1]}")
     features, models, evaluation = (work / name for name in ("features", "models", "evaluation"))
     featurize.featurize([*folders, *CAMPAIGNS], features)
@@ -57,8 +58,10 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
         for name in STARTS:
             if (learnt := models / predictor / f"{name}.npz").is_file():
                 shutil.copyfile(learnt, networks / f"{predictor}-{name}.npz")
+    card = model_card(made, sources, evaluate.read_forecasts(models))
     for name in (RELEASE, NETWORKS):
         put_in_place(work / "made" / name, target / name)
+    write_atomically(target / "README.md", lambda path: path.write_text(card))
     _say(f"release {made.release_id} in {target}")
 
 

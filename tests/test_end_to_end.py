@@ -34,12 +34,13 @@ def workspace(tmp_path_factory):
     for name in CODE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", folder)
+    shutil.copytree(ROOT / "data/pretrained", folder / "data/pretrained")
     for campaign in ("cpu-2", "cpu-2-zoo"):
         small_campaign(folder / "data/profiles" / campaign)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
-    for predictor in params["train"].values():
-        predictor |= {"steps": 60, "ensemble": 1, "hidden": 16}
+    for predictor in ("solo", "interference"):
+        params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots")

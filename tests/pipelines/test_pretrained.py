@@ -1,0 +1,150 @@
+"""Going on from networks that other rows have taught, and the release that comes with Presage."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from presage.features.device import catalogue
+from presage.features.errors import ReleaseError
+from presage.features.schema import columns
+from presage.models.fit import FineTuning, FitConfig
+from presage.models.fit_interference import InterferenceConfig
+from presage.models.learnt import read_scalar
+from presage.models.release import PREDICTORS, load_release
+from presage.models.targets import TARGETS
+from presage.pipelines import featurize, learn_solo, release, train, train_interference
+from presage.pipelines.pretrained import STARTS, read_pretrained
+from presage.pipelines.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "data/pretrained"
+TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
+TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+FINE = FineTuning(steps=20, learning_rate=3e-3, weight_decay=10.0, batch=32)
+SETTINGS = Settings(TINY, TINY, 10**6, FINE)
+SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    """Rows of a processor, and of a GPU: the same rows again, said to be of a V100."""
+    folder = tmp_path_factory.mktemp("features")
+    featurize.featurize([ROOT / "data/profiles/cpu-2"], folder, COMMITTED)
+    return folder
+
+
+def on_gpu(rows, kind="v100-16gb"):
+    sheet = catalogue()[kind]
+    rows = rows.assign(device_kind=kind, device_class="gpu", campaign="of a GPU")
+    if "full.memory_gb" in rows:
+        rows["full.compute_capability"] = sheet.compute_capability
+        rows["full.memory_gb"] = sheet.memory_bytes / 2**30
+        rows["full.cores"] = sheet.cores
+    return rows
+
+
+def test_what_comes_with_presage_is_small_and_of_this_version():
+    whole = load_release(COMMITTED / "release")
+    size = sum(path.stat().st_size for path in COMMITTED.rglob("*") if path.is_file())
+
+    assert size < 5_000_000
+    assert {"k80", "p100", "t4", "v100-16gb", "a100-40gb", "rtx-5090"} <= (
+        whole.trained_devices["step_time"]
+    )
+    assert {"k80", "p100", "v100-16gb"} <= whole.trained_devices["interference"]
+    assert whole.trained_devices["memory"] == {"cpu-2"}
+
+
+def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(features, tmp_path):
+    solo = pd.read_parquet(features / "solo.parquet")
+    target, start = TARGETS["step_time"], read_pretrained(COMMITTED)
+    assert start is not None
+    starts = {name: read_scalar(path) for name, path in start.networks("step_time").items()}
+    trained = train.train(solo, target, SETTINGS, starts)
+    trained.write(tmp_path)
+
+    assert set(trained.learnt) == {"processor"}
+    assert trained.stranger_margins["gpu"] == starts["gpu"].stranger_margins
+    ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
+    rows = on_gpu(solo)[[f"full.{name}" for name in columns("full")]].to_numpy(np.float32)
+    np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
+
+
+def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margins(features):
+    solo = pd.read_parquet(features / "solo.parquet")
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    starts = {name: read_scalar(path) for name, path in start.networks("step_time").items()}
+    few = on_gpu(solo.iloc[:12])
+    mixed = pd.concat([solo, few], ignore_index=True)
+    trained = train.train(mixed, TARGETS["step_time"], SETTINGS, starts)
+
+    assert set(trained.learnt) == {"processor", "gpu"}
+    assert trained.learnt["gpu"].margins == starts["gpu"].of_strangers
+    table = trained.forecasts
+    assert len(table[(table["features"] == "full") & (table["device_kind"] == "v100-16gb")]) == 24
+    assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
+    # In the order of the rows, which the interference stage counts on.
+    jobs = table[(table["split"] == "job") & (table["features"] == "full")]["job_id"]
+    assert list(jobs) == list(mixed["job_id"])
+
+
+def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
+    models, evaluation = tmp_path / "models", tmp_path / "evaluation"
+    solo = pd.read_parquet(features / "solo.parquet")
+    interference = pd.read_parquet(features / "interference.parquet")
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    forecasts = {}
+    for name, target in TARGETS.items():
+        starts = {key: read_scalar(path) for key, path in start.networks(name).items()}
+        trained = train.train(solo, target, SETTINGS, starts)
+        trained.write(models / name)
+        forecasts[name] = trained.forecasts
+    together = train_interference.train(solo, interference, forecasts, SETTINGS_TOGETHER, {})
+    together.write(models / "interference")
+    evaluation.mkdir()
+    (evaluation / "metrics.json").write_text("{}")
+    made = release.assemble_release(features, models, evaluation, tmp_path / "release", COMMITTED)
+
+    assert made.trained_devices["step_time"] == {"cpu-2"} | start.devices("step_time")
+    assert made.trained_devices["memory"] == {"cpu-2"}
+    assert set(made.domains) == {"processor", "gpu"}
+    assert made.domains["gpu"] == start.release.domains["gpu"]
+    assert made.classes("memory") == {"processor"}
+    assert set(made.classes("step_time")) == {"processor", "gpu"}
+
+
+def test_only_classes_without_rows_of_their_own_are_gone_on_from():
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+
+    assert STARTS == ("gpu",)
+    assert set(start.domains) == {"gpu"}
+    assert "cpu-2" not in set().union(*map(start.devices, PREDICTORS))
+
+
+def test_a_damaged_or_missing_pretrained_folder_is_refused_in_one_line(tmp_path):
+    shutil.copytree(COMMITTED, tmp_path / "copy")
+    path = tmp_path / "copy/release/release.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    for name, match in (("copy", "release format 1"), ("none", "cannot be read")):
+        with pytest.raises(ReleaseError, match=match) as caught:
+            read_pretrained(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def release_file(predictor):
+    return COMMITTED / "release" / f"{predictor}.onnx"
+
+
+def session(path):
+    import onnxruntime as ort
+
+    loaded = ort.InferenceSession(path.read_bytes())
+    return lambda rows: loaded.run(None, {"features": rows})[0]
