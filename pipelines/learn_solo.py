@@ -64,7 +64,7 @@ def learn(
     full = _cross_validate(solo, target, "full", config, folds, before)
     table = pd.concat(
         [
-            _forecasts(solo, unaided, "published", published),
+            _forecasts(solo, unaided, "published", published, few),
             _forecasts(solo, target, "full", full, few),
         ]
     )

@@ -51,16 +51,15 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
     train_interference.main([*told, "--target", str(models / "interference")])
     _say(f"interference in {models / 'interference'}")
     evaluate.main([*told, "--target", str(evaluation)])
-    made = release.assemble_release(features, models, evaluation, work / "made" / RELEASE)
-    networks = work / "made" / NETWORKS
-    networks.mkdir(exist_ok=True)
+    networks = work / NETWORKS
+    networks.mkdir(parents=True, exist_ok=True)
     for predictor in PREDICTORS:
         for name in STARTS:
             if (learnt := models / predictor / f"{name}.npz").is_file():
                 shutil.copyfile(learnt, networks / f"{predictor}-{name}.npz")
+    made = release.assemble_release(features, models, evaluation, target / RELEASE)
+    put_in_place(networks, target / NETWORKS)
     card = model_card(made, sources, evaluate.read_forecasts(models))
-    for name in (RELEASE, NETWORKS):
-        put_in_place(work / "made" / name, target / name)
     write_atomically(target / "README.md", lambda path: path.write_text(card))
     _say(f"release {made.release_id} in {target}")
 

@@ -137,9 +137,22 @@ def print_forecasts(
             interval(answer.memory_bytes),
             interval(answer.step_time_s),
             interval(answer.runtime_s),
-            "yes" if answer.step_time_s.in_domain else "no",
+            _in_domain(answer),
         )
     Console().print(table)
+
+
+def _in_domain(answer: JobForecast) -> str:
+    """Yes or no; of a device on which not everything was measured, what was not."""
+    inside = {
+        "compute": answer.compute_utilization.in_domain,
+        "memory": answer.memory_bytes.in_domain,
+        "step time": answer.step_time_s.in_domain,
+    }
+    outside = [name for name, is_inside in inside.items() if not is_inside]
+    if not outside:
+        return "yes"
+    return "no" if len(outside) == len(inside) else f"not {', '.join(outside)}"
 
 
 def print_colocation(

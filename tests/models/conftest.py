@@ -161,6 +161,7 @@ def make_solo(rng: np.random.Generator, jobs: int) -> pd.DataFrame:
             "model": "net",
             "family": "mlp",
             "device_kind": "cpu-2",
+            "device_class": "processor",
             "machine": "m",
             "campaign": "c",
             "share": 1.0,
