@@ -36,20 +36,6 @@ class FitConfig:
     batch: int = 1024  # rows; all of them where there are no more
 
 
-@dataclass(frozen=True, slots=True)
-class FineTuning:
-    """How networks that other rows have taught are taught further, from params.yaml.
-
-    ``weight_decay`` draws every parameter to where it began, not to 0 (L2-SP: Li, Grandvalet,
-    Davoine, ICML 2018): few rows move them little.
-    """
-
-    steps: int
-    learning_rate: float
-    weight_decay: float
-    batch: int
-
-
 def transform_features(features: Array, feature_set: str) -> Array:
     """Features of shape (rows, columns) as the networks see them: logarithms of scales."""
     offsets = log_offsets(feature_set)
@@ -133,8 +119,8 @@ def fit_scalar(
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member: that is what makes a fold.
     start : ScalarStack, optional
-        Networks to begin with, to which the parameters are drawn; their sizes and their reading
-        of the columns are kept.
+        Networks to begin with, to which the decay draws every parameter (L2-SP: Li, Grandvalet,
+        Davoine, ICML 2018); their sizes and their reading of the columns are kept.
 
     Raises
     ------

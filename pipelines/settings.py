@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from presage.models.fit import FineTuning, FitConfig
+from presage.models.fit import FitConfig
 from presage.pipelines.stage import read_params, read_section
 
 Config = TypeVar("Config", bound=FitConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuning:
+    """How networks that other rows have taught are taught further.
+
+    Attributes
+    ----------
+    steps : int
+        At least; one for each row where there are more rows.
+    pull : float
+        Weight decay towards where they began, times rows: many rows outweigh it.
+    """
+
+    steps: int
+    learning_rate: float
+    pull: float
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +41,13 @@ class Settings(Generic[Config]):
     def of(self, rows: int, *, goes_on: bool) -> Config:
         """Those for so many rows, or to go on from networks that are there."""
         config = self.thousands if rows >= self.least_of_thousands else self.hundreds
-        return replace(config, **asdict(self.fine_tuning)) if goes_on else config
+        if not goes_on:
+            return config
+        fine = self.fine_tuning
+        return replace(
+            config, learning_rate=fine.learning_rate, batch=fine.batch,
+            steps=max(fine.steps, min(rows, self.thousands.steps)), weight_decay=fine.pull / rows,
+        )  # fmt: skip
 
 
 def read_settings(name: str, into: type[Config]) -> Settings[Config]:

@@ -9,7 +9,7 @@ import pytest
 from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
-from presage.models.fit import FineTuning, FitConfig
+from presage.models.fit import FitConfig
 from presage.models.fit_interference import InterferenceConfig
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
@@ -23,13 +23,13 @@ from presage.pipelines import (
     train_interference,
 )
 from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.settings import Settings
+from presage.pipelines.settings import FineTuning, Settings
 from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
 TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
-FINE = FineTuning(steps=5, learning_rate=0.01, weight_decay=1.0, batch=32)
+FINE = FineTuning(steps=5, learning_rate=0.01, pull=300.0, batch=32)
 SETTINGS = Settings(TINY, TINY, 10**6, FINE)
 SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 

@@ -20,7 +20,7 @@ from presage.features import tables
 from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.features.schema import columns
 from presage.models import baselines
-from presage.models.fit import FineTuning, FitConfig
+from presage.models.fit import FitConfig
 from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
 from presage.pipelines import (
@@ -35,14 +35,14 @@ from presage.pipelines import (
 from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
-from presage.pipelines.settings import Settings
+from presage.pipelines.settings import FineTuning, Settings
 from presage.pipelines.stage import run_stage
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
 TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
 TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
-FINE = FineTuning(steps=5, learning_rate=0.01, weight_decay=1.0, batch=32)
+FINE = FineTuning(steps=5, learning_rate=0.01, pull=300.0, batch=32)
 SETTINGS = Settings(TINY, TINY, 10**6, FINE)
 SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 FOLDERS = ("--features", "data/features", "--models", "data/models")
