@@ -60,10 +60,12 @@ class FeatureColumn:
     """A number describing a placement.
 
     ``log_offset`` is None for a column used as it is; otherwise the model sees
-    ``log(value + log_offset)``, the offset being the smallest value that matters.
+    ``log(value + log_offset)``, the offset being the smallest value that matters. One that is
+    ``by_layout``, on which images' layout tells, is read once more where they are channels-last.
     """
 
     name: str
     meaning: str
     log_offset: float | None
     compute: Callable[[Facts], float]
+    by_layout: bool = False

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from presage.features.cells import BY_RATIO, CELLS, LEAST_S
 from presage.features.facts import Facts, FeatureColumn
 from presage.features.job import JobFeatures
+from presage.features.op_kinds import CONVOLUTIONS
 from presage.features.op_shape import SHAPES
 
 LEAST_SHARE = 1e-3  # of a step's time that matters
@@ -35,6 +36,7 @@ def _cell(name: str) -> FeatureColumn:
     return FeatureColumn(
         f"time_share.{name}", "of the roofline's step time", LEAST_SHARE,
         lambda facts: facts.cell_s.get(name, 0.0) / facts.roofline.step_s,
+        by_layout=name.split()[0] in CONVOLUTIONS,
     )  # fmt: skip
 
 
@@ -43,6 +45,7 @@ def _misfit(kind: str, shape: str) -> FeatureColumn:
     return FeatureColumn(
         f"misfit_share.{kind} {shape}", "of the roofline's step time", LEAST_SHARE,
         lambda facts: facts.shape_s.get((kind, shape), 0.0) / facts.roofline.step_s,
+        by_layout=kind in CONVOLUTIONS,
     )  # fmt: skip
 
 
