@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from presage.features.errors import InvalidJobError
 from presage.features.graph import PHASES, OpNode
 from presage.features.op_kinds import OP_KINDS
-from presage.features.op_shape import SHAPES, shape_of
+from presage.features.op_shape import SHAPES, shapes_of
 
 # Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
 # device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
@@ -96,10 +96,11 @@ def intensity_octave(flops: float, bytes_moved: float) -> int:
 
 def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
     """Sum operator nodes into statistics, sorted by kind, phase, octave and shape."""
+    nodes = tuple(nodes)
     groups: dict[tuple[str, str, int, str], list[OpNode]] = {}
-    for node in nodes:
+    for node, shape in zip(nodes, shapes_of(nodes), strict=True):
         octave = intensity_octave(node.flops, node.bytes_moved)
-        groups.setdefault((node.kind, node.phase, octave, shape_of(node)), []).append(node)
+        groups.setdefault((node.kind, node.phase, octave, shape), []).append(node)
     return tuple(
         OpStats(
             kind=kind,

@@ -71,8 +71,8 @@ def log_offsets(feature_set: str) -> Array:
 class Inputs:
     """Positions, in a feature matrix, of what a network reads, and of what names the device.
 
-    ``by_layout`` are read once more where images are channels-last, and elsewhere as if they were
-    0: a network can then tell what the layout does to one kind of operator, without a column for it.
+    ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
+    a network can then tell what the layout does to one kind of operator, without columns for it.
     """
 
     columns: tuple[int, ...]
