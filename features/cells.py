@@ -7,38 +7,42 @@ from bisect import bisect
 
 from presage.features.graph import PHASES
 from presage.features.op_kinds import OP_KINDS
+from presage.features.op_shape import BY_SUM, PRODUCTS, SHAPES, class_of_sum
 from presage.features.op_stats import OpStats
 
-# Kinds whose kernels differ by shape, and where: products by the ratio of compute to memory time;
-# convolutions by the length of the sum behind one output (channels of a group x points of the
-# kernel), on which it depends whether a library has a kernel for them.
-_BY_RATIO = dict.fromkeys(
-    ("MatMul", "Conv2D", "PointwiseConv2D"), (math.exp(-1.5), 1.0, math.exp(1.5))
-)
-_BY_SUM = {"GroupedConv2D": (60.0, 120.0, 250.0, 500.0), "DepthwiseConv2D": (10.0, 26.0)}
-_BOUNDS = {**_BY_RATIO, **_BY_SUM}
+_RATIOS = (math.exp(-1.5), 1.0, math.exp(1.5))  # compute over memory time; products run by it
 LEAST_S = 1e-9  # of an operator
+OPTIMIZER = "optimizer"
 
 
 def cell_of(row: OpStats, compute_s: float, memory_s: float) -> str:
     """Which share an operator's time belongs to: "Conv2D forward 2"."""
-    bounds = _BOUNDS.get(row.kind)
-    if bounds is None:
-        return f"{row.kind} {row.phase}"
-    if row.kind in _BY_SUM:
-        by = row.flops / (2 * max(row.output_elements, 1))
-    else:
-        by = (compute_s + LEAST_S) / (memory_s + LEAST_S)
-    return f"{row.kind} {row.phase} {bisect(bounds, by)}"
+    if row.phase == "optimizer":
+        return OPTIMIZER
+    if row.kind in PRODUCTS:
+        ratio = (compute_s + LEAST_S) / (memory_s + LEAST_S)
+        return f"{row.kind} {row.phase} {bisect(_RATIOS, ratio)}"
+    if row.kind in BY_SUM:
+        return f"{row.kind} {row.phase} {row.shape or _shape_of_sums(row)}"
+    return f"{row.kind} {row.phase}"
 
 
-CELLS = tuple(
-    cell
-    for phase in PHASES
-    for kind in OP_KINDS
-    for cell in (
-        [f"{kind} {phase} {i}" for i in range(len(_BOUNDS[kind]) + 1)]
-        if kind in _BOUNDS
-        else [f"{kind} {phase}"]
-    )
+def _shape_of_sums(row: OpStats) -> str:
+    """Of a row that came without a shape: its operators together."""
+    # Of two gradients only the data's writes much.
+    passes = 2 if row.phase == "backward" else 1
+    return class_of_sum(row.kind, row.flops / (2 * passes * max(row.output_elements, 1)))
+
+
+def _cells(kind: str, phase: str) -> list[str]:
+    if kind in PRODUCTS:
+        return [f"{kind} {phase} {i}" for i in range(len(_RATIOS) + 1)]
+    if kind in BY_SUM:
+        return [f"{kind} {phase} {shape}" for shape in SHAPES[kind]]
+    return [f"{kind} {phase}"]
+
+
+CELLS = (
+    *(cell for phase in PHASES[:2] for kind in OP_KINDS for cell in _cells(kind, phase)),
+    OPTIMIZER,
 )

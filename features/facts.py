@@ -34,9 +34,13 @@ class Facts:
         self.kind_flops: dict[str, float] = {}
         self.phase_flops: dict[str, float] = {}
         self.cell_s: dict[str, float] = {}
+        self.shape_s: dict[tuple[str, str], float] = {}
         for row, (compute_s, memory_s) in zip(self.stats, self.roofline.row_times, strict=True):
             cell = cell_of(row, compute_s, memory_s)
-            self.cell_s[cell] = self.cell_s.get(cell, 0.0) + max(compute_s, memory_s)
+            row_s = max(compute_s, memory_s)
+            self.cell_s[cell] = self.cell_s.get(cell, 0.0) + row_s
+            shape = (row.kind, row.shape)
+            self.shape_s[shape] = self.shape_s.get(shape, 0.0) + row_s
             self.flops += row.flops
             self.bytes_moved += row.bytes_moved
             self.count += row.count
@@ -56,10 +60,12 @@ class FeatureColumn:
     """A number describing a placement.
 
     ``log_offset`` is None for a column used as it is; otherwise the model sees
-    ``log(value + log_offset)``, the offset being the smallest value that matters.
+    ``log(value + log_offset)``, the offset being the smallest value that matters. One that is
+    ``by_layout``, on which images' layout tells, is read once more where they are channels-last.
     """
 
     name: str
     meaning: str
     log_offset: float | None
     compute: Callable[[Facts], float]
+    by_layout: bool = False

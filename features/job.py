@@ -72,7 +72,7 @@ class JobFeatures:
     Attributes
     ----------
     op_stats : tuple of OpStats
-        One row per (kind, phase, intensity octave); at least one.
+        One row per (kind, phase, intensity octave, shape class); at least one.
     parameters : int
         Distinct trainable elements.
     memory : MemoryEstimate

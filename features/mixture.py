@@ -14,6 +14,8 @@ from collections.abc import Callable
 from presage.features.cells import CELLS, LEAST_S
 from presage.features.facts import Facts, FeatureColumn
 from presage.features.job import JobFeatures
+from presage.features.op_kinds import CONVOLUTIONS
+from presage.features.op_shape import MISFITS, PRODUCTS
 
 LEAST_SHARE = 1e-3  # of a step's time that matters
 # About what a sample and a byte of it cost where a step loads its data.
@@ -34,6 +36,16 @@ def _cell(name: str) -> FeatureColumn:
     return FeatureColumn(
         f"time_share.{name}", "of the roofline's step time", LEAST_SHARE,
         lambda facts: facts.cell_s.get(name, 0.0) / facts.roofline.step_s,
+        by_layout=name.startswith(CONVOLUTIONS),
+    )  # fmt: skip
+
+
+def _misfit(kind: str, shape: str) -> FeatureColumn:
+    """Of the cells of ``kind`` together, what is ill shaped: crossed with them it would be rare."""
+    return FeatureColumn(
+        f"misfit_share.{kind} {shape}", "of the roofline's step time", LEAST_SHARE,
+        lambda facts: facts.shape_s.get((kind, shape), 0.0) / facts.roofline.step_s,
+        by_layout=kind in CONVOLUTIONS,
     )  # fmt: skip
 
 
@@ -76,4 +88,5 @@ MIXTURE: tuple[FeatureColumn, ...] = (
         lambda f: loading_s(f.job) / f.roofline.step_s,
     ),
     *map(_cell, CELLS),
+    *(_misfit(kind, shape) for kind in PRODUCTS for shape in MISFITS),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from presage.features.errors import InvalidJobError
 from presage.features.graph import PHASES, OpNode
 from presage.features.op_kinds import OP_KINDS
+from presage.features.op_shape import SHAPES, shapes_of
 
 # Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
 # device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
@@ -25,9 +26,10 @@ MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table col
 
 @dataclass(frozen=True, slots=True)
 class OpStats:
-    """Sums over the operators of one kind, phase and octave of FLOPs per byte.
+    """Sums over the operators of one kind, phase, shape class and octave of FLOPs per byte.
 
-    ``parameters`` counts trainable elements that they read, those of two readers twice.
+    ``parameters`` counts trainable elements that they read, those of two readers twice. ``shape``
+    is one of :data:`~presage.features.op_shape.SHAPES` of the kind, "" where it is not known.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class OpStats:
     flops: float
     bytes_moved: float
     parameters: int = 0
+    shape: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in OP_KINDS:
@@ -50,6 +53,11 @@ class OpStats:
         if self.phase not in PHASES:
             raise InvalidJobError(
                 f"operator phase {self.phase!r} is not known; use one of {', '.join(PHASES)}"
+            )
+        if self.shape and self.shape not in SHAPES.get(self.kind, ()):
+            known = ", ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
+            raise InvalidJobError(
+                f"operator statistics of {self.kind}: shape={self.shape!r}, must be one of {known}"
             )
         if self.count < 1:
             raise InvalidJobError(
@@ -87,11 +95,12 @@ def intensity_octave(flops: float, bytes_moved: float) -> int:
 
 
 def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
-    """Sum operator nodes into statistics, sorted by kind, phase and octave."""
-    groups: dict[tuple[str, str, int], list[OpNode]] = {}
-    for node in nodes:
+    """Sum operator nodes into statistics, sorted by kind, phase, octave and shape."""
+    nodes = tuple(nodes)
+    groups: dict[tuple[str, str, int, str], list[OpNode]] = {}
+    for node, shape in zip(nodes, shapes_of(nodes), strict=True):
         octave = intensity_octave(node.flops, node.bytes_moved)
-        groups.setdefault((node.kind, node.phase, octave), []).append(node)
+        groups.setdefault((node.kind, node.phase, octave, shape), []).append(node)
     return tuple(
         OpStats(
             kind=kind,
@@ -104,6 +113,7 @@ def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
             flops=float(sum(node.count * node.flops for node in members)),
             bytes_moved=float(sum(node.count * node.bytes_moved for node in members)),
             parameters=sum(node.count * node.parameters for node in members),
+            shape=shape,
         )
-        for (kind, phase, octave), members in sorted(groups.items())
+        for (kind, phase, octave, shape), members in sorted(groups.items())
     )

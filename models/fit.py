@@ -21,6 +21,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Progress = Callable[[int, int], None]
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
+CHANNELS_LAST = columns("full").index("channels_last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,23 @@ def log_offsets(feature_set: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Positions, in a feature matrix, of what a network reads, and of what names the device."""
+    """Positions, in a feature matrix, of what a network reads, and of what names the device.
+
+    ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
+    a network can then tell what the layout does to one kind of operator, without columns for it.
+    """
 
     columns: tuple[int, ...]
     identity: tuple[int, ...]
+    by_layout: tuple[int, ...] = ()
 
 
 def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
-    """Inputs with these names in a feature set."""
+    """Inputs with these names in a feature set; which of them by layout, their columns say."""
     known = columns(feature_set)
-    return Inputs(tuple(map(known.index, names)), tuple(map(known.index, IDENTITY)))
+    read = tuple(map(known.index, names))
+    by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].by_layout)
+    return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout)
 
 
 class ScalarStack(nn.Module):
@@ -76,7 +84,10 @@ class ScalarStack(nn.Module):
         members = len(row_weights)
         self.register_buffer("columns", torch.tensor(inputs.columns))
         self.register_buffer("identity", torch.tensor(inputs.identity))
-        read = x[:, self.columns].expand(members, -1, -1)
+        self.register_buffer("by_layout", torch.tensor(inputs.by_layout, dtype=torch.long))
+        floors = np.log(log_offsets("full")[list(inputs.by_layout)])
+        self.register_buffer("floors", torch.from_numpy(floors).float())
+        read = self.read(x).expand(members, -1, -1)
         self.standardize = Standardizer(read, row_weights)
         self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
         self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
@@ -88,12 +99,22 @@ class ScalarStack(nn.Module):
 
     columns: Tensor
     identity: Tensor
+    by_layout: Tensor
+    floors: Tensor
     y_mean: Tensor
     y_scale: Tensor
 
+    def read(self, x: Tensor) -> Tensor:
+        """(rows, columns of the feature set) -> (rows, inputs of the network)."""
+        read = x[:, self.columns]
+        if not len(self.by_layout):
+            return read
+        is_nhwc = x[:, CHANNELS_LAST : CHANNELS_LAST + 1] > 0
+        return torch.cat([read, torch.where(is_nhwc, x[:, self.by_layout], self.floors)], dim=1)
+
     def forward(self, x: Tensor) -> Tensor:
         """(rows, columns of the feature set) -> learnt quantiles (members, rows, levels)."""
-        read = self.standardize(x[:, self.columns].expand(len(self.y_mean), -1, -1))
+        read = self.standardize(self.read(x).expand(len(self.y_mean), -1, -1))
         out: Tensor = self.net(read, self.device_effect(x[:, self.identity]))
         return out * self.y_scale + self.y_mean
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from presage.features.errors import ReleaseError
-from presage.features.schema import schema_hash
+from presage.features.schema import columns, schema_hash
 from presage.models.fit import FitConfig, Inputs, ScalarStack
 from presage.models.fit_interference import InterferenceConfig, InterferenceStack
 
@@ -65,13 +65,16 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     """
     about, state = _read(path)
     members, _, hidden = state["net.second.weight"].shape
-    read, identity = state["columns"].tolist(), state["identity"].tolist()
+    read, identity, by_layout = (
+        state[name].tolist() for name in ("columns", "identity", "by_layout")
+    )
     # Rows that mean nothing but that there are so many devices.
-    x = torch.zeros(len(state["device_effect.known"]), 1 + max(*read, *identity))
+    x = torch.zeros(len(state["device_effect.known"]), len(columns("full")))
     x[:, identity] = state["device_effect.known"]
     nothing = torch.ones(members, len(x))
-    inputs, config = Inputs(tuple(read), tuple(identity)), _of_size(FitConfig, hidden)
-    return _learnt(ScalarStack(x, nothing, nothing, inputs, config), state, about)
+    inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout))
+    stack = ScalarStack(x, nothing, nothing, inputs, _of_size(FitConfig, hidden))
+    return _learnt(stack, state, about)
 
 
 def read_interference(path: Path) -> Learnt[InterferenceStack]:

@@ -27,7 +27,7 @@ from presage.features.op_stats import OpStats
 from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
 from presage.serving.v1 import prediction_pb2 as pb
 
-MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves is about 1,000
+MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
 _JOB_TEXTS = (
@@ -70,6 +70,7 @@ def write_job(features: JobFeatures) -> pb.Job:
                     flops=op.flops,
                     bytes_moved=op.bytes_moved,
                     parameters=op.parameters,
+                    shape=op.shape,
                 )
                 for op in features.op_stats
             ],
@@ -88,7 +89,7 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
     if len(row.op_stats) > MAX_OP_ROWS:
         raise InvalidJobError(
             f"{where}.op_stats has {len(row.op_stats)} rows, at most {MAX_OP_ROWS} are taken; "
-            "sum operators of one kind, phase and octave into one row"
+            "sum operators of one kind, phase, octave and shape into one row"
         )
     op_stats, memory = _read_op_stats(row, where), _read_memory(row, where)
     try:
@@ -127,12 +128,14 @@ def _read_op_stats(row: pb.Job, where: str) -> tuple[OpStats, ...]:
                     flops=op.flops,
                     bytes_moved=op.bytes_moved,
                     parameters=op.parameters,
+                    shape=op.shape,
                 )
             )
         except InvalidJobError as error:
             # Only now, since names that are in the tables are short: the message repeats them.
             check_text(op.kind, f"{where}.op_stats[{position}].kind")
             check_text(op.phase, f"{where}.op_stats[{position}].phase")
+            check_text(op.shape, f"{where}.op_stats[{position}].shape")
             owner = f"operator statistics of {op.kind}: "
             raise _located(error, f"{where}.op_stats[{position}]", owner) from error
     return tuple(rows)

@@ -59,7 +59,7 @@ class Memory(_message.Message):
     def __init__(self, parameter_bytes: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., optimizer_state_bytes: _Optional[int] = ..., activation_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., batch_bytes: _Optional[int] = ...) -> None: ...
 
 class OpStats(_message.Message):
-    __slots__ = ("kind", "phase", "intensity_octave", "count", "input_elements_max", "input_elements", "output_elements", "flops", "bytes_moved", "parameters")
+    __slots__ = ("kind", "phase", "intensity_octave", "count", "input_elements_max", "input_elements", "output_elements", "flops", "bytes_moved", "parameters", "shape")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     INTENSITY_OCTAVE_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class OpStats(_message.Message):
     FLOPS_FIELD_NUMBER: _ClassVar[int]
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
     kind: str
     phase: str
     intensity_octave: int
@@ -80,7 +81,8 @@ class OpStats(_message.Message):
     flops: float
     bytes_moved: float
     parameters: int
-    def __init__(self, kind: _Optional[str] = ..., phase: _Optional[str] = ..., intensity_octave: _Optional[int] = ..., count: _Optional[int] = ..., input_elements_max: _Optional[int] = ..., input_elements: _Optional[int] = ..., output_elements: _Optional[int] = ..., flops: _Optional[float] = ..., bytes_moved: _Optional[float] = ..., parameters: _Optional[int] = ...) -> None: ...
+    shape: str
+    def __init__(self, kind: _Optional[str] = ..., phase: _Optional[str] = ..., intensity_octave: _Optional[int] = ..., count: _Optional[int] = ..., input_elements_max: _Optional[int] = ..., input_elements: _Optional[int] = ..., output_elements: _Optional[int] = ..., flops: _Optional[float] = ..., bytes_moved: _Optional[float] = ..., parameters: _Optional[int] = ..., shape: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("kind", "data_sheet")

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from presage.features.cells import CELLS, cell_of
 from presage.features.device import Share
+from presage.features.graph import PHASES
 from presage.features.mixture import framework_release
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
@@ -36,20 +38,34 @@ def test_products_are_told_apart_by_compute_over_memory_time(ratio):
     assert cell_of(stats("MatMul"), ratio, 1.0) == f"MatMul forward {expected}"
 
 
-def test_convolutions_by_groups_are_told_apart_by_the_length_of_their_sums():
-    narrow = stats("GroupedConv2D", flops=2 * 100 * 4 * 9)  # 4 channels a group, 3 x 3
-    wide = stats("GroupedConv2D", flops=2 * 100 * 64 * 9)
-    seven = stats("DepthwiseConv2D", flops=2 * 100 * 49)
+def test_convolutions_by_groups_are_told_apart_by_their_shape():
+    narrow = stats("GroupedConv2D", shape="6 channels")
+    seven = stats("DepthwiseConv2D", phase="backward", shape="49 points")
 
-    cells = [cell_of(row, 1.0, 1.0) for row in (narrow, wide, seven)]
-    assert cells == [
-        "GroupedConv2D forward 0", "GroupedConv2D forward 4", "DepthwiseConv2D forward 2"
-    ]  # fmt: skip
+    cells = [cell_of(row, 1.0, 1.0) for row in (narrow, seven)]
+    assert cells == ["GroupedConv2D forward 6 channels", "DepthwiseConv2D backward 49 points"]
 
 
-@given(st.sampled_from(OP_KINDS), st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e12))
-def test_every_operator_has_a_cell(kind, compute_s, memory_s, flops):
-    assert cell_of(stats(kind, flops=flops), compute_s, memory_s) in CELLS
+def test_ill_shaped_products_have_a_share_of_their_own_beside_their_cells():
+    aligned, odd = stats("MatMul"), stats("MatMul", shape="odd 8")
+    job = features()
+    both, one = (replace(job, op_stats=rows) for rows in ((aligned, odd), (aligned, aligned)))
+    found, without = of(Placement(both, device())), of(Placement(one, device()))
+
+    name = "misfit_share.MatMul odd 8"
+    assert found[name] == pytest.approx(0.5 * (1 - found["overhead_share"]), rel=1e-3)
+    assert {n for n in NAMES if found[n] != pytest.approx(without[n])} == {name}
+
+
+@given(
+    st.sampled_from(OP_KINDS),
+    st.sampled_from(PHASES),
+    st.floats(0, 1e3),
+    st.floats(0, 1e3),
+    st.floats(0, 1e12),
+)
+def test_every_operator_has_a_cell(kind, phase, compute_s, memory_s, flops):
+    assert cell_of(stats(kind, phase=phase, flops=flops), compute_s, memory_s) in CELLS
 
 
 def test_shares_of_time_and_of_launches_add_up_to_one():

@@ -90,6 +90,8 @@ def test_intensity_octaves(flops, moved, octave):
         ({"output_elements": -1}, "output_elements=-1"),
         ({"parameters": -1}, "parameters=-1, must be a finite number >= 0"),
         ({"parameters": 2**63}, "parameters=too large"),
+        ({"shape": "round"}, "shape='round', must be one of '', 'odd 8', 'narrow', 'odd 32'"),
+        ({"kind": "Relu", "shape": "odd 8"}, "of Relu: shape='odd 8', must be ''"),
     ],
 )
 def test_statistics_that_cannot_be_are_refused_by_name(change, message):

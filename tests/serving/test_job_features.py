@@ -113,6 +113,7 @@ def test_what_has_a_default_may_be_left_out(job):
     for name in ("graph_digest", "memory_format", "loads_data", "framework_version"):
         del content["job"][name]
     del content["op_stats"][1]["parameters"]
+    del content["op_stats"][1]["shape"]
 
     assert from_json(json.dumps(content)) == job()
 
@@ -167,6 +168,8 @@ def changed(job, *way, to):
         (("op_stats", 1, "kind"), ..., "j.json: op_stats[1].kind is missing"),
         (("op_stats", 1, "flops"), "1e9", "j.json: op_stats[1].flops='1e9', must be a number"),
         (("op_stats", 1, "parameters"), 1.5, "j.json: op_stats[1].parameters=1.5, must be a who"),
+        (("op_stats", 1, "shape"), 3, "j.json: op_stats[1].shape=3, must be a text"),
+        (("op_stats", 1, "shape"), "odd 8", "j.json: op_stats[1]: operator statistics of Relu: sh"),
         (("op_stats", 1, "flops"), -1, "j.json: op_stats[1]: operator statistics of Relu: flops"),
         (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a number"),
     ],

@@ -13,6 +13,7 @@ from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import OP_KINDS
+from presage.features.op_shape import SHAPES
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.serving import wire, wire_requests
@@ -24,18 +25,21 @@ amounts = st.floats(0, 1e300)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 parts = st.integers(0, (2**63 - 1) // 5)  # a peak is the sum of five
 
-op_stats = st.builds(
-    OpStats,
-    kind=st.sampled_from(OP_KINDS),
-    phase=st.sampled_from(("forward", "backward", "optimizer")),
-    intensity_octave=st.integers(-4, 12),
-    count=sizes,
-    input_elements_max=counts,
-    input_elements=counts,
-    output_elements=counts,
-    flops=amounts,
-    bytes_moved=amounts,
-    parameters=counts,
+op_stats = st.sampled_from(OP_KINDS).flatmap(
+    lambda kind: st.builds(
+        OpStats,
+        kind=st.just(kind),
+        shape=st.sampled_from(("", *SHAPES.get(kind, ()))),
+        phase=st.sampled_from(("forward", "backward", "optimizer")),
+        intensity_octave=st.integers(-4, 12),
+        count=sizes,
+        input_elements_max=counts,
+        input_elements=counts,
+        output_elements=counts,
+        flops=amounts,
+        bytes_moved=amounts,
+        parameters=counts,
+    )
 )
 job_features = st.builds(
     JobFeatures,
@@ -139,15 +143,16 @@ def test_of_a_job_with_memory_the_peak_is_written_but_not_read(job):
     assert wire.read_job(row, "jobs[0]").peak_live_bytes == 0
 
 
-def test_a_job_of_an_older_client_has_operators_without_parameters_and_no_version(job):
+def test_a_job_of_an_older_client_has_operators_without_parameters_or_shape_and_no_version(job):
     row = wire.write_job(job())
     row.ClearField("framework_version")
     for op in row.op_stats:
         op.ClearField("parameters")
+        op.ClearField("shape")
 
     read = wire.read_job(sent(row), "jobs[0]")
     assert read.job.framework_version == ""
-    assert [op.parameters for op in read.op_stats] == [0, 0]
+    assert [(op.parameters, op.shape) for op in read.op_stats] == [(0, ""), (0, "")]
 
 
 def test_a_job_on_many_devices_travels_once(job):
@@ -245,6 +250,8 @@ BAD = [
     (set_to("jobs.0.op_stats.0.kind", "Conv9D"), "jobs[0].op_stats[0]: operator kind 'Conv9D'"),
     (set_to("jobs.0.op_stats.0.kind", "C" * 999), "jobs[0].op_stats[0].kind has 999 characters"),
     (set_to("jobs.0.op_stats.0.phase", "warm"), "jobs[0].op_stats[0]: operator phase 'warm'"),
+    (set_to("jobs.0.op_stats.0.shape", "odd"), "jobs[0].op_stats[0].shape='odd', must be one of"),
+    (set_to("jobs.0.op_stats.0.shape", "o" * 999), "jobs[0].op_stats[0].shape has 999 characters"),
     (
         lambda r: r.jobs[1].op_stats.extend([r.jobs[1].op_stats[0]] * 10_000),
         "jobs[1].op_stats has 10002 rows, at most 10000",

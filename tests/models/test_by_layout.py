@@ -1,0 +1,87 @@
+"""What a network reads once more where images are channels-last."""
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+
+from presage.features.schema import columns
+from presage.models.export_onnx import ScalarPredictor, export
+from presage.models.fit import (
+    LEVELS,
+    FitConfig,
+    fit_scalar,
+    inputs_of,
+    quantiles_of,
+    transform_features,
+)
+from presage.models.learnt import Learnt, read_scalar, write_learnt
+from presage.models.targets import TARGETS
+
+CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
+COLUMNS = columns("full")
+TARGET = TARGETS["step_time"]
+INPUTS = inputs_of(TARGET.inputs, "full")
+LAYOUT, SHARE = (
+    COLUMNS.index(n) for n in ("channels_last", "time_share.DepthwiseConv2D forward 9 points")
+)
+MARGINS = {0.05: 0.03, 0.1: 0.01}
+
+
+def rows(n: int):
+    """A step is slower by its share of depthwise convolutions, where images are channels-last."""
+    rng = np.random.default_rng(0)
+    raw = np.full((n, len(COLUMNS)), 0.5)
+    raw[:, SHARE] = rng.uniform(0, 1, n)
+    raw[:, LAYOUT] = rng.integers(0, 2, n)
+    factor = 1 + 3 * raw[:, LAYOUT] * raw[:, SHARE]
+    return raw, raw[:, COLUMNS.index("roofline_s")] * factor
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    raw, measured = rows(400)
+    x, y = transform_features(raw, "full"), TARGET.to_learnt(measured, raw)
+    return raw, measured, fit_scalar(x, y, np.ones((1, len(y))), INPUTS, CONFIG)
+
+
+def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
+    assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.by_layout} == {
+        "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D"
+    }  # fmt: skip
+    assert set(INPUTS.by_layout) < set(INPUTS.columns)
+    for name in ("memory", "compute_utilization"):
+        assert inputs_of(TARGETS[name].inputs, "full").by_layout == ()
+
+
+def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
+    raw, _, stack = fitted
+    nothing = raw.copy()
+    nothing[:, INPUTS.by_layout] = 0
+    seen, empty = (
+        stack.read(torch.from_numpy(transform_features(m, "full")).float()) for m in (raw, nothing)
+    )
+    again, is_nhwc = len(INPUTS.columns), raw[:, LAYOUT] == 1
+
+    torch.testing.assert_close(seen[~is_nhwc, again:], empty[~is_nhwc, again:])
+    position = INPUTS.columns.index(SHARE)
+    second = again + INPUTS.by_layout.index(SHARE)
+    torch.testing.assert_close(seen[is_nhwc, second], seen[is_nhwc, position])
+
+
+def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted, tmp_path):
+    raw, measured, stack = fitted
+    write_learnt(Learnt(stack, MARGINS, MARGINS), tmp_path / "it.npz")
+    again = read_scalar(tmp_path / "it.npz").stack
+    x = transform_features(raw, "full")
+    learnt = TARGET.to_measured(quantiles_of(stack, x)[0], raw)
+    content = export(
+        ScalarPredictor(again, TARGET, {}),
+        {"features": (torch.from_numpy(raw[:2]).float(), ("rows",))},
+    )
+    found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
+
+    middle = LEVELS.index(0.5)
+    assert np.median(np.abs(learnt[:, middle] / measured - 1)) < 0.03
+    np.testing.assert_array_equal(quantiles_of(again, x), quantiles_of(stack, x))
+    np.testing.assert_allclose(found, learnt, rtol=2e-4)
