@@ -55,9 +55,10 @@ class OpStats:
                 f"operator phase {self.phase!r} is not known; use one of {', '.join(PHASES)}"
             )
         if self.shape and self.shape not in SHAPES.get(self.kind, ()):
-            known = ", ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
+            known = " or ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
             raise InvalidJobError(
-                f"operator statistics of {self.kind}: shape={self.shape!r}, must be one of {known}"
+                f"operator statistics of {self.kind}: shape={self.shape!r}, must be {known}; "
+                "leave it out where it is not known"
             )
         if self.count < 1:
             raise InvalidJobError(

@@ -90,7 +90,7 @@ def test_intensity_octaves(flops, moved, octave):
         ({"output_elements": -1}, "output_elements=-1"),
         ({"parameters": -1}, "parameters=-1, must be a finite number >= 0"),
         ({"parameters": 2**63}, "parameters=too large"),
-        ({"shape": "round"}, "shape='round', must be one of '', 'odd 8', 'narrow', 'odd 32'"),
+        ({"shape": "round"}, "shape='round', must be '' or 'odd 8' or 'narrow' or 'odd 32'; leave"),
         ({"kind": "Relu", "shape": "odd 8"}, "of Relu: shape='odd 8', must be ''"),
     ],
 )
