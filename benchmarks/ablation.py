@@ -94,7 +94,7 @@ def errors(
 class Config:
     """Settings by rows as params.yaml has them, one network each, or of another size."""
 
-    def __init__(self, settings: Settings[FitConfig], hidden: int | None = None) -> None:
+    def __init__(self, settings: Settings, hidden: int | None = None) -> None:
         self._settings, self._hidden = settings, hidden
 
     def __call__(self, rows: int, variant: Variant) -> FitConfig:
@@ -102,9 +102,7 @@ class Config:
         return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
 
 
-def taught_elsewhere(
-    solo: pd.DataFrame, here: np.ndarray, settings: Settings[FitConfig]
-) -> ScalarStack:
+def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -> ScalarStack:
     """One network of the GPUs' rows that are not of this table."""
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
@@ -122,7 +120,7 @@ def shown(found: np.ndarray) -> str:
 
 def main() -> None:
     settle_torch()
-    settings = read_settings("solo", FitConfig)
+    settings = read_settings("solo")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(
         bool, copy=True

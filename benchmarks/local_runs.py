@@ -83,7 +83,7 @@ def errors(stack: ScalarStack, rows: Rows, target: Target) -> np.ndarray:
     return np.asarray(100 * np.abs(forecast[:, LEVELS.index(0.5)] / measured - 1))
 
 
-def of_gpus(solo: pd.DataFrame, settings: Settings[FitConfig]) -> list[str]:
+def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
     """A line for each GPU left out of pre-training."""
     target = TARGETS["step_time"]
     every = rows_of(solo[solo["device_class"] == GPU], target)
@@ -136,7 +136,7 @@ def first(n: int, rows: Rows) -> np.ndarray:
     return np.arange(len(rows.y)) < n
 
 
-def of_this_machine(local: Path, settings: Settings[FitConfig]) -> list[str]:
+def of_this_machine(local: Path, settings: Settings) -> list[str]:
     """A line for each predictor: the committed campaigns, and so many local jobs."""
     with TemporaryDirectory() as folder:
         featurize([*COMMITTED, local], Path(folder))
@@ -180,7 +180,7 @@ def shown(said: Sequence[np.ndarray] | None) -> str:
 
 def main() -> None:
     settle_torch()
-    settings = read_settings("solo", FitConfig)
+    settings = read_settings("solo")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     lines = [
         "# What a few local runs are worth",

@@ -26,7 +26,13 @@ CHANNELS_LAST = columns("full").index("channels_last")
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """Hyper-parameters, all from params.yaml."""
+    """Hyper-parameters, of a release from params.yaml.
+
+    ``batch`` counts rows, or co-locations; all of them where there are no more. ``jitter`` is the
+    deviation of what is added to every standardized column at every step: a network that has seen
+    few kinds of jobs learns each by heart; one that sees them blurred must tell by what they have
+    in common.
+    """
 
     hidden: int
     steps: int
@@ -34,7 +40,8 @@ class FitConfig:
     weight_decay: float
     ensemble: int
     seed: int
-    batch: int = 1024  # rows; all of them where there are no more
+    batch: int = 1024
+    jitter: float = 0.0
 
 
 def transform_features(features: Array, feature_set: str) -> Array:
@@ -112,9 +119,11 @@ class ScalarStack(nn.Module):
         is_nhwc = x[:, CHANNELS_LAST : CHANNELS_LAST + 1] > 0
         return torch.cat([read, torch.where(is_nhwc, x[:, self.by_layout], self.floors)], dim=1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, jitter: float = 0.0) -> Tensor:
         """(rows, columns of the feature set) -> learnt quantiles (members, rows, levels)."""
         read = self.standardize(self.read(x).expand(len(self.y_mean), -1, -1))
+        if jitter:
+            read = read + jitter * torch.randn_like(read)
         out: Tensor = self.net(read, self.device_effect(x[:, self.identity]))
         return out * self.y_scale + self.y_mean
 
@@ -166,7 +175,8 @@ def fit_scalar(
         if len(rows) > config.batch:
             seen = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
         # In units of the target's spread, so that one learning rate serves every target.
-        per_row = pinball_loss(model(xs[seen]), ys[:, seen], levels) / model.y_scale[:, :, 0]
+        quantiles = model(xs[seen], config.jitter)
+        per_row = pinball_loss(quantiles, ys[:, seen], levels) / model.y_scale[:, :, 0]
         return mean_of_members(per_row, weights[:, seen])
 
     minimize(

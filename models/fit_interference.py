@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -22,22 +20,10 @@ from presage.models.interference_mlp import InterferenceMLP
 from presage.models.stacked import Standardizer, pinball_loss
 
 
-@dataclass(frozen=True, slots=True)
-class InterferenceConfig(FitConfig):
-    """Hyper-parameters, of a release from params.yaml.
-
-    ``batch`` counts co-locations; ``jitter`` is the deviation of what is added to every
-    standardized column at every step. A network that has seen few kinds of jobs learns each by
-    heart; one that sees them blurred must tell by what they have in common.
-    """
-
-    jitter: float = 0.0
-
-
 class InterferenceStack(nn.Module):
     """Standardizer and interference network, for every member of a stack."""
 
-    def __init__(self, members: Tensor, row_weights: Tensor, config: InterferenceConfig) -> None:
+    def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
         super().__init__()
         stack, colocations, size, n_in = members.shape
         flat = members.reshape(stack, colocations * size, n_in)
@@ -59,7 +45,7 @@ def fit_interference(
     count: Array,
     y: Array,
     row_weights: Array,
-    config: InterferenceConfig,
+    config: FitConfig,
     *,
     start: InterferenceStack | None = None,
     progress: Progress | None = None,

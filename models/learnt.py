@@ -15,10 +15,9 @@ from torch import Tensor
 from presage.features.errors import ReleaseError
 from presage.features.schema import columns, schema_hash
 from presage.models.fit import FitConfig, Inputs, ScalarStack
-from presage.models.fit_interference import InterferenceConfig, InterferenceStack
+from presage.models.fit_interference import InterferenceStack
 
 Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
-Config = TypeVar("Config", bound=FitConfig)
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     x[:, identity] = state["device_effect.known"]
     nothing = torch.ones(members, len(x))
     inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout))
-    stack = ScalarStack(x, nothing, nothing, inputs, _of_size(FitConfig, hidden))
+    stack = ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
     return _learnt(stack, state, about)
 
 
@@ -87,7 +86,7 @@ def read_interference(path: Path) -> Learnt[InterferenceStack]:
     """
     about, state = _read(path)
     members, n_in, hidden = state["net.member.weight"].shape
-    config = _of_size(InterferenceConfig, hidden)
+    config = _of_size(hidden)
     nothing = torch.ones(members, 1, 1, n_in)
     return _learnt(InterferenceStack(nothing, nothing[..., 0], config), state, about)
 
@@ -116,8 +115,8 @@ def _learnt(stack: Stack, state: dict[str, Tensor], about: dict[str, Any]) -> Le
     return Learnt(stack.eval(), margins, strangers)
 
 
-def _of_size(config: type[Config], hidden: int) -> Config:
+def _of_size(hidden: int) -> FitConfig:
     """For a network that is not fitted: all but its size is void."""
-    return config(
+    return FitConfig(
         hidden=hidden, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0, batch=0
     )

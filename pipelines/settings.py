@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from presage.models.fit import FitConfig
 from presage.pipelines.stage import read_params, read_section
-
-Config = TypeVar("Config", bound=FitConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +27,15 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-class Settings(Generic[Config]):
+class Settings:
     """The section ``train`` of params.yaml, for one kind of network."""
 
-    hundreds: Config
-    thousands: Config
+    hundreds: FitConfig
+    thousands: FitConfig
     least_of_thousands: int
     fine_tuning: FineTuning
 
-    def of(self, rows: int, *, goes_on: bool) -> Config:
+    def of(self, rows: int, *, goes_on: bool) -> FitConfig:
         """Those for so many rows, or to go on from networks that are there."""
         config = self.thousands if rows >= self.least_of_thousands else self.hundreds
         if not goes_on:
@@ -47,10 +44,11 @@ class Settings(Generic[Config]):
         return replace(
             config, learning_rate=fine.learning_rate, batch=fine.batch,
             steps=max(fine.steps, min(rows, self.thousands.steps)), weight_decay=fine.pull / rows,
+            jitter=0.0,
         )  # fmt: skip
 
 
-def read_settings(name: str, into: type[Config]) -> Settings[Config]:
+def read_settings(name: str) -> Settings:
     """Of ``solo`` or ``interference``.
 
     Raises
@@ -59,8 +57,8 @@ def read_settings(name: str, into: type[Config]) -> Settings[Config]:
         A section or a key is missing, unknown, or of no use.
     """
     return Settings(
-        read_params(f"train.{name}", into),
-        read_params(f"train.thousands.{name}", into),
+        read_params(f"train.{name}", FitConfig),
+        read_params(f"train.thousands.{name}", FitConfig),
         int(read_section("train.thousands")["rows"]),
         read_params("train.fine_tuning", FineTuning),
     )

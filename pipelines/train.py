@@ -16,7 +16,7 @@ import torch
 from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.errors import TrainingError
 from presage.models.export_onnx import ScalarPredictor, export, of_device_class
-from presage.models.fit import FitConfig, ScalarStack
+from presage.models.fit import ScalarStack
 from presage.models.learnt import Learnt, read_scalar, write_learnt
 from presage.models.splits import family_folds, job_folds
 from presage.models.targets import TARGETS, Target
@@ -81,7 +81,7 @@ def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, cv.Margins]:
 def train(
     solo: pd.DataFrame,
     target: Target,
-    settings: Settings[FitConfig],
+    settings: Settings,
     starts: Mapping[str, Learnt[ScalarStack]],
 ) -> Trained:
     """Fit, judge and export a predictor: networks for each class of devices.
@@ -150,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    settings = read_settings("solo", FitConfig)
+    settings = read_settings("solo")
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(args.predictor)

@@ -18,8 +18,8 @@ from presage.features.member import MEMBER_COLUMNS, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
 from presage.models.export_onnx import InterferencePredictor, export, of_device_class
+from presage.models.fit import FitConfig
 from presage.models.fit_interference import (
-    InterferenceConfig,
     InterferenceStack,
     fit_interference,
     log_slowdowns,
@@ -135,7 +135,7 @@ def colocation_weights(members: cv.Members, folds: dict[str, Folds], known: Arra
 
 def learn(
     data: Mapping[str, Colocations],
-    config: InterferenceConfig,
+    config: FitConfig,
     start: Learnt[InterferenceStack] | None,
 ) -> tuple[Learnt[InterferenceStack], pd.DataFrame]:
     """Networks of one class of devices, and out-of-fold forecasts of every victim, by both splits.
@@ -188,7 +188,7 @@ def train(
     solo: pd.DataFrame,
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
-    settings: Settings[InterferenceConfig],
+    settings: Settings,
     starts: Mapping[str, Learnt[InterferenceStack]],
 ) -> Trained:
     """Fit, judge and export the predictor, as :func:`presage.pipelines.train.train` does."""
@@ -228,7 +228,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    settings = read_settings("interference", InterferenceConfig)
+    settings = read_settings("interference")
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {

@@ -9,8 +9,8 @@ import numpy as np
 
 from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, cv_plus
-from presage.models.fit import LEVELS, Progress
-from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
+from presage.models.fit import LEVELS, FitConfig, Progress
+from presage.models.fit_interference import fit_interference, log_slowdowns
 from presage.models.splits import Folds
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.benchmark.additive import Additive
@@ -23,10 +23,10 @@ from presage.pipelines.campaigns import Campaign
 FEW = 16
 NOISE = 0.05  # of log slowdown
 # Of jobs that were seen beside others, the network may know each by heart; of strangers it may not.
-ACQUAINTED = InterferenceConfig(
+ACQUAINTED = FitConfig(
     hidden=48, steps=1200, learning_rate=0.01, weight_decay=0.2, ensemble=3, seed=0, batch=192
 )
-STRANGERS = InterferenceConfig(
+STRANGERS = FitConfig(
     hidden=32, steps=500, learning_rate=0.01, weight_decay=2.0, ensemble=2, seed=0, batch=192,
     jitter=1.0,
 )  # fmt: skip
@@ -41,8 +41,8 @@ class InterferenceTask:
     co-location at all, whoever the victim.
     """
 
-    acquainted: InterferenceConfig = ACQUAINTED
-    strangers: InterferenceConfig = STRANGERS
+    acquainted: FitConfig = ACQUAINTED
+    strangers: FitConfig = STRANGERS
     unit: str = "normalised speed"
     scale: float = 1.0
     splits: tuple[str, ...] = ("pair", "model", "family", "device", "campaign")
@@ -86,7 +86,7 @@ class InterferenceTask:
         }
         return Answers(_speeds(quantiles), guesses)
 
-    def _config(self, split: str, seed: int) -> InterferenceConfig:
+    def _config(self, split: str, seed: int) -> FitConfig:
         config = self.acquainted if split == "pair" else self.strangers
         return replace(config, seed=seed)
 
@@ -95,7 +95,7 @@ class _Networks:
     """An ensemble for every fold, which has not seen any co-location that touches it."""
 
     def __init__(
-        self, rows: Colocated, folds: Folds, config: InterferenceConfig, progress: Progress
+        self, rows: Colocated, folds: Folds, config: FitConfig, progress: Progress
     ) -> None:
         self._rows, self._ensemble = rows, config.ensemble
         numbers, positions = np.unique(folds, return_inverse=True)

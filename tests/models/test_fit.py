@@ -1,5 +1,5 @@
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime as ort
@@ -25,13 +25,13 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.fit_interference import InterferenceConfig, fit_interference, log_slowdowns
+from presage.models.fit_interference import fit_interference, log_slowdowns
 from presage.models.learnt import Learnt, read_interference, read_scalar, write_learnt
 from presage.models.stacked import take_members
 from presage.models.targets import LEAST_FRACTION, TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
-TOGETHER = InterferenceConfig(**asdict(CONFIG) | {"batch": 40})
+TOGETHER = replace(CONFIG, batch=40)
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]

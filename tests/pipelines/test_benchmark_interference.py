@@ -9,7 +9,7 @@ import pytest
 
 from presage.features.errors import TableError, TrainingError
 from presage.models import baselines
-from presage.models.fit_interference import InterferenceConfig
+from presage.models.fit import FitConfig
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.colocated import Colocated, colocated
@@ -23,7 +23,7 @@ from tests.pipelines.public_files import OneGraph, real
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 TRAIN, TEST = PROFILES / "cpu-2", PROFILES / "cpu-2-zoo"
-TINY = InterferenceConfig(
+TINY = FitConfig(
     hidden=8, steps=20, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0, batch=32
 )
 QUICK = InterferenceTask(TINY, replace(TINY, jitter=0.5))

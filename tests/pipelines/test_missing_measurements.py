@@ -1,6 +1,6 @@
 """Of sources that did not measure everything, what is missing is neither learnt nor judged."""
 
-from dataclasses import asdict
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
-from presage.models.fit_interference import InterferenceConfig
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import (
@@ -28,7 +27,7 @@ from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
 TINY = FitConfig(hidden=8, steps=20, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
-TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+TINY_TOGETHER = replace(TINY, batch=32)
 FINE = FineTuning(steps=5, learning_rate=0.01, pull=300.0, batch=32)
 SETTINGS = Settings(TINY, TINY, 10**6, FINE)
 SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from presage.features.device import catalogue
 from presage.features.errors import ReleaseError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
-from presage.models.fit_interference import InterferenceConfig
 from presage.models.learnt import read_scalar
 from presage.models.release import PREDICTORS, load_release
 from presage.models.targets import TARGETS
@@ -24,7 +23,7 @@ from presage.pipelines.settings import FineTuning, Settings
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "data/pretrained"
 TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
-TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+TINY_TOGETHER = replace(TINY, batch=32)
 FINE = FineTuning(steps=20, learning_rate=3e-3, pull=300.0, batch=32)
 SETTINGS = Settings(TINY, TINY, 10**6, FINE)
 SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)

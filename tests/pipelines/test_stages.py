@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.features.schema import columns
 from presage.models import baselines
 from presage.models.fit import FitConfig
-from presage.models.fit_interference import InterferenceConfig
 from presage.models.targets import TARGETS
 from presage.pipelines import (
     evaluate,
@@ -41,7 +40,7 @@ from presage.pipelines.stage import run_stage
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
 TINY = FitConfig(hidden=8, steps=30, learning_rate=0.01, weight_decay=0.0, ensemble=1, seed=0)
-TINY_TOGETHER = InterferenceConfig(**asdict(TINY) | {"batch": 32})
+TINY_TOGETHER = replace(TINY, batch=32)
 FINE = FineTuning(steps=5, learning_rate=0.01, pull=300.0, batch=32)
 SETTINGS = Settings(TINY, TINY, 10**6, FINE)
 SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
