@@ -134,8 +134,9 @@ def test_a_few_rows_of_a_new_device_teach_what_is_peculiar_to_it_and_little_else
     asked = on_another_device(200, 2, times_slower=1.5)
 
     assert median_error(taught, *asked) < 0.9 * median_error(start, *asked)
-    assert median_error(taught, *asked) < 0.6 * median_error(fit(*elsewhere, config=fine), *asked)
-    assert median_error(taught, *rows(200, 3)) < median_error(start, *rows(200, 3)) + 0.1
+    alone = fit(*elsewhere, config=fine)
+    assert median_error(taught, *asked) < 0.6 * median_error(alone, *asked)
+    assert median_error(taught, *rows(200, 3)) < 0.7 * median_error(alone, *rows(200, 3))
     assert len(start.device_effect.known) == 1
     assert len(taught.device_effect.known) == 2
 
