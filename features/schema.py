@@ -1,10 +1,10 @@
 """Feature sets: what each column means and how it is computed from a job, a device and a share.
 
-``published`` is exactly the source document's set (requirements F1-F3). ``common`` adds what a
-roofline needs, and ``full``, which begins with it, what a step's time is mixed from and what holds
-a job's memory; each predictor reads a part of it (``models/targets.py``). A column also says how
-its predictor should look at it: most are scales, so they are taken to the logarithm inside the
-model, in the one place that training and serving share.
+``published`` is exactly the source document's set (requirements F1-F3). ``full`` holds what a
+roofline needs (``COMMON``), what a step's time is mixed from and what holds a job's memory; each
+predictor reads a part of it (``models/targets.py``). A column also says how its predictor should
+look at it: most are scales, so they are taken to the logarithm inside the model, in the one place
+that training and serving share.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ COMMON: tuple[FeatureColumn, ...] = (
 )  # fmt: skip
 
 FULL = (*COMMON, *MIXTURE, *HOLDERS)
-FEATURE_SETS = {"published": PUBLISHED, "common": COMMON, "full": FULL}
+FEATURE_SETS = {"published": PUBLISHED, "full": FULL}
 
 
 def columns(feature_set: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never trained on by a release: the gate's jury
@@ -34,3 +35,8 @@ def family_folds(families: Sequence[str]) -> Folds:
         return job_folds(families)
     order = {family: i for i, family in enumerate(names)}
     return np.array([order[family] for family in families], dtype=np.int64)
+
+
+def folds_by_split(rows: pd.DataFrame) -> dict[str, Folds]:
+    """Fold of each row, by its job and by its family."""
+    return {"job": job_folds(list(rows["job_id"])), "family": family_folds(list(rows["family"]))}

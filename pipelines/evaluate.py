@@ -15,7 +15,7 @@ from presage.models import baselines
 from presage.models.fit import inputs_of, transform_features
 from presage.models.metrics import point_metrics
 from presage.models.release import PREDICTORS
-from presage.models.splits import family_folds, job_folds
+from presage.models.splits import folds_by_split
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.evaluation_tables import (
@@ -110,7 +110,7 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     learnt = target.to_learnt(measured, features)
     read = inputs_of(target.inputs, "full")
     x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
-    folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
+    folds = folds_by_split(solo)
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
     fits = len(baselines.BASELINES) * sum(len(np.unique(of_row)) for of_row in folds.values())
     with counted_progress(f"baselines beside {predictor}", fits) as step:

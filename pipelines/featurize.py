@@ -16,7 +16,7 @@ from presage.features.errors import TrainingError
 from presage.features.schema import columns, matrix
 from presage.models.domain import Domain, learn_domain
 from presage.models.domain import reasons as why_strange
-from presage.models.splits import Folds, family_folds, job_folds
+from presage.models.splits import Folds, folds_by_split
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.pretrained import read_pretrained
@@ -145,8 +145,8 @@ def featurize(folders: Sequence[Path], target: Path, pretrained: Path | None = N
         )
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
-    solo["reason.job"] = reasons(solo, job_folds(list(solo["job_id"])), known)
-    solo["reason.family"] = reasons(solo, family_folds(list(solo["family"])), known)
+    for split, folds in folds_by_split(solo).items():
+        solo[f"reason.{split}"] = reasons(solo, folds, known)
     target.mkdir(parents=True, exist_ok=True)
     write_atomically(target / "solo.parquet", solo.to_parquet)
     write_atomically(target / "interference.parquet", interference.to_parquet)

@@ -20,7 +20,7 @@ from presage.models.fit import (
     transform_features,
 )
 from presage.models.learnt import Learnt
-from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split, job_folds
 from presage.models.stacked import take_members
 from presage.models.targets import Target
 from presage.pipelines import cross_validation as cv
@@ -54,12 +54,12 @@ def learn(
 
     Where rows are too few to calibrate by, intervals stay those of a stranger to ``start``.
     """
-    folds = {"job": job_folds(list(solo["job_id"])), "family": family_folds(list(solo["family"]))}
+    folds = folds_by_split(solo)
     # The published set knows no roofline: it learns the scale itself.
     unaided = replace(target, prior=None, inputs=tuple(columns("published")))
     published = _cross_validate(solo, unaided, "published", replace(config, ensemble=1), folds)
     if solo["device_kind"].nunique() >= SEVERAL_DEVICES:
-        folds["device"] = job_folds(list(solo["device_kind"]))
+        folds = {**folds, "device": job_folds(list(solo["device_kind"]))}
     before, few = (None, None) if start is None else (start.stack, start.of_strangers)
     full = _cross_validate(solo, target, "full", config, folds, before)
     table = pd.concat(
@@ -92,7 +92,6 @@ def _cross_validate(
 
     A row of which the target was not measured is not learnt from, but has a forecast too.
     """
-    folds = dict(folds)
     members = cv.plan_members(config.ensemble, folds)
     learnt = target.to_learnt(
         solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")

@@ -18,7 +18,7 @@ from presage.features.errors import TrainingError
 from presage.models.export_onnx import ScalarPredictor, export, of_device_class
 from presage.models.fit import ScalarStack
 from presage.models.learnt import Learnt, read_scalar, write_learnt
-from presage.models.splits import family_folds, job_folds
+from presage.models.splits import folds_by_split
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
@@ -122,10 +122,7 @@ def _guesses(solo: pd.DataFrame, target: Target, predictor: torch.nn.Module) -> 
     with torch.no_grad():
         quantiles = predictor(torch.tensor(feature_matrix(solo, "full")).float()).double().numpy()
     parts = []
-    for split, folds in (
-        ("job", job_folds(list(solo["job_id"]))),
-        ("family", family_folds(list(solo["family"]))),
-    ):
+    for split, folds in folds_by_split(solo).items():
         part = solo[WHO].assign(split=split, features="full", fold=folds, measured=float("nan"))
         part[QUANTILES] = quantiles
         part["in_domain"] = False

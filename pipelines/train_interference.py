@@ -25,7 +25,7 @@ from presage.models.fit_interference import (
     log_slowdowns,
 )
 from presage.models.learnt import Learnt, read_interference
-from presage.models.splits import HELD_OUT_FOLD, Folds, family_folds, job_folds
+from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.models.stacked import take_members
 from presage.models.targets import TARGETS
 from presage.pipelines import cross_validation as cv
@@ -113,10 +113,7 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
     """Fold of each victim of shape (C, K), by its job and by its family; -1 for padding."""
     victims = colocations.victims
-    by_row = {
-        "job": job_folds(list(victims["job_id"])),
-        "family": family_folds(list(victims["family"])),
-    }
+    by_row = folds_by_split(victims)
     real = colocations.mask > 0
     return {
         split: np.where(real, folds[np.maximum(colocations.rows, 0)], -1)
