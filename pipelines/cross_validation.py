@@ -16,6 +16,7 @@ import numpy as np
 from presage.models.conformal import Array, calibrate, conformal_margin
 from presage.models.ensemble import combined_array
 from presage.models.fit import LEVELS
+from presage.models.learnt import Learnt
 from presage.models.splits import HELD_OUT_FOLD, Folds
 
 SPLITS = ("job", "family")
@@ -140,23 +141,27 @@ def calibrate_by_domain(
 
 
 def release_margins(
-    y: Array, quantiles: Array, job_folds: Folds, *, of_few: Margins | None = None
-) -> Margins:
-    """Margins that a release ships: from out-of-fold rows that are not the gate's jury."""
-    return margins(y, quantiles, job_folds != HELD_OUT_FOLD, of_few=of_few)
+    y: Array,
+    of_job: ByDomain,
+    job_folds: Folds,
+    unseen: Sequence[ByDomain],
+    start: Learnt[Any] | None = None,
+) -> tuple[Margins, Margins]:
+    """Margins that a release ships, and what a stranger's are beyond them.
 
-
-def stranger_margins(y: Array, unseen: Sequence[ByDomain], shipped: Margins) -> Margins:
-    """What the margins of strangers are beyond those shipped, at least 0.
-
-    ``unseen`` are the splits that leave out what makes a stranger, families and devices; the one
-    whose strangers are further off counts.
+    They come from out-of-fold rows that are not the gate's jury; where those are too few, they
+    stay those of a stranger to ``start``. ``unseen`` are the splits that leave out what makes a
+    stranger, families and devices; the one whose strangers are further off counts.
     """
+    use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
+    if start is not None and use.sum() < LEAST_ALIKE:
+        return start.of_strangers, start.stranger_margins
+    shipped = margins(y, of_job.quantiles, use)
     further = dict.fromkeys(shipped, 0.0)
     for split in unseen:
-        use = split.strange & np.isfinite(y)
-        if use.sum() < LEAST_ALIKE:
-            use = np.isfinite(y)
-        found = margins(y, split.quantiles, use)
+        alike = split.strange & np.isfinite(y)
+        if alike.sum() < LEAST_ALIKE:
+            alike = np.isfinite(y)
+        found = margins(y, split.quantiles, alike)
         further = {k: max(more, found[k] - shipped[k]) for k, more in further.items()}
-    return further
+    return shipped, further

@@ -70,6 +70,21 @@ def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Dom
     return found
 
 
+def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame:
+    """Add why each row is a stranger to those of the other folds, by split; "" where it is none.
+
+    Folds are those that networks are fitted by: each class of devices has its own.
+    """
+    out = []
+    for _, rows in solo.groupby("device_class", sort=False):
+        why = {
+            f"reason.{split}": reasons(rows, folds, known)
+            for split, folds in folds_by_split(rows).items()
+        }
+        out.append(rows.assign(**why))
+    return pd.concat(out).sort_index()
+
+
 def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
     """Why each row is a stranger to those of the other folds, "" where it is none."""
     features = feature_matrix(solo, "full")
@@ -145,8 +160,7 @@ def featurize(folders: Sequence[Path], target: Path, pretrained: Path | None = N
         )
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
-    for split, folds in folds_by_split(solo).items():
-        solo[f"reason.{split}"] = reasons(solo, folds, known)
+    solo = add_reasons(solo, known)
     target.mkdir(parents=True, exist_ok=True)
     write_atomically(target / "solo.parquet", solo.to_parquet)
     write_atomically(target / "interference.parquet", interference.to_parquet)

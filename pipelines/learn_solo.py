@@ -68,14 +68,8 @@ def learn(
             _forecasts(solo, target, "full", full, few),
         ]
     )
-    margins = cv.release_margins(
-        full.learnt, full.out_of_fold("job"), full.folds["job"], of_few=few
-    )
-    if start is not None and margins == few:
-        further = start.stranger_margins
-    else:
-        unseen = [_by_domain(solo, full, split) for split in folds if split != "job"]
-        further = cv.stranger_margins(full.learnt, unseen, margins)
+    of_job, *unseen = (_by_domain(solo, full, split) for split in folds)
+    margins, further = cv.release_margins(full.learnt, of_job, folds["job"], unseen, start)
     take_members(full.stack, torch.from_numpy(full.members.of("job", HELD_OUT_FOLD)))
     return Learnt(full.stack, margins, further), table
 

@@ -172,11 +172,7 @@ def learn(
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
         part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
         parts.append(part)
-    margins = cv.release_margins(y, raw["job"].quantiles, of_victim["job"], of_few=few)
-    if start is not None and margins == few:
-        further = start.stranger_margins
-    else:
-        further = cv.stranger_margins(y, [raw["family"]], margins)
+    margins, further = cv.release_margins(y, raw["job"], of_victim["job"], [raw["family"]], start)
     take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
     return Learnt(stack, margins, further), pd.concat(parts, ignore_index=True)
 
