@@ -10,6 +10,8 @@ from presage.features.kernel_memory import kernel_bytes
 from presage.features.placement import Placement
 from presage.features.roofline import Roofline, roofline
 
+ON_TOP = 0.05  # of a share that its prior counts elsewhere, or not at all
+
 
 class Facts:
     """What is summed once per placement."""
@@ -62,6 +64,9 @@ class FeatureColumn:
     ``log_offset`` is None for a column used as it is; otherwise the model sees
     ``log(value + log_offset)``, the offset being the smallest value that matters. One that is
     ``by_layout``, on which images' layout tells, is read once more where they are channels-last.
+
+    ``part`` says of a share of a prior how much of it the prior counts: 1 of a part of its sum,
+    little of what comes on top of it; None of what is no such share.
     """
 
     name: str
@@ -69,3 +74,4 @@ class FeatureColumn:
     log_offset: float | None
     compute: Callable[[Facts], float]
     by_layout: bool = False
+    part: float | None = None

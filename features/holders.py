@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from presage.features.facts import FeatureColumn
+from presage.features.facts import ON_TOP, FeatureColumn
 from presage.features.kernel_memory import HUNGRY, PHASES
 from presage.features.memory import MemoryEstimate
 
@@ -23,13 +23,14 @@ def _kernel(kind: str, phase: str) -> FeatureColumn:
     return FeatureColumn(
         f"memory_share.{kind}.{phase}", "of memory_prior_bytes, taken by the largest kernel",
         LEAST_SHARE, lambda f: f.kernel_bytes.get((kind, phase), 0.0) / f.memory_prior_bytes,
+        part=ON_TOP,
     )  # fmt: skip
 
 
 def _held(holder: str) -> FeatureColumn:
     return FeatureColumn(
         f"memory_share.{holder.removesuffix('_bytes')}", "of memory_prior_bytes", LEAST_SHARE,
-        lambda f: getattr(f.job.memory, holder) / f.memory_prior_bytes,
+        lambda f: getattr(f.job.memory, holder) / f.memory_prior_bytes, part=1.0,
     )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def _moved(kind: str) -> FeatureColumn:
 HOLDERS: tuple[FeatureColumn, ...] = (
     FeatureColumn(
         "memory_share.context", "the device's, of memory_prior_bytes", LEAST_SHARE,
-        lambda f: f.device.context_bytes / f.memory_prior_bytes,
+        lambda f: f.device.context_bytes / f.memory_prior_bytes, part=1.0,
     ),
     *(_held(field.name) for field in fields(MemoryEstimate)),
     *(_kernel(kind, phase) for kind in HUNGRY for phase in PHASES),

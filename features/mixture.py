@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from presage.features.cells import CELLS, LEAST_S
-from presage.features.facts import Facts, FeatureColumn
+from presage.features.facts import ON_TOP, Facts, FeatureColumn
 from presage.features.job import JobFeatures
 from presage.features.op_kinds import CONVOLUTIONS
 from presage.features.op_shape import MISFITS, PRODUCTS
@@ -36,7 +36,7 @@ def _cell(name: str) -> FeatureColumn:
     return FeatureColumn(
         f"time_share.{name}", "of the roofline's step time", LEAST_SHARE,
         lambda facts: facts.cell_s.get(name, 0.0) / facts.roofline.step_s,
-        by_layout=name.startswith(CONVOLUTIONS),
+        by_layout=name.startswith(CONVOLUTIONS), part=1.0,
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def _misfit(kind: str, shape: str) -> FeatureColumn:
     return FeatureColumn(
         f"misfit_share.{kind} {shape}", "of the roofline's step time", LEAST_SHARE,
         lambda facts: facts.shape_s.get((kind, shape), 0.0) / facts.roofline.step_s,
-        by_layout=kind in CONVOLUTIONS,
+        by_layout=kind in CONVOLUTIONS, part=ON_TOP,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ MIXTURE: tuple[FeatureColumn, ...] = (
     FeatureColumn("log_compute_over_memory", "mean, by share of time", None, _log_ratio),
     FeatureColumn(
         "loading_share", "of loading samples, beside the roofline's step time", LEAST_SHARE,
-        lambda f: loading_s(f.job) / f.roofline.step_s,
+        lambda f: loading_s(f.job) / f.roofline.step_s, part=ON_TOP,
     ),
     *map(_cell, CELLS),
     *(_misfit(kind, shape) for kind in PRODUCTS for shape in MISFITS),

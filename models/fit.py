@@ -16,6 +16,7 @@ from presage.features.schema import FEATURE_SETS, columns
 from presage.models.device_effect import IDENTITY, DeviceEffect
 from presage.models.quantile_mlp import QuantileMLP
 from presage.models.stacked import Standardizer, pinball_loss, take_members
+from presage.models.sum_of_parts import SumOfParts
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Progress = Callable[[int, int], None]
@@ -66,19 +67,22 @@ class Inputs:
 
     ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
     a network can then tell what the layout does to one kind of operator, without columns for it.
+    ``parts`` are shares of the target's prior, which have factors of their own.
     """
 
     columns: tuple[int, ...]
     identity: tuple[int, ...]
     by_layout: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
-    """Inputs with these names in a feature set; which of them by layout, their columns say."""
+    """Inputs with these names in a feature set; which by layout, which parts, columns say."""
     known = columns(feature_set)
     read = tuple(map(known.index, names))
     by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].by_layout)
-    return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout)
+    parts = tuple(i for i in read if FEATURE_SETS[feature_set][i].part is not None)
+    return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
 
 
 class ScalarStack(nn.Module):
@@ -98,6 +102,7 @@ class ScalarStack(nn.Module):
         self.standardize = Standardizer(read, row_weights)
         self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
         self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
+        self.parts = SumOfParts(members, inputs.parts) if inputs.parts else None
         total = row_weights.sum(-1)
         mean = (row_weights * y).sum(-1) / total
         spread = ((row_weights * (y - mean[:, None]) ** 2).sum(-1) / total).sqrt()
@@ -125,7 +130,8 @@ class ScalarStack(nn.Module):
         if jitter:
             read = read + jitter * torch.randn_like(read)
         out: Tensor = self.net(read, self.device_effect(x[:, self.identity]))
-        return out * self.y_scale + self.y_mean
+        out = out * self.y_scale + self.y_mean
+        return out if self.parts is None else out + self.parts(x)
 
 
 def fit_scalar(

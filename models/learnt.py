@@ -71,7 +71,8 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     x = torch.zeros(len(state["device_effect.known"]), len(columns("full")))
     x[:, identity] = state["device_effect.known"]
     nothing = torch.ones(members, len(x))
-    inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout))
+    parts = state["parts.positions"].tolist() if "parts.positions" in state else ()
+    inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
     stack = ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
     return _learnt(stack, state, about)
 

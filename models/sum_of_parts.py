@@ -1,0 +1,60 @@
+"""Parts of a prior, each with a factor of its own: times and bytes add up, and so do their errors.
+
+Kernels that reach a third of a device's peak take three times their share of a step, whatever runs
+beside them. A network that bends logarithms of shares has to learn that of every mixture anew; as a
+sum of shares times factors it holds for mixtures that nobody measured (decision 14).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from presage.features.schema import FEATURE_SETS, columns
+
+# What a factor may depend on; elsewhere these columns are 0.
+CONDITIONS = tuple(
+    columns("full").index(name) for name in ("channels_last", "half_precision", "tf32", "fp64")
+)
+# Logarithms of factors move this much for one of a weight: kernels are off by several times.
+STRIDE = 5.0
+LEAST_SUM = 1e-4  # of the prior
+
+
+class SumOfParts(nn.Module):
+    """``members`` tables of factors: of each part, under each condition, and of the rest.
+
+    Parameters
+    ----------
+    parts : sequence of int
+        Positions of columns of the full set with a :attr:`FeatureColumn.part`. What those that
+        the prior counts whole do not add up to is the rest, which is a part too.
+    """
+
+    positions: Tensor
+    offsets: Tensor
+    is_whole: Tensor
+    begin: Tensor
+
+    def __init__(self, members: int, parts: Sequence[int]) -> None:
+        super().__init__()
+        known = [FEATURE_SETS["full"][i] for i in parts]
+        begin = [column.part or 0.0 for column in known]
+        self.register_buffer("positions", torch.tensor(parts))
+        self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in known]))
+        self.register_buffer("is_whole", torch.tensor([float(part == 1.0) for part in begin]))
+        self.register_buffer("begin", torch.tensor([*map(math.log, begin), 0.0]))
+        self.factor = nn.Parameter(torch.zeros(members, 1, len(begin) + 1))
+        self.by_condition = nn.Parameter(torch.zeros(members, len(CONDITIONS), len(begin) + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transformed features (rows, columns) -> logarithms of sums (members, rows, 1)."""
+        shares = (x[:, self.positions].exp() - self.offsets).clamp_min(0)
+        rest = (1 - (shares * self.is_whole).sum(-1, keepdim=True)).clamp_min(0)
+        under = (x[:, CONDITIONS] > 0).to(x.dtype)
+        factors = torch.exp(self.begin + STRIDE * (self.factor + under @ self.by_condition))
+        total = (torch.cat([shares, rest], -1) * factors).sum(-1, keepdim=True)
+        return total.clamp_min(LEAST_SUM).log()

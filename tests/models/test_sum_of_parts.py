@@ -1,0 +1,83 @@
+"""Factors of a prior's parts: what they add up to, and what that teaches of unseen mixtures."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from presage.features.facts import ON_TOP
+from presage.features.schema import FEATURE_SETS, columns
+from presage.models.fit import (
+    LEVELS,
+    FitConfig,
+    fit_scalar,
+    inputs_of,
+    quantiles_of,
+    transform_features,
+)
+from presage.models.sum_of_parts import STRIDE, SumOfParts
+from presage.models.targets import TARGETS
+
+COLUMNS = columns("full")
+TARGET = TARGETS["step_time"]
+INPUTS = inputs_of(TARGET.inputs, "full")
+DENSE, SPARSE, LOADING, LAYOUT = (
+    COLUMNS.index(name)
+    for name in (
+        "time_share.MatMul forward 3", "time_share.Embedding forward", "loading_share",
+        "channels_last",
+    )
+)  # fmt: skip
+
+
+def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
+    raw = np.zeros((n, len(COLUMNS)))
+    for name, position in (("dense", DENSE), ("sparse", SPARSE), ("loading", LOADING)):
+        raw[:, position] = shares.get(name, 0.0)
+    raw[:, LAYOUT] = shares.get("layout", 0.0)
+    return torch.from_numpy(transform_features(raw, "full")).float()
+
+
+def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_comes_on_top():
+    full = FEATURE_SETS["full"]
+    for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
+        parts = [full[i] for i in inputs_of(TARGETS[predictor].inputs, "full").parts]
+        assert all(c.name.startswith(whole) for c in parts if c.part == 1)
+        assert {c.part for c in parts} == {1.0, ON_TOP}
+    assert inputs_of(TARGETS["compute_utilization"].inputs, "full").parts == ()
+
+
+def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on_top():
+    parts = SumOfParts(2, INPUTS.parts)
+
+    found = parts(transformed(1, dense=0.5, sparse=0.2, loading=2.0))
+
+    assert found.shape == (2, 1, 1)
+    assert found.detach().flatten().tolist() == pytest.approx([math.log(1 + 2 * ON_TOP)] * 2)
+
+
+def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
+    parts = SumOfParts(1, INPUTS.parts)
+    with torch.no_grad():
+        parts.factor[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / STRIDE
+        parts.by_condition[0, 0, INPUTS.parts.index(DENSE)] = math.log(2) / STRIDE
+        parts.factor[0, 0, -1] = math.log(5) / STRIDE  # the rest
+
+    for layout, times in ((0, 3), (1, 6)):
+        (found,) = parts(transformed(1, dense=0.5, sparse=0.4, layout=layout)).exp().flatten()
+        assert float(found) == pytest.approx(0.5 * times + 0.4 + 0.1 * 5, rel=1e-4)
+
+
+def test_jobs_of_one_kind_of_operators_teach_what_a_mixture_takes():
+    rng = np.random.default_rng(0)
+    mixed = rng.uniform(0.2, 0.8, 100)
+    dense = np.concatenate([rng.uniform(0, 0.02, 100), rng.uniform(0.98, 1, 100), mixed])
+    x = transformed(300, dense=dense, sparse=1 - dense).double().numpy()
+    y = np.log(dense + 12 * (1 - dense))  # embeddings at a twelfth of their speed
+    seen = np.concatenate([np.ones(200), np.zeros(100)])[None]
+    config = FitConfig(16, 600, 0.01, 0.1, ensemble=1, seed=0)
+
+    found = quantiles_of(fit_scalar(x, y, seen, INPUTS, config), x)[0, :, LEVELS.index(0.5)]
+
+    assert np.abs(found - y)[200:].mean() < 0.1
