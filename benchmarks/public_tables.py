@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from presage.features.device import usable_cores
 from presage.features.schema import columns, matrix
 from presage.models.fit import LEVELS
 from presage.models.splits import Folds
@@ -33,7 +34,6 @@ from presage.pipelines.train import settle_torch
 
 PAGE = Path("docs/benchmarks/public_tables.md")
 SEEDS = (0, 1)
-CORES = 2
 TIMM = ("timm/timm_step_time.parquet",)
 TORCHVISION = ("torchvision/torchvision_step_time.csv.gz",)
 MEMORY = ("gpumemnet/timm_train_memory_a100_40gb.csv.gz",)
@@ -227,7 +227,7 @@ def _worst(slices: Mapping[str, Mapping[str, float]], most: int, *, covers: bool
 
 def main() -> None:
     datasets = Path(sys.argv[1])
-    with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
         asked = {
             question: [pool.submit(ask, question, datasets, seed) for seed in SEEDS]
             for question in QUESTIONS

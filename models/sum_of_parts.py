@@ -47,14 +47,14 @@ class SumOfParts(nn.Module):
         self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in known]))
         self.register_buffer("is_whole", torch.tensor([float(part == 1.0) for part in begin]))
         self.register_buffer("begin", torch.tensor([*map(math.log, begin), 0.0]))
-        self.factor = nn.Parameter(torch.zeros(members, 1, len(begin) + 1))
-        self.by_condition = nn.Parameter(torch.zeros(members, len(CONDITIONS), len(begin) + 1))
+        self.factor_weight = nn.Parameter(torch.zeros(members, 1, len(begin) + 1))
+        self.condition_weight = nn.Parameter(torch.zeros(members, len(CONDITIONS), len(begin) + 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Transformed features (rows, columns) -> logarithms of sums (members, rows, 1)."""
         shares = (x[:, self.positions].exp() - self.offsets).clamp_min(0)
         rest = (1 - (shares * self.is_whole).sum(-1, keepdim=True)).clamp_min(0)
         under = (x[:, CONDITIONS] > 0).to(x.dtype)
-        factors = torch.exp(self.begin + STRIDE * (self.factor + under @ self.by_condition))
-        total = (torch.cat([shares, rest], -1) * factors).sum(-1, keepdim=True)
-        return total.clamp_min(LEAST_SUM).log()
+        stride = STRIDE * (self.factor_weight + under @ self.condition_weight)
+        of_parts = torch.cat([shares, rest], -1) * torch.exp(self.begin + stride)
+        return of_parts.sum(-1, keepdim=True).clamp_min(LEAST_SUM).log()

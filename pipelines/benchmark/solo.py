@@ -31,8 +31,11 @@ from presage.pipelines.campaigns import Campaign
 
 # Thousands of rows: a larger network, for longer, than dvc.yaml's stages need for hundreds.
 CONFIG = FitConfig(
-    hidden=64, steps=2000, learning_rate=5e-3, weight_decay=0.1, ensemble=3, seed=0, batch=256
-)
+    hidden=64, steps=2000, learning_rate=5e-3, weight_decay=0.1, ensemble=3, seed=0, batch=256,
+    jitter=0.2,
+)  # fmt: skip
+# Training steps of a thousand models on one device have more to tell.
+LONGER = replace(CONFIG, hidden=96, steps=3000)
 
 
 @dataclass(frozen=True)

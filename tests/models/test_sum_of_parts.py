@@ -60,9 +60,9 @@ def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on
 def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
     parts = SumOfParts(1, INPUTS.parts)
     with torch.no_grad():
-        parts.factor[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / STRIDE
-        parts.by_condition[0, 0, INPUTS.parts.index(DENSE)] = math.log(2) / STRIDE
-        parts.factor[0, 0, -1] = math.log(5) / STRIDE  # the rest
+        parts.factor_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / STRIDE
+        parts.condition_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(2) / STRIDE
+        parts.factor_weight[0, 0, -1] = math.log(5) / STRIDE  # the rest
 
     for layout, times in ((0, 3), (1, 6)):
         (found,) = parts(transformed(1, dense=0.5, sparse=0.4, layout=layout)).exp().flatten()
