@@ -2,7 +2,7 @@
 
 Run ``python benchmarks/public_tables.py DATASETS``, the folder of the sources' files
 (docs/importing.md): what ``presage benchmark`` says of each question, on two seeds, which deal the
-folds as well. An hour on two cores, once the operator graphs are cached.
+folds as well. Twenty minutes on two cores, once the operator graphs are cached.
 """
 
 from __future__ import annotations
