@@ -21,6 +21,9 @@ CONDITIONS = tuple(
 )
 # Logarithms of factors move this much for one of a weight: kernels are off by several times.
 STRIDE = 5.0
+# A condition makes a part twice as fast or slow at most: what half precision does to a softmax is
+# learnt from a handful of jobs, and on a device never seen a factor of e^4 would decide.
+CONDITION_LIMIT = math.log(2)
 LEAST_SUM = 1e-4  # of the prior
 
 
@@ -42,7 +45,7 @@ class SumOfParts(nn.Module):
     def __init__(self, members: int, parts: Sequence[int]) -> None:
         super().__init__()
         known = [FEATURE_SETS["full"][i] for i in parts]
-        begin = [column.part or 0.0 for column in known]
+        begin = [column.part for column in known if column.part is not None]
         self.register_buffer("positions", torch.tensor(parts))
         self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in known]))
         self.register_buffer("is_whole", torch.tensor([float(part == 1.0) for part in begin]))
@@ -55,6 +58,8 @@ class SumOfParts(nn.Module):
         shares = (x[:, self.positions].exp() - self.offsets).clamp_min(0)
         rest = (1 - (shares * self.is_whole).sum(-1, keepdim=True)).clamp_min(0)
         under = (x[:, CONDITIONS] > 0).to(x.dtype)
-        stride = STRIDE * (self.factor_weight + under @ self.condition_weight)
-        of_parts = torch.cat([shares, rest], -1) * torch.exp(self.begin + stride)
+        change = STRIDE * (under @ self.condition_weight)
+        change = CONDITION_LIMIT * torch.tanh(change / CONDITION_LIMIT)
+        factors = torch.exp(self.begin + STRIDE * self.factor_weight + change)
+        of_parts = torch.cat([shares, rest], -1) * factors
         return of_parts.sum(-1, keepdim=True).clamp_min(LEAST_SUM).log()

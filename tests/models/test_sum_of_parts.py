@@ -61,12 +61,13 @@ def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
     parts = SumOfParts(1, INPUTS.parts)
     with torch.no_grad():
         parts.factor_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / STRIDE
-        parts.condition_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(2) / STRIDE
+        # Whatever was learnt of a condition, it does not change a part by more than two.
+        parts.condition_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(50) / STRIDE
         parts.factor_weight[0, 0, -1] = math.log(5) / STRIDE  # the rest
 
     for layout, times in ((0, 3), (1, 6)):
         (found,) = parts(transformed(1, dense=0.5, sparse=0.4, layout=layout)).exp().flatten()
-        assert float(found) == pytest.approx(0.5 * times + 0.4 + 0.1 * 5, rel=1e-4)
+        assert found.item() == pytest.approx(0.5 * times + 0.4 + 0.1 * 5, rel=1e-3)
 
 
 def test_jobs_of_one_kind_of_operators_teach_what_a_mixture_takes():
