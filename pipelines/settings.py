@@ -10,7 +10,9 @@ from presage.pipelines.stage import read_params, read_section
 
 @dataclass(frozen=True, slots=True)
 class FineTuning:
-    """How networks that other rows have taught are taught further.
+    """How networks that other rows have taught are taught further by hundreds of rows.
+
+    Thousands teach as they would from nothing, but for the pull.
 
     Attributes
     ----------
@@ -37,15 +39,17 @@ class Settings:
 
     def of(self, rows: int, *, goes_on: bool) -> FitConfig:
         """Those for so many rows, or to go on from networks that are there."""
-        config = self.thousands if rows >= self.least_of_thousands else self.hundreds
+        many = rows >= self.least_of_thousands
+        config = self.thousands if many else self.hundreds
         if not goes_on:
             return config
         fine = self.fine_tuning
+        config = replace(config, weight_decay=fine.pull / rows, jitter=0.0)
+        if many:
+            return config
         return replace(
-            config, learning_rate=fine.learning_rate, batch=fine.batch,
-            steps=max(fine.steps, min(rows, self.thousands.steps)), weight_decay=fine.pull / rows,
-            jitter=0.0,
-        )  # fmt: skip
+            config, learning_rate=fine.learning_rate, batch=fine.batch, steps=max(fine.steps, rows)
+        )
 
 
 def read_settings(name: str) -> Settings:
