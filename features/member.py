@@ -26,6 +26,11 @@ MEMBER_COLUMNS = (
     "log share",
 )  # fmt: skip
 
+# Which of them tell one device from another, the job aside.
+MEMBER_IDENTITY = tuple(
+    MEMBER_COLUMNS.index(name) for name in ("compute capability", "log device memory")
+)
+
 
 def member_matrix(features: Matrix, alone: Matrix) -> Matrix:
     """Columns of members, shape (members, ``MEMBER_COLUMNS``), as networks see them.

@@ -18,6 +18,11 @@ TOLERANCE = 0.02
 HIDDEN_ROWS = 0.3
 
 
+def same_device(identity: Tensor, known: Tensor) -> Tensor:
+    """Which of the known devices (devices, columns) each row (..., columns) is: (..., devices)."""
+    return (identity[..., None, :] - known).abs().amax(-1) < TOLERANCE
+
+
 class DeviceEffect(nn.Module):
     """``members`` tables of a vector per known device; zeros for any other.
 
@@ -39,7 +44,7 @@ class DeviceEffect(nn.Module):
         """Know the devices of these rows too: of each a vector, 0 until it is learnt."""
         known = list(self.known)
         for row in torch.unique(identity, dim=0):
-            if not any((row - other).abs().max() < TOLERANCE for other in known):
+            if not known or not same_device(row, torch.stack(known)).any():
                 known.append(row)
         members, before, n_out = self.effect_weight.shape
         new = torch.zeros(members, len(known) - before, n_out)
@@ -48,8 +53,7 @@ class DeviceEffect(nn.Module):
 
     def forward(self, identity: Tensor) -> Tensor:
         """(rows, 3) -> (members, rows, n_out)."""
-        same = (identity[:, None] - self.known).abs().amax(-1) < TOLERANCE  # (rows, devices)
-        weights = same.to(identity.dtype)
+        weights = same_device(identity, self.known).to(identity.dtype)
         if self.training:
             weights = weights * (torch.rand(len(weights), 1) > HIDDEN_ROWS)
         return torch.matmul(weights, self.effect_weight)

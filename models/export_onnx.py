@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -15,10 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.device_class import DEVICE_CLASSES
+from presage.features.member import MEMBER_IDENTITY
 from presage.features.schema import columns
+from presage.models.device_effect import same_device
 from presage.models.ensemble import combined
 from presage.models.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.fit_interference import InterferenceStack
+from presage.models.margins import ByLevel, Margins
 from presage.models.targets import LEAST_FRACTION, Target
 
 
@@ -39,21 +42,34 @@ class _FeatureTransform(nn.Module):
 
 
 class _Calibration(nn.Module):
-    """What :func:`presage.models.conformal.calibrate` does, as part of the graph."""
+    """What :func:`presage.models.conformal.calibrate` does, as part of the graph.
+
+    ``identity`` are the columns, as networks see them, that devices with margins of their own
+    are known by.
+    """
 
     shift: Tensor
+    known: Tensor
+    own: Tensor
+    identity: Tensor
 
-    def __init__(self, margins: dict[float, float]) -> None:
+    def __init__(self, margins: Margins, identity: Sequence[int]) -> None:
         super().__init__()
-        shift = torch.zeros(len(LEVELS))
-        for level, margin in margins.items():
-            low = LEVELS.index(level)
-            shift[low] -= margin
-            shift[len(LEVELS) - 1 - low] += margin
+        shift = _shift(margins.everywhere)
         self.register_buffer("shift", shift)
+        self.register_buffer("identity", torch.tensor(identity))
+        self.register_buffer("known", torch.tensor([who for who, _ in margins.devices]))
+        further = [_shift(own) - shift for _, own in margins.devices]
+        self.register_buffer("own", torch.stack(further) if further else torch.zeros(0))
 
-    def forward(self, quantiles: Tensor) -> Tensor:
-        q = list(torch.unbind(quantiles + self.shift, -1))
+    def forward(self, quantiles: Tensor, x: Tensor) -> Tensor:
+        """Quantiles (..., levels) of rows (..., columns)."""
+        shift = self.shift
+        if len(self.known):
+            same = same_device(x[..., self.identity], self.known).to(x.dtype)
+            same = same / same.sum(-1, keepdim=True).clamp_min(1)  # two may be nearly alike
+            shift = shift + torch.matmul(same, self.own)
+        q = list(torch.unbind(quantiles + shift, -1))
         middle = LEVELS.index(0.5)
         for i in range(middle - 1, -1, -1):
             q[i] = torch.minimum(q[i], q[i + 1])
@@ -62,20 +78,31 @@ class _Calibration(nn.Module):
         return torch.stack(q, dim=-1)
 
 
+def _shift(margins: ByLevel) -> Tensor:
+    """Of every level, downwards below the median and upwards above it."""
+    shift = torch.zeros(len(LEVELS))
+    for level, margin in margins.items():
+        low = LEVELS.index(level)
+        shift[low] -= margin
+        shift[len(LEVELS) - 1 - low] += margin
+    return shift
+
+
 class ScalarPredictor(nn.Module):
     """Raw features (rows, columns) -> calibrated quantiles (rows, levels) in the unit."""
 
-    def __init__(self, stack: ScalarStack, target: Target, margins: dict[float, float]) -> None:
+    def __init__(self, stack: ScalarStack, target: Target, margins: Margins) -> None:
         super().__init__()
         self.transform = _FeatureTransform()
         self.stack = stack
-        self.calibrate = _Calibration(margins)
+        self.calibrate = _Calibration(margins, stack.identity.tolist())
         self.is_scale = target.is_scale
         self.prior = None if target.prior is None else columns("full").index(target.prior)
 
     def forward(self, features: Tensor) -> Tensor:
         """(rows, columns) -> (rows, levels)."""
-        learnt: Tensor = self.calibrate(combined(self.stack(self.transform(features))))
+        x = self.transform(features)
+        learnt: Tensor = self.calibrate(combined(self.stack(x)), x)
         if not self.is_scale:
             return torch.sigmoid(learnt)
         # e^15 times the prior is no forecast any more, but it is a number.
@@ -132,16 +159,16 @@ def of_device_class(
 class InterferencePredictor(nn.Module):
     """Members (C, K, ``MEMBER_COLUMNS``) and mask (C, K) -> calibrated slowdowns (C, K, levels)."""
 
-    def __init__(self, stack: InterferenceStack, margins: dict[float, float]) -> None:
+    def __init__(self, stack: InterferenceStack, margins: Margins) -> None:
         super().__init__()
         self.stack = stack
-        self.calibrate = _Calibration(margins)
+        self.calibrate = _Calibration(margins, MEMBER_IDENTITY)
         self.members = int(stack.standardize.mean.shape[0])
 
     def forward(self, members: Tensor, mask: Tensor) -> Tensor:
         """(C, K, G) and (C, K) -> (C, K, levels)."""
         log_slowdown = combined(self.stack(members.expand(self.members, -1, -1, -1), mask))
-        log_slowdown = self.calibrate(log_slowdown).clamp_min(0.0)
+        log_slowdown = self.calibrate(log_slowdown, members).clamp_min(0.0)
         # A job without co-runners is not slowed down, whatever a network says.
         shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)
         return torch.exp(log_slowdown * shared[..., None] * mask[..., None])

@@ -16,38 +16,28 @@ from presage.features.errors import ReleaseError
 from presage.features.schema import columns, schema_hash
 from presage.models.fit import FitConfig, Inputs, ScalarStack
 from presage.models.fit_interference import InterferenceStack
+from presage.models.margins import Margins
 
 Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
 
 
 @dataclass(frozen=True)
 class Learnt(Generic[Stack]):
-    """Networks, and what moves the ends of their intervals.
-
-    Attributes
-    ----------
-    margins : dict of float to float
-        By lower level, of every row; in what is learnt.
-    stranger_margins : dict of float to float
-        By lower level, what the ends move further where a job is out of domain.
-    """
+    """Networks, and what moves the ends of their intervals."""
 
     stack: Stack
-    margins: dict[float, float]
-    stranger_margins: dict[float, float]
-
-    @property
-    def of_strangers(self) -> dict[float, float]:
-        """Margins of a job out of domain."""
-        return {level: self.margins[level] + self.stranger_margins[level] for level in self.margins}
+    margins: Margins
 
 
 def write_learnt(learnt: Learnt[Any], path: Path) -> None:
     """Write it as one ``.npz``: equal networks, equal bytes."""
     of_whole = {
         "schema_hash": schema_hash("full"),
-        "margins": sorted(learnt.margins.items()),
-        "stranger_margins": sorted(learnt.stranger_margins.items()),
+        "margins": sorted(learnt.margins.everywhere.items()),
+        "stranger_margins": sorted(learnt.margins.strangers.items()),
+        "device_margins": [
+            [identity, sorted(own.items())] for identity, own in learnt.margins.devices
+        ],
     }
     arrays = {name: value.numpy() for name, value in learnt.stack.state_dict().items()}
     with path.open("wb") as file:
@@ -62,7 +52,7 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     ReleaseError
         The file is none, or of another feature schema.
     """
-    about, state = _read(path)
+    margins, state = _read(path)
     members, _, hidden = state["net.second.weight"].shape
     read, identity, by_layout = (
         state[name].tolist() for name in ("columns", "identity", "by_layout")
@@ -74,7 +64,8 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     parts = state["parts.positions"].tolist() if "parts.positions" in state else ()
     inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
     stack = ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
-    return _learnt(stack, state, about)
+    stack.load_state_dict(state)
+    return Learnt(stack.eval(), margins)
 
 
 def read_interference(path: Path) -> Learnt[InterferenceStack]:
@@ -85,20 +76,27 @@ def read_interference(path: Path) -> Learnt[InterferenceStack]:
     ReleaseError
         The file is none, or of another feature schema.
     """
-    about, state = _read(path)
+    margins, state = _read(path)
     members, n_in, hidden = state["net.member.weight"].shape
     config = _of_size(hidden)
     nothing = torch.ones(members, 1, 1, n_in)
-    return _learnt(InterferenceStack(nothing, nothing[..., 0], config), state, about)
+    stack = InterferenceStack(nothing, nothing[..., 0], config)
+    stack.load_state_dict(state)
+    return Learnt(stack.eval(), margins)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path) -> tuple[Margins, dict[str, Tensor]]:
     try:
         with np.load(path) as arrays:
             about = json.loads(str(arrays["about"]))
             state = {name: torch.from_numpy(arrays[name]) for name in arrays if name != "about"}
+        margins = Margins(
+            dict(about["margins"]),
+            dict(about["stranger_margins"]),
+            tuple((tuple(who), dict(own)) for who, own in about["device_margins"]),
+        )
         if about["schema_hash"] == schema_hash("full"):
-            return about, state
+            return margins, state
     except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise ReleaseError(
             f"{path}: no networks to go on from ({type(error).__name__}: {error}); restore it "
@@ -108,12 +106,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         f"{path}: networks of feature schema {about['schema_hash']}, this version has "
         f"{schema_hash('full')}; make them again with `make pretrained`"
     )
-
-
-def _learnt(stack: Stack, state: dict[str, Tensor], about: dict[str, Any]) -> Learnt[Stack]:
-    stack.load_state_dict(state)
-    margins, strangers = (dict(map(tuple, about[n])) for n in ("margins", "stranger_margins"))
-    return Learnt(stack.eval(), margins, strangers)
 
 
 def _of_size(hidden: int) -> FitConfig:

@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from presage.models.conformal import Array, calibrate, conformal_margin
+from presage.models.device_effect import same_device
 from presage.models.ensemble import combined_array
 from presage.models.fit import LEVELS
-from presage.models.learnt import Learnt
+from presage.models.margins import LEAST_OF_DEVICE, ByLevel, Margins, Names, by_device
 from presage.models.splits import HELD_OUT_FOLD, Folds
 
 SPLITS = ("job", "family")
 
 Strange = np.ndarray[Any, np.dtype[np.bool_]]
-LEAST_ALIKE = 20  # rows that margins of their own take
-Margins = dict[float, float]  # by lower level
+LEAST_ALIKE = 20  # strangers that margins of their own take
 
 # The interval that begins at a level, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
 
 # Of a class of devices that a predictor was never measured on nobody knows how wrong it is. Half
 # to twice (a third to thrice for the widest) is what we dare say; of a fraction, as much in odds.
-UNMEASURED: Margins = {0.05: math.log(3), 0.1: math.log(2)}
+UNMEASURED: ByLevel = {0.05: math.log(3), 0.1: math.log(2)}
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,12 @@ def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> A
     return forecast
 
 
-def margins(
-    y: Array, quantiles: Array, rows: Strange | None = None, *, of_few: Margins | None = None
-) -> Margins:
-    """Conformal margin of each interval, from the rows marked (all by default) with a value.
+def margins(y: Array, quantiles: Array, *, of_few: ByLevel | None = None) -> ByLevel:
+    """Conformal margin of each interval, from the rows with a value.
 
     ``of_few`` are those to keep to where the rows are few.
     """
-    use = np.isfinite(y) if rows is None else rows & np.isfinite(y)
+    use = np.isfinite(y)
     if of_few is not None and use.sum() < LEAST_ALIKE:
         return of_few
     out = {}
@@ -102,12 +101,39 @@ def margins(
     return out
 
 
-def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds) -> Array:
-    """Calibrate each fold by margins that the other folds' rows give."""
+def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds, devices: Names) -> Array:
+    """Calibrate each fold by margins that the other folds' rows give, device by device."""
     out = np.empty_like(quantiles)
     for fold in np.unique(folds):
-        rows = folds == fold
-        out[rows] = calibrate(quantiles[rows], margins(y, quantiles, ~rows), LEVELS)
+        rows = np.flatnonzero(folds == fold)
+        by = np.flatnonzero((folds != fold) & np.isfinite(y))
+        out[rows] = calibrate_new(y[by], quantiles[by], devices[by], quantiles[rows], devices[rows])
+    return out
+
+
+def calibrate_new(
+    y: Array,
+    left_out: Array,
+    devices: Names,
+    asked: Array,
+    asked_on: Names,
+    *,
+    of_few: ByLevel | None = None,
+) -> Array:
+    """Calibrate rows that are asked, by margins that other rows, left out in turn, give.
+
+    Parameters
+    ----------
+    y, left_out : ndarray of shape (rows,) and (rows, levels)
+        Measured values, and their quantiles by networks that had not seen them.
+    devices : ndarray of str, shape (rows,)
+    asked : ndarray of shape (rows asked, levels)
+    asked_on : ndarray of str, shape (rows asked,)
+    """
+    out = np.empty_like(asked)
+    for rows, by in by_device(asked_on, devices):
+        found = margins(y[by], left_out[by], of_few=of_few)
+        out[rows] = calibrate(asked[rows], found, LEVELS)
     return out
 
 
@@ -115,9 +141,10 @@ def calibrate_by_domain(
     y: Array,
     raw: ByDomain,
     folds: Folds,
+    devices: Names,
     of_families: ByDomain,
     *,
-    of_few: Margins | None = None,
+    of_few: ByLevel | None = None,
 ) -> Array:
     """Calibrate each fold by margins that rows of the other folds give, strangers by strangers'.
 
@@ -126,17 +153,18 @@ def calibrate_by_domain(
     """
     out = np.empty_like(raw.quantiles)
     for fold in np.unique(folds):
-        others = folds != fold
+        others = (folds != fold) & np.isfinite(y)
         for strange in (False, True):
-            rows = ~others & (raw.strange == strange)
-            source, alike = raw, others & (raw.strange == strange) & np.isfinite(y)
+            rows = (folds == fold) & (raw.strange == strange)
+            source, alike = raw, others & (raw.strange == strange)
             if strange and alike.sum() < LEAST_ALIKE:
-                source, alike = of_families, others & of_families.strange & np.isfinite(y)
+                source, alike = of_families, others & of_families.strange
             if alike.sum() < LEAST_ALIKE:
                 source, alike = raw, others
-            if rows.any():
-                found = margins(y, source.quantiles, alike, of_few=of_few)
-                out[rows] = calibrate(raw.quantiles[rows], found, LEVELS)
+            out[rows] = calibrate_new(
+                y[alike], source.quantiles[alike], devices[alike],
+                raw.quantiles[rows], devices[rows], of_few=of_few,
+            )  # fmt: skip
     return out
 
 
@@ -144,24 +172,43 @@ def release_margins(
     y: Array,
     of_job: ByDomain,
     job_folds: Folds,
+    devices: Names,
+    identity: Array,
     unseen: Sequence[ByDomain],
-    start: Learnt[Any] | None = None,
-) -> tuple[Margins, Margins]:
-    """Margins that a release ships, and what a stranger's are beyond them.
+    start: Margins | None = None,
+) -> Margins:
+    """Margins that a release ships.
 
     They come from out-of-fold rows that are not the gate's jury; where those are too few, they
-    stay those of a stranger to ``start``. ``unseen`` are the splits that leave out what makes a
-    stranger, families and devices; the one whose strangers are further off counts.
+    stay those of a stranger to ``start``. Devices that nobody measured here keep theirs.
+    ``identity`` (rows, columns) is what networks see of which device it is. ``unseen`` are the
+    splits that leave out what makes a stranger, families and devices; the one whose strangers
+    are further off counts.
     """
     use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
+    kept = () if start is None else _of_others(start, identity)
     if start is not None and use.sum() < LEAST_ALIKE:
-        return start.of_strangers, start.stranger_margins
-    shipped = margins(y, of_job.quantiles, use)
-    further = dict.fromkeys(shipped, 0.0)
+        return Margins(start.of_strangers, start.strangers, kept)
+    everywhere = margins(y[use], of_job.quantiles[use])
+    further = dict.fromkeys(everywhere, 0.0)
     for split in unseen:
         alike = split.strange & np.isfinite(y)
         if alike.sum() < LEAST_ALIKE:
             alike = np.isfinite(y)
-        found = margins(y, split.quantiles, alike)
-        further = {k: max(more, found[k] - shipped[k]) for k, more in further.items()}
-    return shipped, further
+        found = margins(y[alike], split.quantiles[alike])
+        further = {k: max(more, found[k] - everywhere[k]) for k, more in further.items()}
+    own = []
+    for device in np.unique(devices[use]):
+        here = use & (devices == device)
+        if here.sum() >= LEAST_OF_DEVICE:
+            found = margins(y[here], of_job.quantiles[here])
+            own += [(tuple(who), found) for who in np.unique(identity[here], axis=0).tolist()]
+    return Margins(everywhere, further, (*own, *kept))
+
+
+def _of_others(start: Margins, identity: Array) -> tuple[tuple[tuple[float, ...], ByLevel], ...]:
+    """Of the devices that none of these rows ran on."""
+    here = torch.from_numpy(np.unique(identity, axis=0))
+    return tuple(
+        (who, own) for who, own in start.devices if not same_device(torch.tensor(who), here).any()
+    )

@@ -20,6 +20,7 @@ from presage.models.fit import (
     transform_features,
 )
 from presage.models.learnt import Learnt
+from presage.models.margins import ByLevel
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split, job_folds
 from presage.models.stacked import take_members
 from presage.models.targets import Target
@@ -60,7 +61,8 @@ def learn(
     published = _cross_validate(solo, unaided, "published", replace(config, ensemble=1), folds)
     if solo["device_kind"].nunique() >= SEVERAL_DEVICES:
         folds = {**folds, "device": job_folds(list(solo["device_kind"]))}
-    before, few = (None, None) if start is None else (start.stack, start.of_strangers)
+    before, known = (None, None) if start is None else (start.stack, start.margins)
+    few = None if known is None else known.of_strangers
     full = _cross_validate(solo, target, "full", config, folds, before)
     table = pd.concat(
         [
@@ -69,9 +71,13 @@ def learn(
         ]
     )
     of_job, *unseen = (_by_domain(solo, full, split) for split in folds)
-    margins, further = cv.release_margins(full.learnt, of_job, folds["job"], unseen, start)
+    devices = solo["device_kind"].to_numpy(object)
+    identity = transform_features(feature_matrix(solo, "full"), "full")[:, full.stack.identity]
+    margins = cv.release_margins(
+        full.learnt, of_job, folds["job"], devices, identity, unseen, known
+    )
     take_members(full.stack, torch.from_numpy(full.members.of("job", HELD_OUT_FOLD)))
-    return Learnt(full.stack, margins, further), table
+    return Learnt(full.stack, margins), table
 
 
 def _cross_validate(
@@ -114,15 +120,16 @@ def _forecasts(
     target: Target,
     feature_set: str,
     fitted: CrossValidation,
-    few: cv.Margins | None = None,
+    few: ByLevel | None = None,
 ) -> pd.DataFrame:
     """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
     parts = []
     raw = {split: _by_domain(solo, fitted, split) for split in cv.SPLITS}
+    devices = solo["device_kind"].to_numpy(object)
     for split in cv.SPLITS:
         folds = fitted.folds[split]
         calibrated = cv.calibrate_by_domain(
-            fitted.learnt, raw[split], folds, raw["family"], of_few=few
+            fitted.learnt, raw[split], folds, devices, raw["family"], of_few=few
         )
         measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[WHO].assign(split=split, features=feature_set, fold=folds)

@@ -18,6 +18,7 @@ from presage.features.errors import TrainingError
 from presage.models.export_onnx import ScalarPredictor, export, of_device_class
 from presage.models.fit import ScalarStack
 from presage.models.learnt import Learnt, read_scalar, write_learnt
+from presage.models.margins import ByLevel
 from presage.models.splits import folds_by_split
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
@@ -48,7 +49,7 @@ class Trained:
     forecasts: pd.DataFrame
     onnx: bytes
     learnt: Mapping[str, Learnt[Any]]
-    stranger_margins: Mapping[str, cv.Margins]
+    stranger_margins: Mapping[str, ByLevel]
 
     def write(self, folder: Path) -> None:
         """Write what later stages read."""
@@ -70,10 +71,10 @@ def settle_torch() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, cv.Margins]:
+def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
     """Of every class of devices."""
     return {
-        name: known[name].stranger_margins if name in known else cv.UNMEASURED
+        name: known[name].margins.strangers if name in known else cv.UNMEASURED
         for name in DEVICE_CLASSES
     }
 

@@ -14,7 +14,7 @@ import torch
 
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import TrainingError
-from presage.features.member import MEMBER_COLUMNS, member_matrix
+from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
 from presage.models.export_onnx import InterferencePredictor, export, of_device_class
@@ -144,7 +144,8 @@ def learn(
     plan = cv.plan_members(config.ensemble, folds)
     weights = colocation_weights(plan, folds, of_job.known)
     inputs = np.stack([data[split].members for split in plan.split])
-    before, few = (None, None) if start is None else (start.stack, start.of_strangers)
+    before, known = (None, None) if start is None else (start.stack, start.margins)
+    few = None if known is None else known.of_strangers
     with training_progress("interference") as progress:
         stack = fit_interference(
             inputs, of_job.mask, of_job.log_slowdown, weights, config,
@@ -162,19 +163,23 @@ def learn(
         )
         for split in cv.SPLITS
     }
+    devices = of_job.victims.loc[order, "device_kind"].to_numpy(object)
     parts = []
     for split in cv.SPLITS:
         calibrated = cv.calibrate_by_domain(
-            y, raw[split], of_victim[split], raw["family"], of_few=few
+            y, raw[split], of_victim[split], devices, raw["family"], of_few=few
         )
         part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
         part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
         part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
         parts.append(part)
-    margins, further = cv.release_margins(y, raw["job"], of_victim["job"], [raw["family"]], start)
+    identity = of_job.members[real][:, MEMBER_IDENTITY]
+    margins = cv.release_margins(
+        y, raw["job"], of_victim["job"], devices, identity, [raw["family"]], known
+    )
     take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
-    return Learnt(stack, margins, further), pd.concat(parts, ignore_index=True)
+    return Learnt(stack, margins), pd.concat(parts, ignore_index=True)
 
 
 def train(

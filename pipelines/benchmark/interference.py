@@ -11,6 +11,7 @@ from presage.models.baselines import BASELINES
 from presage.models.conformal import Array, cv_plus
 from presage.models.fit import LEVELS, FitConfig, Progress
 from presage.models.fit_interference import fit_interference, log_slowdowns
+from presage.models.margins import Names, by_device
 from presage.models.splits import Folds
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.benchmark.additive import Additive
@@ -59,7 +60,9 @@ class InterferenceTask:
         folds = _folds(rows, split, seed)
         networks = _Networks(rows, folds, self._config(split, seed), progress)
         of_victim = folds[rows.is_victim]
-        quantiles = cv.calibrate_out_of_fold(_learnt(rows), networks.left_out(), of_victim)
+        quantiles = cv.calibrate_out_of_fold(
+            _learnt(rows), networks.left_out(), of_victim, _devices(rows)
+        )
         guesses = {name: np.empty(len(of_victim)) for name in (*BASELINES, "additive")}
         for fold in np.unique(of_victim):
             asked, seen = of_victim == fold, ~rows.touched_by(folds == fold)[rows.is_victim]
@@ -76,10 +79,12 @@ class InterferenceTask:
         """
         split = novelty(train.members, test.members, test.members["colocation"], known="pair")
         networks = _Networks(train, _folds(train, split, seed), self._config(split, seed), progress)
-        quantiles = cv_plus(
-            _learnt(train), networks.left_out(), networks.fold_of_victim,
-            networks.by_fold(test), LEVELS,
-        )  # fmt: skip
+        quantiles = np.empty((len(test.measured), len(LEVELS)))
+        y, left_out, asked = _learnt(train), networks.left_out(), networks.by_fold(test)
+        for rows, by in by_device(_devices(test), _devices(train)):
+            quantiles[rows] = cv_plus(
+                y[by], left_out[by], networks.fold_of_victim[by], asked[:, rows], LEVELS
+            )
         everything = np.ones(len(train.measured), dtype=bool)
         guesses = {
             name: _baseline(name, train, everything, test) for name in (*BASELINES, "additive")
@@ -132,6 +137,11 @@ def _relative(log_slowdown: Array) -> Array:
     where measurements are noise (and slowdowns less than none), all errors count alike.
     """
     return np.asarray(np.arcsinh(log_slowdown / NOISE))
+
+
+def _devices(rows: Colocated) -> Names:
+    """Of the victims."""
+    return rows.members["device"].to_numpy(object)[rows.is_victim]
 
 
 def _learnt(rows: Colocated) -> Array:

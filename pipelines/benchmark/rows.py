@@ -11,6 +11,7 @@ import pandas as pd
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
 from presage.models.conformal import Array
+from presage.models.margins import Names
 from presage.pipelines.campaigns import Campaign
 
 
@@ -34,6 +35,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.who)
+
+    @property
+    def devices(self) -> Names:
+        """Kinds of the devices."""
+        return self.who["device"].to_numpy(object)
 
     def take(self, keep: np.ndarray) -> Rows:
         """The rows that a mask or positions choose."""

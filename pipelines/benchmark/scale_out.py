@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.models.baselines import BASELINES
-from presage.models.conformal import Array, calibrate
-from presage.models.fit import LEVELS, FitConfig, Progress
+from presage.models.conformal import Array
+from presage.models.fit import FitConfig, Progress
 from presage.models.fit_views import fit_views
 from presage.models.splits import Folds
 from presage.models.step_law import fit_law
@@ -68,7 +68,8 @@ class ScaleOutTask:
             )
             for name in BASELINES
         }
-        return Answers(np.exp(cv.calibrate_out_of_fold(y, raw, folds)), guesses)
+        devices = rows.who["device"].to_numpy(object)
+        return Answers(np.exp(cv.calibrate_out_of_fold(y, raw, folds, devices)), guesses)
 
     def forecast(
         self, train: ScaleRows, test: ScaleRows, *, seed: int, progress: Progress
@@ -85,11 +86,14 @@ class ScaleOutTask:
         view = _view(both, seen)
         members = View(view.x[:-1], view.law[:-1])
         raw = self._quantiles(members, y, seen[:-1], seed, progress)
-        margins = cv.margins(y[: len(train)], own_fold(raw[:, : len(train)], folds))
-        quantiles = np.exp(calibrate(raw[:, len(train) :].mean(axis=0), margins, LEVELS))
+        on, asked_on = (rows.who["device"].to_numpy(object) for rows in (train, test))
+        calibrated = cv.calibrate_new(
+            y[: len(train)], own_fold(raw[:, : len(train)], folds), on,
+            raw[:, len(train) :].mean(axis=0), asked_on,
+        )  # fmt: skip
         last = len(seen) - 1
         guesses = {n: _guess(n, view, y, last, seen[last])[len(train) :] for n in BASELINES}
-        return Answers(quantiles, guesses)
+        return Answers(np.exp(calibrated), guesses)
 
     def _quantiles(self, view: View, y: Array, seen: Array, seed: int, progress: Progress) -> Array:
         """Of log seconds, (members, rows, levels)."""

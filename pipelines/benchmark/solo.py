@@ -10,10 +10,9 @@ import numpy as np
 from presage.features.job import JobFeatures
 from presage.features.schema import matrix
 from presage.models.baselines import BASELINES
-from presage.models.conformal import Array, calibrate
+from presage.models.conformal import Array
 from presage.models.ensemble import combined_array
 from presage.models.fit import (
-    LEVELS,
     FitConfig,
     Progress,
     fit_scalar,
@@ -71,7 +70,7 @@ class SoloTask:
         features = matrix(rows.placements, "full")
         y = self.target.to_learnt(rows.measured, features)
         raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
-        calibrated = cv.calibrate_out_of_fold(y, raw, folds)
+        calibrated = cv.calibrate_out_of_fold(y, raw, folds, rows.devices)
         guesses = self._guesses(features, rows.measured, folds)
         return Answers(self.target.to_measured(calibrated, features), guesses)
 
@@ -99,13 +98,14 @@ class SoloTask:
         y = self.target.to_learnt(train.measured, features)
         both = np.concatenate([features, asked])
         outputs = self._outputs(features, y, folds, both, seed, progress)
-        margins = cv.margins(y, own_fold(outputs[:, : len(y)], folds))
-        raw = outputs[:, len(y) :].mean(axis=0)
+        calibrated = cv.calibrate_new(
+            y, own_fold(outputs[:, : len(y)], folds), train.devices,
+            outputs[:, len(y) :].mean(axis=0), test.devices,
+        )  # fmt: skip
         guesses = {
             name: self._baseline(name, features, train.measured, asked) for name in BASELINES
         }
-        quantiles = self.target.to_measured(calibrate(raw, margins, LEVELS), asked)
-        return Answers(quantiles, guesses)
+        return Answers(self.target.to_measured(calibrated, asked), guesses)
 
     def _outputs(
         self,

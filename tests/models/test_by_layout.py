@@ -16,6 +16,7 @@ from presage.models.fit import (
     transform_features,
 )
 from presage.models.learnt import Learnt, read_scalar, write_learnt
+from presage.models.margins import Margins
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
@@ -25,7 +26,8 @@ INPUTS = inputs_of(TARGET.inputs, "full")
 LAYOUT, SHARE = (
     COLUMNS.index(n) for n in ("channels_last", "time_share.DepthwiseConv2D forward 9 points")
 )
-MARGINS = {0.05: 0.03, 0.1: 0.01}
+MARGINS = Margins({0.05: 0.03, 0.1: 0.01}, {})
+NONE = Margins({}, {})
 
 
 def rows(n: int):
@@ -71,12 +73,12 @@ def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
 
 def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted, tmp_path):
     raw, measured, stack = fitted
-    write_learnt(Learnt(stack, MARGINS, MARGINS), tmp_path / "it.npz")
+    write_learnt(Learnt(stack, MARGINS), tmp_path / "it.npz")
     again = read_scalar(tmp_path / "it.npz").stack
     x = transform_features(raw, "full")
     learnt = TARGET.to_measured(quantiles_of(stack, x)[0], raw)
     content = export(
-        ScalarPredictor(again, TARGET, {}),
+        ScalarPredictor(again, TARGET, NONE),
         {"features": (torch.from_numpy(raw[:2]).float(), ("rows",))},
     )
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]

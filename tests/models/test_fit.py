@@ -1,4 +1,5 @@
 import hashlib
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from presage.features.errors import ReleaseError, TrainingError
+from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.schema import columns
 from presage.models import learnt
 from presage.models.conformal import calibrate
@@ -27,12 +29,15 @@ from presage.models.fit import (
 )
 from presage.models.fit_interference import fit_interference, log_slowdowns
 from presage.models.learnt import Learnt, read_interference, read_scalar, write_learnt
+from presage.models.margins import Margins
 from presage.models.stacked import take_members
 from presage.models.targets import LEAST_FRACTION, TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
 MARGINS = {0.05: 0.03, 0.1: 0.01}
+LOG_8, LOG_80 = (math.log(8 + 1e-9), math.log(80 + 1e-9))
+OWN = Margins(MARGINS, {0.05: 0.2, 0.1: 0.1}, (((7.0, LOG_80, LOG_8), {0.05: 0.5, 0.1: 0.4}),))
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]
 INPUTS = inputs_of(TARGET.inputs, "full")
@@ -154,7 +159,7 @@ def test_drawn_to_where_it_began_without_end_it_stays_there():
 
 def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
     raw, measured = rows(30)
-    one = Learnt(fit(raw, measured, np.ones((2, 30))), MARGINS, {0.05: 0.2, 0.1: 0.1})
+    one = Learnt(fit(raw, measured, np.ones((2, 30))), OWN)
     write_learnt(one, tmp_path / "one.npz")
     write_learnt(read_scalar(tmp_path / "one.npz"), tmp_path / "again.npz")
     x = transform_features(raw, "full")
@@ -162,10 +167,11 @@ def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
     again = read_scalar(tmp_path / "one.npz")
     np.testing.assert_array_equal(quantiles_of(again.stack, x), quantiles_of(one.stack, x))
-    assert again.of_strangers == pytest.approx({0.05: 0.23, 0.1: 0.11})
+    assert again.margins == OWN
+    assert again.margins.of_strangers == pytest.approx({0.05: 0.23, 0.1: 0.11})
 
     stack, _, members, mask = together
-    write_learnt(Learnt(stack, MARGINS, MARGINS), tmp_path / "two.npz")
+    write_learnt(Learnt(stack, OWN), tmp_path / "two.npz")
     read = read_interference(tmp_path / "two.npz").stack
     np.testing.assert_array_equal(
         log_slowdowns(read, members[None], mask), log_slowdowns(stack, members[None], mask)
@@ -178,7 +184,7 @@ def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
 ):
     path = tmp_path / "it.npz"
     if damage != "absent":
-        write_learnt(Learnt(fit(*rows(30)), MARGINS, MARGINS), path)
+        write_learnt(Learnt(fit(*rows(30)), OWN), path)
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
     if damage == "of another schema":
@@ -193,9 +199,7 @@ def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
 def test_each_class_of_devices_is_forecast_by_its_own_networks():
     raw, measured = rows(30)
     capability = COLUMNS.index("compute_capability")
-    slow, fast = (
-        ScalarPredictor(fit(raw, measured * times), TARGET, MARGINS) for times in (3.0, 1.0)
-    )
+    slow, fast = (ScalarPredictor(fit(raw, measured * times), TARGET, OWN) for times in (3.0, 1.0))
     both = of_device_class({"processor": slow, "gpu": fast}, scale=True, column=capability)
     on_gpu = torch.from_numpy(raw).float()
     on_processor = on_gpu.clone()
@@ -211,7 +215,7 @@ def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
     raw, _ = rows(3)
     raw[:, COLUMNS.index("overhead_share")] = [0.2, 0.5, 1.0]
     raw[:, COLUMNS.index("compute_capability")] = 8.0
-    only = ScalarPredictor(fit(*rows(30)), TARGETS["compute_utilization"], MARGINS)
+    only = ScalarPredictor(fit(*rows(30)), TARGETS["compute_utilization"], OWN)
     predictor = of_device_class(
         {"processor": only}, scale=False, column=COLUMNS.index("compute_capability")
     )
@@ -231,7 +235,7 @@ def scalar_onnx(raw, measured) -> bytes:
     stack = fit(raw, measured, np.ones((3, len(raw))))
     take_members(stack, torch.tensor([0, 2]))
     example = torch.from_numpy(raw[:2]).float()
-    return export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
+    return export(ScalarPredictor(stack, TARGET, OWN), {"features": (example, ("rows",))})
 
 
 def test_the_same_tables_and_seed_give_the_same_onnx_bytes():
@@ -252,12 +256,45 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     stack = fit(raw, measured, np.ones((3, len(raw))))
     take_members(stack, torch.tensor([0, 2]))
     example = torch.from_numpy(raw[:2]).float()
-    content = export(ScalarPredictor(stack, TARGET, MARGINS), {"features": (example, ("rows",))})
+    content = export(ScalarPredictor(stack, TARGET, OWN), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
     learnt = combined_array(quantiles_of(stack, transform_features(raw, "full")))
 
     expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+def test_a_device_with_margins_of_its_own_has_them_in_the_onnx_file_too():
+    raw, measured = rows(30)
+    raw[::2, COLUMNS.index("compute_capability")] = 7.0
+    raw[::2, COLUMNS.index("memory_gb")] = 80.0
+    stack = fit(raw, measured)
+    x = torch.from_numpy(raw).float()
+    own, everywhere = (
+        ScalarPredictor(stack, TARGET, margins)(x).log().detach().numpy()
+        for margins in (OWN, Margins(MARGINS, {}))
+    )
+
+    np.testing.assert_allclose(own[1::2], everywhere[1::2])
+    further = np.array([-0.47, -0.39, 0.0, 0.39, 0.47])
+    np.testing.assert_allclose(own[::2] - everywhere[::2], np.tile(further, (15, 1)), atol=1e-4)
+
+
+def test_a_member_on_a_device_with_margins_of_its_own_has_them():
+    rng = np.random.default_rng(0)
+    members = rng.normal(2, 1, size=(20, 2, len(MEMBER_COLUMNS)))
+    members[:, 1, MEMBER_IDENTITY] = [7.0, LOG_80]
+    mask = np.ones((20, 2))
+    stack = fit_interference(members[None], mask, 0.5 * mask, mask[None], TOGETHER)
+    known = Margins(MARGINS, {}, (((7.0, LOG_80), {0.05: 0.5, 0.1: 0.4}),))
+    inputs = [torch.from_numpy(rows).float() for rows in (members, mask)]
+    own, everywhere = (
+        InterferencePredictor(stack, margins)(*inputs).log().detach().numpy()
+        for margins in (known, Margins(MARGINS, {}))
+    )
+
+    np.testing.assert_array_equal(own[:, 0], everywhere[:, 0])
+    np.testing.assert_allclose((own - everywhere)[:, 1, 3:], [[0.39, 0.47]] * 20, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +308,7 @@ def together():
     stack = fit_interference(members[None], mask, log_slowdown, np.stack([mask] * 2), TOGETHER)
     leading = ("colocations", "members")
     content = export(
-        InterferencePredictor(stack, MARGINS),
+        InterferencePredictor(stack, Margins(MARGINS, {})),
         {
             "members": (torch.from_numpy(members[:2]).float(), leading),
             "mask": (torch.from_numpy(mask[:2]).float(), leading),

@@ -5,8 +5,14 @@ from hypothesis import strategies as st
 
 from presage.features.errors import TrainingError
 from presage.models.fit import LEVELS
-from presage.models.splits import FOLDS
+from presage.models.margins import Margins
+from presage.models.splits import FOLDS, HELD_OUT_FOLD
 from presage.pipelines import cross_validation as cv
+
+
+def alike(y):
+    """All on one device."""
+    return np.full(len(y), "k80", dtype=object)
 
 
 def folds(n: int, seed: int):
@@ -41,10 +47,10 @@ def test_a_folds_intervals_do_not_know_its_own_values():
     rng = np.random.default_rng(0)
     y, of_row = rng.normal(size=100), np.arange(100) % 5
     quantiles = np.tile([-0.2, -0.1, 0, 0.1, 0.2], (100, 1))
-    before = cv.calibrate_out_of_fold(y, quantiles, of_row)
+    before = cv.calibrate_out_of_fold(y, quantiles, of_row, alike(y))
     y[of_row == 3] += 1000
 
-    after = cv.calibrate_out_of_fold(y, quantiles, of_row)
+    after = cv.calibrate_out_of_fold(y, quantiles, of_row, alike(y))
     np.testing.assert_array_equal(before[of_row == 3], after[of_row == 3])
     assert (after[of_row == 1] != before[of_row == 1]).any()
 
@@ -53,10 +59,69 @@ def test_calibrated_intervals_cover_what_they_promise():
     rng = np.random.default_rng(1)
     y, of_row = rng.standard_t(4, size=2000), np.arange(2000) % 5
     quantiles = np.tile([-0.2, -0.1, 0, 0.1, 0.2], (2000, 1))
-    found = cv.calibrate_out_of_fold(y, quantiles, of_row)
+    found = cv.calibrate_out_of_fold(y, quantiles, of_row, alike(y))
 
     assert 0.77 <= ((found[:, 1] <= y) & (y <= found[:, 3])).mean() <= 0.83
     assert 0.87 <= ((found[:, 0] <= y) & (y <= found[:, 4])).mean() <= 0.93
+
+
+def covered(y, quantiles):
+    return ((quantiles[:, 1] <= y) & (y <= quantiles[:, 3])).mean()
+
+
+def test_a_device_measured_often_is_covered_as_often_as_any_and_a_rare_one_as_all_are():
+    rng = np.random.default_rng(3)
+    devices = np.repeat(np.array(["k80", "v100-16gb", "t4"], dtype=object), [1000, 1000, 50])
+    y, of_row = rng.normal(size=2050), np.arange(2050) % 5
+    y[devices == "v100-16gb"] *= 5  # whose errors are larger
+    quantiles = np.tile([-0.2, -0.1, 0, 0.1, 0.2], (2050, 1))
+    found = cv.calibrate_out_of_fold(y, quantiles, of_row, devices)
+    of_all = cv.calibrate_out_of_fold(y, quantiles, of_row, alike(y))
+
+    for device in ("k80", "v100-16gb"):
+        here = devices == device
+        assert covered(y[here], found[here]) == pytest.approx(0.8, abs=0.03)
+        assert abs(covered(y[here], of_all[here]) - 0.8) > 0.1
+    np.testing.assert_array_equal(found[devices == "t4"], of_all[devices == "t4"])
+
+
+@pytest.fixture
+def two_devices():
+    """Rows of a device measured often and of one measured seldom, and what networks see of both."""
+    rng = np.random.default_rng(4)
+    devices = np.repeat(np.array(["k80", "t4"], dtype=object), [400, 40])
+    y = rng.normal(size=440) * np.where(devices == "k80", 1, 5)
+    identity = np.where(devices[:, None] == "k80", [[3.7, 2.5]], [[7.5, 2.8]])
+    raw = cv.ByDomain(np.tile([-0.2, -0.1, 0, 0.1, 0.2], (440, 1)), np.zeros(440, bool))
+    return y, raw, np.arange(440) % 5, devices, identity
+
+
+def test_a_release_ships_margins_of_the_devices_measured_often(two_devices):
+    y, raw, of_row, devices, identity = two_devices
+    shipped = cv.release_margins(y, raw, of_row, devices, identity, [raw])
+
+    ((who, own),) = shipped.devices
+    assert who == (3.7, 2.5)
+    use = (devices == "k80") & (of_row != HELD_OUT_FOLD)
+    assert own == cv.margins(y[use], raw.quantiles[use])
+    assert own[0.1] < shipped.everywhere[0.1]
+
+
+@pytest.mark.parametrize("rows", [440, 10])
+def test_devices_that_nobody_measured_here_keep_the_margins_they_came_with(two_devices, rows):
+    before = {0.05: 0.3, 0.1: 0.2}
+    known = (((8.0, 3.7), before), ((3.701, 2.5), before))
+    start = Margins({0.05: 1.0, 0.1: 0.5}, {0.05: 1.0, 0.1: 1.0}, known)
+    y, raw, of_row, devices, identity = two_devices
+    raw = cv.ByDomain(raw.quantiles[:rows], raw.strange[:rows])
+    shipped = cv.release_margins(
+        y[:rows], raw, of_row[:rows], devices[:rows], identity[:rows], [raw], start
+    )
+
+    kept = dict(shipped.devices)
+    assert kept.pop((8.0, 3.7)) == before
+    assert set(kept) == ({(3.7, 2.5)} if rows == 440 else set())
+    assert (shipped.everywhere == start.of_strangers) == (rows == 10)
 
 
 def test_too_few_rows_to_calibrate_say_how_many_are_needed():

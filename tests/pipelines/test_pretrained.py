@@ -68,7 +68,7 @@ def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(features
     trained.write(tmp_path)
 
     assert set(trained.learnt) == {"processor"}
-    assert trained.stranger_margins["gpu"] == starts["gpu"].stranger_margins
+    assert trained.stranger_margins["gpu"] == starts["gpu"].margins.strangers
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
     rows = on_gpu(solo)[[f"full.{name}" for name in columns("full")]].to_numpy(np.float32)
     np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
@@ -84,7 +84,7 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
     trained = train.train(mixed, TARGETS["step_time"], SETTINGS, starts)
 
     assert set(trained.learnt) == {"processor", "gpu"}
-    assert trained.learnt["gpu"].margins == starts["gpu"].of_strangers
+    assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
     table = trained.forecasts
     assert len(table[(table["features"] == "full") & (table["device_kind"] == "v100-16gb")]) == 24
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
