@@ -2,7 +2,7 @@
 
 One margin covers as often as it says over all devices, too seldom on one and too often on another.
 A device's own, of its own rows, covers on that device (Mondrian conformal prediction: Vovk,
-Gammerman, Shafer, Algorithmic Learning in a Random World, 2005, section 4.5; decision 15).
+Gammerman, Shafer, Algorithmic Learning in a Random World, 2005, chapter 4; decision 15).
 """
 
 from __future__ import annotations
