@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.member import MEMBER_IDENTITY
 from presage.features.schema import columns
+from presage.models.conformal import Array
 from presage.models.device_effect import same_device
 from presage.models.ensemble import combined
 from presage.models.fit import LEVELS, ScalarStack, log_offsets
@@ -141,6 +143,38 @@ class OfDeviceClass(nn.Module):
             return out
         is_gpu = rows[..., self.column : self.column + 1] > 0
         return torch.where(is_gpu, self.gpu(*inputs), self.processor(*inputs))
+
+
+class AsMeasured(nn.Module):
+    """Rows on devices that were measured here by one module, on others by what came along.
+
+    What went on from pretrained networks with the rows of one card forgets the others' (decision
+    12). ``known`` (devices, columns) are identities as networks see them; ``columns`` their
+    positions in a row, which is transformed first where it is ``raw``.
+    """
+
+    known: Tensor
+
+    def __init__(
+        self,
+        here: nn.Module,
+        elsewhere: nn.Module,
+        known: Array,
+        columns: Sequence[int],
+        *,
+        raw: bool,
+    ) -> None:
+        super().__init__()
+        self.here, self.elsewhere, self.columns = here, elsewhere, list(columns)
+        self.transform = _FeatureTransform() if raw else nn.Identity()
+        self.register_buffer("known", torch.from_numpy(np.unique(known, axis=0)).float())
+
+    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Rows (..., columns) -> (..., levels)."""
+        inputs = (rows,) if mask is None else (rows, mask)
+        identity = self.transform(rows)[..., self.columns]
+        is_here = same_device(identity, self.known).any(-1, keepdim=True)
+        return torch.where(is_here, self.here(*inputs), self.elsewhere(*inputs))
 
 
 def of_device_class(

@@ -161,9 +161,11 @@ def fit_scalar(
     Raises
     ------
     TrainingError
-        A member sees fewer than two rows.
+        A member that begins from nothing sees fewer than two rows. One that goes on and sees none
+        stays where it began.
     """
-    check_rows(row_weights)
+    if start is None:
+        check_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(x).float()

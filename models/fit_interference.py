@@ -68,9 +68,10 @@ def fit_interference(
     Raises
     ------
     TrainingError
-        A member of the stack sees fewer than two victims.
+        A member of the stack that begins from nothing sees fewer than two victims.
     """
-    check_rows(row_weights.reshape(len(row_weights), -1))
+    if start is None:
+        check_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
     xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -50,9 +52,24 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     Raises
     ------
     ReleaseError
-        The file is none, or of another feature schema.
+        The file is none, is damaged, or is of another feature schema.
     """
-    margins, state = _read(path)
+    return _read(path, _scalar)
+
+
+def read_interference(path: Path) -> Learnt[InterferenceStack]:
+    """The interference predictor's.
+
+    Raises
+    ------
+    ReleaseError
+        The file is none, is damaged, or is of another feature schema.
+    """
+    return _read(path, _interference)
+
+
+def _scalar(state: dict[str, Tensor]) -> ScalarStack:
+    """One of the sizes that the weights have."""
     members, _, hidden = state["net.second.weight"].shape
     read, identity, by_layout = (
         state[name].tolist() for name in ("columns", "identity", "by_layout")
@@ -63,47 +80,46 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     nothing = torch.ones(members, len(x))
     parts = state["parts.positions"].tolist() if "parts.positions" in state else ()
     inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
-    stack = ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
-    stack.load_state_dict(state)
-    return Learnt(stack.eval(), margins)
+    return ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
 
 
-def read_interference(path: Path) -> Learnt[InterferenceStack]:
-    """The interference predictor's.
-
-    Raises
-    ------
-    ReleaseError
-        The file is none, or of another feature schema.
-    """
-    margins, state = _read(path)
+def _interference(state: dict[str, Tensor]) -> InterferenceStack:
     members, n_in, hidden = state["net.member.weight"].shape
-    config = _of_size(hidden)
     nothing = torch.ones(members, 1, 1, n_in)
-    stack = InterferenceStack(nothing, nothing[..., 0], config)
-    stack.load_state_dict(state)
-    return Learnt(stack.eval(), margins)
+    return InterferenceStack(nothing, nothing[..., 0], _of_size(hidden))
 
 
-def _read(path: Path) -> tuple[Margins, dict[str, Tensor]]:
+# What a damaged archive, or one of something else, was seen to raise.
+_DAMAGE = (
+    OSError, EOFError, BadZipFile, zlib.error,
+    ValueError, LookupError, TypeError, RuntimeError,
+)  # fmt: skip
+
+
+def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Stack]:
+    """What was learnt, in a stack of its sizes, which ``empty`` makes."""
     try:
         with np.load(path) as arrays:
             about = json.loads(str(arrays["about"]))
             state = {name: torch.from_numpy(arrays[name]) for name in arrays if name != "about"}
-        margins = Margins(
-            dict(about["margins"]),
-            dict(about["stranger_margins"]),
-            tuple((tuple(who), dict(own)) for who, own in about["device_margins"]),
-        )
-        if about["schema_hash"] == schema_hash("full"):
-            return margins, state
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        schema = str(about["schema_hash"])
+        if schema == schema_hash("full"):
+            margins = Margins(
+                dict(about["margins"]),
+                dict(about["stranger_margins"]),
+                tuple((tuple(who), dict(own)) for who, own in about["device_margins"]),
+            )
+            stack = empty(state)
+            stack.load_state_dict(state)
+            return Learnt(stack.eval(), margins)
+    except _DAMAGE as error:
+        said = (str(error).splitlines() or [""])[0]
         raise ReleaseError(
-            f"{path}: no networks to go on from ({type(error).__name__}: {error}); restore it "
+            f"{path}: no networks to go on from ({type(error).__name__}: {said}); restore it "
             "from git, or make it again with `make pretrained`"
         ) from error
     raise ReleaseError(
-        f"{path}: networks of feature schema {about['schema_hash']}, this version has "
+        f"{path}: networks of feature schema {schema}, this version has "
         f"{schema_hash('full')}; make them again with `make pretrained`"
     )
 

@@ -37,6 +37,11 @@ def family_folds(families: Sequence[str]) -> Folds:
     return np.array([order[family] for family in families], dtype=np.int64)
 
 
+def device_folds(kinds: Sequence[str]) -> Folds:
+    """Fold of each row, in [0, FOLDS): devices by their names' order, so that no fold is of all."""
+    return family_folds(kinds) % FOLDS
+
+
 def folds_by_split(rows: pd.DataFrame) -> dict[str, Folds]:
     """Fold of each row, by its job and by its family."""
     return {"job": job_folds(list(rows["job_id"])), "family": family_folds(list(rows["family"]))}

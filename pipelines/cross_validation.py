@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from presage.models.conformal import Array, calibrate, conformal_margin
-from presage.models.device_effect import same_device
 from presage.models.ensemble import combined_array
 from presage.models.fit import LEVELS
-from presage.models.margins import LEAST_OF_DEVICE, ByLevel, Margins, Names, by_device
-from presage.models.splits import HELD_OUT_FOLD, Folds
+from presage.models.margins import LEAST_OF_DEVICE, ByLevel, Margins, Mask, Names, by_device
+from presage.models.splits import HELD_OUT_FOLD, Folds, device_folds
 
 SPLITS = ("job", "family")
 
-Strange = np.ndarray[Any, np.dtype[np.bool_]]
 LEAST_ALIKE = 20  # strangers that margins of their own take
+LEAST_SEEN = 9  # rows that a 90 % interval is calibrated by
+SEVERAL_DEVICES = 3  # from as many kinds on, leaving some out tells how wrong an unknown one's are
 
 # The interval that begins at a level, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
@@ -39,7 +38,7 @@ class ByDomain:
     """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are strangers there."""
 
     quantiles: Array
-    strange: Strange
+    strange: Mask
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,22 @@ class Members:
         """Positions of the ensemble that did not see a fold."""
         wanted = [s == split and f == fold for s, f in zip(self.split, self.fold, strict=True)]
         return np.flatnonzero(wanted)
+
+
+def leaves_enough(folds: Mapping[str, Folds], measured: Mask) -> bool:
+    """Whether enough rows remain, to learn and calibrate by, whichever fold is left out."""
+    return all(
+        (measured & (of_row != fold)).sum() >= LEAST_SEEN
+        for of_row in folds.values()
+        for fold in np.unique(of_row)
+    )
+
+
+def with_devices(folds: dict[str, Folds], devices: Names, measured: Mask) -> dict[str, Folds]:
+    """The splits, and one that leaves devices out where there are several."""
+    by_device = {"device": device_folds(list(devices))}
+    several = len(np.unique(devices[measured])) >= SEVERAL_DEVICES
+    return {**folds, **by_device} if several and leaves_enough(by_device, measured) else folds
 
 
 def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
@@ -180,21 +195,19 @@ def release_margins(
     """Margins that a release ships.
 
     They come from out-of-fold rows that are not the gate's jury; where those are too few, they
-    stay those of a stranger to ``start``. Devices that nobody measured here keep theirs.
-    ``identity`` (rows, columns) is what networks see of which device it is. ``unseen`` are the
-    splits that leave out what makes a stranger, families and devices; the one whose strangers
-    are further off counts.
+    stay those of a stranger to ``start``. ``identity`` (rows, columns) is what networks see of
+    which device it is. ``unseen`` are the splits that leave out what makes a stranger, families
+    and devices; the one whose strangers are further off counts.
     """
     use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
-    kept = () if start is None else _of_others(start, identity)
     if start is not None and use.sum() < LEAST_ALIKE:
-        return Margins(start.of_strangers, start.strangers, kept)
+        return Margins(start.of_strangers, dict.fromkeys(start.strangers, 0.0))
     everywhere = margins(y[use], of_job.quantiles[use])
     further = dict.fromkeys(everywhere, 0.0)
     for split in unseen:
-        alike = split.strange & np.isfinite(y)
+        alike = split.strange & use
         if alike.sum() < LEAST_ALIKE:
-            alike = np.isfinite(y)
+            alike = use
         found = margins(y[alike], split.quantiles[alike])
         further = {k: max(more, found[k] - everywhere[k]) for k, more in further.items()}
     own = []
@@ -203,12 +216,4 @@ def release_margins(
         if here.sum() >= LEAST_OF_DEVICE:
             found = margins(y[here], of_job.quantiles[here])
             own += [(tuple(who), found) for who in np.unique(identity[here], axis=0).tolist()]
-    return Margins(everywhere, further, (*own, *kept))
-
-
-def _of_others(start: Margins, identity: Array) -> tuple[tuple[tuple[float, ...], ByLevel], ...]:
-    """Of the devices that none of these rows ran on."""
-    here = torch.from_numpy(np.unique(identity, axis=0))
-    return tuple(
-        (who, own) for who, own in start.devices if not same_device(torch.tensor(who), here).any()
-    )
+    return Margins(everywhere, further, tuple(own))

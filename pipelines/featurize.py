@@ -93,6 +93,7 @@ def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> li
     for fold in np.unique(folds):
         seen, asked = folds != fold, folds == fold
         if not seen.any():
+            out[asked] = "no other job was measured"
             continue
         domains = domains_of(solo[seen], known)
         out[asked] = why_strange(domains, features[asked], list(precisions[asked]))

@@ -10,6 +10,7 @@ import torch
 
 from presage.features.schema import columns
 from presage.models.conformal import Array
+from presage.models.device_effect import IDENTITY
 from presage.models.fit import (
     LEVELS,
     FitConfig,
@@ -21,16 +22,17 @@ from presage.models.fit import (
 )
 from presage.models.learnt import Learnt
 from presage.models.margins import ByLevel
-from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split, job_folds
+from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.models.stacked import take_members
 from presage.models.targets import Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.progress import training_progress
+from presage.pipelines.settings import Settings
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
+IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]
 WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
-SEVERAL_DEVICES = 3  # from as many kinds on, leaving some out tells how wrong an unknown one's are
 
 
 @dataclass(frozen=True)
@@ -49,35 +51,39 @@ class CrossValidation:
 
 
 def learn(
-    solo: pd.DataFrame, target: Target, config: FitConfig, start: Learnt[ScalarStack] | None
+    solo: pd.DataFrame, target: Target, settings: Settings, start: Learnt[ScalarStack] | None
 ) -> tuple[Learnt[ScalarStack], pd.DataFrame]:
     """Networks that have not seen the held-out fold, and out-of-fold forecasts of every row.
 
     Where rows are too few to calibrate by, intervals stay those of a stranger to ``start``.
     """
-    folds = folds_by_split(solo)
-    # The published set knows no roofline: it learns the scale itself.
-    unaided = replace(target, prior=None, inputs=tuple(columns("published")))
-    published = _cross_validate(solo, unaided, "published", replace(config, ensemble=1), folds)
-    if solo["device_kind"].nunique() >= SEVERAL_DEVICES:
-        folds = {**folds, "device": job_folds(list(solo["device_kind"]))}
+    folds, devices = folds_by_split(solo), solo["device_kind"].to_numpy(object)
+    measured = solo[target.column].notna().to_numpy(bool)
+    rows = int(measured.sum())
     before, known = (None, None) if start is None else (start.stack, start.margins)
     few = None if known is None else known.of_strangers
+    tables = []
+    if cv.leaves_enough(folds, measured):
+        # The published set knows no roofline: it learns the scale itself, and from nothing.
+        unaided = replace(target, prior=None, inputs=tuple(columns("published")))
+        config = replace(settings.of(rows, goes_on=False), ensemble=1)
+        published = _cross_validate(solo, unaided, "published", config, folds)
+        tables.append(_forecasts(solo, unaided, "published", published, few))
+    folds = cv.with_devices(folds, devices, measured)
+    config = settings.of(rows, goes_on=start is not None)
     full = _cross_validate(solo, target, "full", config, folds, before)
-    table = pd.concat(
-        [
-            _forecasts(solo, unaided, "published", published, few),
-            _forecasts(solo, target, "full", full, few),
-        ]
-    )
+    tables.append(_forecasts(solo, target, "full", full, few))
     of_job, *unseen = (_by_domain(solo, full, split) for split in folds)
-    devices = solo["device_kind"].to_numpy(object)
-    identity = transform_features(feature_matrix(solo, "full"), "full")[:, full.stack.identity]
     margins = cv.release_margins(
-        full.learnt, of_job, folds["job"], devices, identity, unseen, known
+        full.learnt, of_job, folds["job"], devices, identities(solo), unseen, known
     )
     take_members(full.stack, torch.from_numpy(full.members.of("job", HELD_OUT_FOLD)))
-    return Learnt(full.stack, margins), table
+    return Learnt(full.stack, margins), pd.concat(tables)
+
+
+def identities(solo: pd.DataFrame) -> Array:
+    """What networks see of which device each row ran on, (rows, ``IDENTITY``)."""
+    return transform_features(feature_matrix(solo, "full"), "full")[:, IDENTITY_COLUMNS]
 
 
 def _cross_validate(

@@ -24,6 +24,8 @@ def model_card(
         "",
         "## Taught by",
         "",
+        "Rows imported; those without a graph, or of what no predictor learns, taught nothing.",
+        "",
         "| source | licence | runs alone | members of co-locations |",
         "|---|---|---:|---:|",
         *(

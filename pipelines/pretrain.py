@@ -52,7 +52,8 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
     _say(f"interference in {models / 'interference'}")
     evaluate.main([*told, "--target", str(evaluation)])
     networks = work / NETWORKS
-    networks.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(networks, ignore_errors=True)
+    networks.mkdir(parents=True)
     for predictor in PREDICTORS:
         for name in STARTS:
             if (learnt := models / predictor / f"{name}.npz").is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from presage.features.device import Device
 from presage.features.device_class import GPU
+from presage.features.errors import ReleaseError
 from presage.models.domain import Domain
 from presage.models.release import PREDICTORS, Release, load_release
 
@@ -28,7 +29,8 @@ class Pretrained:
     @property
     def domains(self) -> dict[str, Domain]:
         """Of the classes that are gone on from."""
-        return {name: self.release.domains[name] for name in STARTS}
+        domains = self.release.domains
+        return {name: domains[name] for name in STARTS if name in domains}
 
     def devices(self, predictor: str) -> set[str]:
         """Kinds that the networks to go on from have learnt."""
@@ -57,6 +59,15 @@ def read_pretrained(folder: Path | None) -> Pretrained | None:
     Raises
     ------
     ReleaseError
-        The release there is damaged, or of another version.
+        The release there is damaged, or of another version, or its networks are not there.
     """
-    return None if folder is None else Pretrained(folder, load_release(folder / RELEASE))
+    if folder is None:
+        return None
+    found = Pretrained(folder, load_release(folder / RELEASE))
+    for predictor in PREDICTORS:
+        if found.devices(predictor) and not found.networks(predictor):
+            raise ReleaseError(
+                f"{folder / NETWORKS}: no networks of {predictor}, which the release beside has "
+                "learnt; restore them from git, or make both again with `make pretrained`"
+            )
+    return found

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from presage.models.fit import FitConfig
-from presage.pipelines.stage import read_params, read_section
+from presage.pipelines.stage import read_params
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuning:
     """How networks that other rows have taught are taught further by hundreds of rows.
 
-    Thousands teach as they would from nothing, but for the pull.
+    Thousands teach as they would from nothing, but for the pull and without jitter.
 
     Attributes
     ----------
@@ -26,6 +26,13 @@ class FineTuning:
     learning_rate: float
     pull: float
     batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thousands:
+    """From how many rows on a network is larger, and learns for longer."""
+
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,6 @@ def read_settings(name: str) -> Settings:
     return Settings(
         read_params(f"train.{name}", FitConfig),
         read_params(f"train.thousands.{name}", FitConfig),
-        int(read_section("train.thousands")["rows"]),
+        read_params("train.thousands", Thousands, besides=("solo", "interference")).rows,
         read_params("train.fine_tuning", FineTuning),
     )

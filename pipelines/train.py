@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.errors import TrainingError
-from presage.models.export_onnx import ScalarPredictor, export, of_device_class
+from presage.models.export_onnx import AsMeasured, ScalarPredictor, export, of_device_class
 from presage.models.fit import ScalarStack
 from presage.models.learnt import Learnt, read_scalar, write_learnt
 from presage.models.margins import ByLevel
@@ -23,7 +24,13 @@ from presage.models.splits import folds_by_split
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv
 from presage.pipelines.feature_table import feature_matrix
-from presage.pipelines.learn_solo import QUANTILES, WHO, learn
+from presage.pipelines.learn_solo import (
+    IDENTITY_COLUMNS,
+    QUANTILES,
+    WHO,
+    identities,
+    learn,
+)
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.settings import Settings, read_settings
 from presage.pipelines.stage import read_table, run_stage, write_atomically
@@ -71,12 +78,16 @@ def settle_torch() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def stranger_margins(known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
-    """Of every class of devices."""
-    return {
-        name: known[name].margins.strangers if name in known else cv.UNMEASURED
-        for name in DEVICE_CLASSES
-    }
+def stranger_margins(*known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
+    """Of every class of devices: the widest of those that are known of it."""
+    out = {}
+    for name in DEVICE_CLASSES:
+        of_class = [learnt[name].margins.strangers for learnt in known if name in learnt]
+        out[name] = {
+            level: max(margins[level] for margins in of_class or [cv.UNMEASURED])
+            for level in cv.UNMEASURED
+        }
+    return out
 
 
 def train(
@@ -97,25 +108,40 @@ def train(
     """
     settle_torch()
     learnt, tables = {}, []
+    predictors: dict[str, nn.Module] = {
+        name: ScalarPredictor(one.stack, target, one.margins) for name, one in starts.items()
+    }
     for name in DEVICE_CLASSES:
-        rows = solo[solo["device_class"] == name]
-        if rows[target.column].notna().any():
-            start = starts.get(name)
-            config = settings.of(len(rows), goes_on=start is not None)
-            learnt[name], table = learn(rows, target, config, start)
-            tables.append(table)
-    known = {**starts, **learnt}
-    if not known:
-        raise TrainingError(f"no row holds {target.column}; add a campaign of `presage profile`")
-    predictor = of_device_class(
-        {name: ScalarPredictor(one.stack, target, one.margins) for name, one in known.items()},
-        scale=target.is_scale,
-        column=COMPUTE_CAPABILITY,
-    )
+        rows, start = solo[solo["device_class"] == name], starts.get(name)
+        if not teaches(rows, target, start):
+            continue
+        learnt[name], table = learn(rows, target, settings, start)
+        tables.append(table)
+        here: nn.Module = ScalarPredictor(learnt[name].stack, target, learnt[name].margins)
+        if name in starts:
+            known = identities(rows[rows[target.column].notna()])
+            here = AsMeasured(here, predictors[name], known, IDENTITY_COLUMNS, raw=True)
+        predictors[name] = here
+    if not predictors:
+        raise TrainingError(
+            f"{int(solo[target.column].notna().sum())} of {len(solo)} rows hold {target.column}, "
+            f"too few to learn from: whichever job or family is left out, {cv.LEAST_SEEN} must "
+            "remain; add a campaign of `presage profile`"
+        )
+    predictor = of_device_class(predictors, scale=target.is_scale, column=COMPUTE_CAPABILITY)
     tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], target, predictor))
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
-    return Trained(_in_order(solo, pd.concat(tables)), onnx, learnt, stranger_margins(known))
+    forecasts = _in_order(solo, pd.concat(tables))
+    return Trained(forecasts, onnx, learnt, stranger_margins(starts, learnt))
+
+
+def teaches(rows: pd.DataFrame, target: Target, start: Learnt[ScalarStack] | None) -> bool:
+    """Whether these rows of a class of devices are enough: to go on, one that was measured is."""
+    measured = rows[target.column].notna().to_numpy(bool)
+    if start is not None:
+        return bool(measured.any())
+    return len(rows) > 0 and cv.leaves_enough(folds_by_split(rows), measured)
 
 
 def _guesses(solo: pd.DataFrame, target: Target, predictor: torch.nn.Module) -> pd.DataFrame:

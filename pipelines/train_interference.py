@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import TrainingError
 from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
-from presage.models.export_onnx import InterferencePredictor, export, of_device_class
+from presage.models.export_onnx import AsMeasured, InterferencePredictor, export, of_device_class
 from presage.models.fit import FitConfig
 from presage.models.fit_interference import (
     InterferenceStack,
@@ -25,6 +26,7 @@ from presage.models.fit_interference import (
     log_slowdowns,
 )
 from presage.models.learnt import Learnt, read_interference
+from presage.models.margins import Mask
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.models.stacked import take_members
 from presage.models.targets import TARGETS
@@ -56,6 +58,12 @@ class Colocations:
     known: Array  # (C, K), 1 where there is a member and its slowdown was measured
     log_slowdown: Array  # (C, K), 0 where it was not
     rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
+
+    @property
+    def identity(self) -> Array:
+        """What networks see of the device of each known victim, (victims, MEMBER_IDENTITY)."""
+        found: Array = self.members[self.known > 0][:, MEMBER_IDENTITY]
+        return found
 
 
 def member_features(
@@ -111,9 +119,10 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
-    """Fold of each victim of shape (C, K), by its job and by its family; -1 for padding."""
+    """Fold of each victim of shape (C, K), by its job, its family, its device; -1 for padding."""
     victims = colocations.victims
-    by_row = folds_by_split(victims)
+    kinds = victims["device_kind"].to_numpy(object)
+    by_row = cv.with_devices(folds_by_split(victims), kinds, told(victims))
     real = colocations.mask > 0
     return {
         split: np.where(real, folds[np.maximum(colocations.rows, 0)], -1)
@@ -139,11 +148,12 @@ def learn(
 
     ``data`` are the co-locations by split; but for their members' solo medians they are equal.
     """
-    of_job = data["job"]
+    of_job, real = data["job"], data["job"].known > 0
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
     weights = colocation_weights(plan, folds, of_job.known)
-    inputs = np.stack([data[split].members for split in plan.split])
+    # Nobody forecasts members alone with their device left out: family by family is near enough.
+    inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
     few = None if known is None else known.of_strangers
     with training_progress("interference") as progress:
@@ -151,17 +161,17 @@ def learn(
             inputs, of_job.mask, of_job.log_slowdown, weights, config,
             start=before, progress=progress,
         )  # fmt: skip
-    real = of_job.known > 0
     per_victim = log_slowdowns(stack, inputs, of_job.mask)[:, real]  # (stack, victims, levels)
     y, order = of_job.log_slowdown[real], of_job.rows[real]
     reasons = of_job.victims.loc[order, REASONS]
-    of_victim = {split: folds[split][real] for split in cv.SPLITS}
+    everybody = pd.Series("on a device never seen", index=order)
+    of_victim = {split: of_row[real] for split, of_row in folds.items()}
     raw = {
         split: cv.ByDomain(
             cv.out_of_fold(per_victim, plan, split, of_victim[split]),
-            (reasons[f"reason.{split}"] != "").to_numpy(bool),
+            (reasons.get(f"reason.{split}", everybody) != "").to_numpy(bool),
         )
-        for split in cv.SPLITS
+        for split in folds
     }
     devices = of_job.victims.loc[order, "device_kind"].to_numpy(object)
     parts = []
@@ -174,9 +184,9 @@ def learn(
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
         part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
         parts.append(part)
-    identity = of_job.members[real][:, MEMBER_IDENTITY]
+    unseen = [raw[split] for split in folds if split != "job"]
     margins = cv.release_margins(
-        y, raw["job"], of_victim["job"], devices, identity, [raw["family"]], known
+        y, raw["job"], of_victim["job"], devices, of_job.identity, unseen, known
     )
     take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
     return Learnt(stack, margins), pd.concat(parts, ignore_index=True)
@@ -193,29 +203,38 @@ def train(
     settle_torch()
     members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
     learnt, tables = {}, []
+    predictors: dict[str, nn.Module] = {
+        name: InterferencePredictor(one.stack, one.margins) for name, one in starts.items()
+    }
     for name in DEVICE_CLASSES:
-        rows = interference[interference["device_class"] == name]
-        if rows.empty:
+        rows, start = interference[interference["device_class"] == name], starts.get(name)
+        if rows.empty or (start is None and not cv.leaves_enough(folds_by_split(rows), told(rows))):
             continue
-        start = starts.get(name)
-        config = settings.of(len(rows), goes_on=start is not None)
+        config = settings.of(int(told(rows).sum()), goes_on=start is not None)
         data = {split: assemble(rows, members[split]) for split in cv.SPLITS}
         learnt[name], table = learn(data, config, start)
         tables.append(table)
-    known = {**starts, **learnt}
+        here: nn.Module = InterferencePredictor(learnt[name].stack, learnt[name].margins)
+        if name in starts:
+            known = data["job"].identity
+            here = AsMeasured(here, predictors[name], known, MEMBER_IDENTITY, raw=False)
+        predictors[name] = here
     if not learnt:
         raise TrainingError(
             "no co-location ran to its end; measure some with `presage profile --budget ...`"
         )
-    predictor = of_device_class(
-        {name: InterferencePredictor(one.stack, one.margins) for name, one in known.items()},
-        scale=True,
-        column=COMPUTE_CAPABILITY,
-    )
+    predictor = of_device_class(predictors, scale=True, column=COMPUTE_CAPABILITY)
     leading = ("colocations", "members")
     example = torch.zeros(2, 2, len(MEMBER_COLUMNS))
     onnx = export(predictor, {"members": (example, leading), "mask": (torch.ones(2, 2), leading)})
-    return Trained(pd.concat(tables, ignore_index=True), onnx, learnt, stranger_margins(known))
+    return Trained(
+        pd.concat(tables, ignore_index=True), onnx, learnt, stranger_margins(starts, learnt)
+    )
+
+
+def told(interference: pd.DataFrame) -> Mask:
+    """Rows of victims whose slowdown is known."""
+    return interference["slowdown"].notna().to_numpy(bool)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -123,16 +123,22 @@ class Predictor:
         solo = self._solo(placements)
         setup_s = np.array([self._setup_s(p.device.kind) for p in placements])
         iterations = np.array([[p.job.job.iterations] for p in placements], dtype=np.float64)
+        starts_alike = np.array([p.device.kind in self._release.setup_s for p in placements])
+        inside = solo.in_domain
         quantities = (
-            ("compute_utilization", solo.compute_utilization, "fraction"),
-            ("memory", solo.memory_bytes, "bytes"),
-            ("step_time", solo.step_time_s, "seconds"),
+            (solo.compute_utilization, "fraction", inside["compute_utilization"]),
+            (solo.memory_bytes, "bytes", inside["memory"]),
+            (solo.step_time_s, "seconds", inside["step_time"]),
             # Quantile by quantile: start-up and step time are late for the same reasons.
-            ("step_time", setup_s + iterations * solo.step_time_s, "seconds"),
+            (
+                setup_s + iterations * solo.step_time_s,
+                "seconds",
+                inside["step_time"] & starts_alike,
+            ),
         )
         forecasts = [
-            self._forecasts(quantiles, unit, solo.in_domain[predictor], coverage, ends)
-            for predictor, quantiles, unit in quantities
+            self._forecasts(quantiles, unit, of_quantity, coverage, ends)
+            for quantiles, unit, of_quantity in quantities
         ]
         return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 

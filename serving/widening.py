@@ -31,4 +31,8 @@ def moved_out(
         for end, factor in ((low, math.exp(-margin)), (high, math.exp(margin))):
             moved = quantiles[:, end] * factor
             out[:, end] = moved / (1 - quantiles[:, end] + moved) if odds else moved
+    # An outer end may be moved by less than an inner one, and stays outside all the same.
+    middle = levels.index(0.5)
+    out[:, middle::-1] = np.minimum.accumulate(out[:, middle::-1], axis=1)
+    out[:, middle:] = np.maximum.accumulate(out[:, middle:], axis=1)
     return out

@@ -310,16 +310,20 @@ def serve(
 def train(
     features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
     models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    pretrained: Annotated[
+        Path, typer.Option(help="Networks that rows of a GPU go on from.")
+    ] = Path("data/pretrained"),
 ) -> None:
     """Train the four predictors by hand (params.yaml; `dvc repro` does it when needed)."""
     from presage.models.targets import TARGETS
     from presage.pipelines import train as solo
     from presage.pipelines import train_interference
 
+    told = ["--features", str(features_dir), "--pretrained", str(pretrained)]
     for name in TARGETS:
-        solo.main([name, "--features", str(features_dir), "--target", str(models_dir / name)])
-    folders = ["--features", str(features_dir), "--models", str(models_dir)]
-    train_interference.main([*folders, "--target", str(models_dir / "interference")])
+        solo.main([name, *told, "--target", str(models_dir / name)])
+    told += ["--models", str(models_dir)]
+    train_interference.main([*told, "--target", str(models_dir / "interference")])
 
 
 @app.command()
