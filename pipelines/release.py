@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -51,22 +52,38 @@ def read_margins(path: Path) -> dict[str, dict[float, float]]:
     }
 
 
+def learnt_classes(models: Path) -> dict[str, list[str]]:
+    """Of each predictor, classes of devices that had enough rows to be learnt here."""
+    return {
+        name: [one for one in DEVICE_CLASSES if (models / name / f"{one}.npz").is_file()]
+        for name in PREDICTORS
+    }
+
+
 def trained_devices(
-    seen: pd.DataFrame, together: pd.DataFrame, start: Pretrained | None
+    seen: pd.DataFrame,
+    together: pd.DataFrame,
+    classes: Mapping[str, Collection[str]],
+    start: Pretrained | None,
 ) -> dict[str, set[str]]:
     """Kinds that each predictor has learnt, here or where its networks began."""
+    told = {name: seen[seen[target.column].notna()] for name, target in TARGETS.items()}
+    told["interference"] = together
     found = {
-        name: set(seen.loc[seen[target.column].notna(), "device_kind"])
-        for name, target in TARGETS.items()
+        name: set(rows.loc[rows["device_class"].isin(classes[name]), "device_kind"])
+        for name, rows in told.items()
     }
-    found["interference"] = set(together["device_kind"])
     before = {name: set() if start is None else start.devices(name) for name in found}
     return {name: kinds | before[name] for name, kinds in found.items()}
 
 
-def most_members(together: pd.DataFrame, start: Pretrained | None) -> dict[str, int]:
+def most_members(
+    together: pd.DataFrame, classes: Collection[str], start: Pretrained | None
+) -> dict[str, int]:
     """Of each class of devices, members of the largest co-location that was learnt."""
-    largest = together.groupby("device_class")["members"].max()
+    largest = (
+        together[together["device_class"].isin(classes)].groupby("device_class")["members"].max()
+    )
     return {
         name: max(int(largest.get(name, 1)), 1 if start is None else start.most_members(name))
         for name in DEVICE_CLASSES
@@ -98,7 +115,7 @@ def assemble_release(
     features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
 ) -> Release:
     """Write the release folder that these outputs make, and what they went on from."""
-    start = read_pretrained(pretrained)
+    start, classes = read_pretrained(pretrained), learnt_classes(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     seen = training_rows(read_table(solo_file))
     together = training_colocations(read_table(interference_file))
@@ -111,8 +128,8 @@ def assemble_release(
         models={name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS},
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
-        trained_devices=trained_devices(seen, together, start),
-        max_members=most_members(together, start),
+        trained_devices=trained_devices(seen, together, classes, start),
+        max_members=most_members(together, classes["interference"], start),
         domains=domains_of(seen, {} if start is None else start.domains),
         stranger_margins={
             name: read_margins(models / name / "strangers.json") for name in PREDICTORS

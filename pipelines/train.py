@@ -68,8 +68,12 @@ class Trained:
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
-        for name, learnt in self.learnt.items():
-            write_atomically(folder / f"{name}.npz", partial(write_learnt, learnt))
+        for name in DEVICE_CLASSES:
+            path = folder / f"{name}.npz"
+            if name in self.learnt:
+                write_atomically(path, partial(write_learnt, self.learnt[name]))
+            else:
+                path.unlink(missing_ok=True)  # of an earlier run, which had learnt it
 
 
 def settle_torch() -> None:

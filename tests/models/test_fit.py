@@ -178,15 +178,25 @@ def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
     )
 
 
-@pytest.mark.parametrize("damage", ["absent", "cut", "of another schema"])
+@pytest.mark.parametrize(
+    "damage", ["absent", "empty", "cut", "of another schema", "of co-locations", "of another width"]
+)
 def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
-    tmp_path, damage, monkeypatch
+    tmp_path, damage, together, monkeypatch
 ):
     path = tmp_path / "it.npz"
     if damage != "absent":
         write_learnt(Learnt(fit(*rows(30)), OWN), path)
+    if damage == "empty":
+        path.write_bytes(b"")
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
+    if damage == "of co-locations":
+        write_learnt(Learnt(together[0], OWN), path)
+    if damage == "of another width":
+        with np.load(path) as whole:
+            arrays = dict(whole)
+        np.savez(path, **(arrays | {"net.second.bias": np.zeros((1, 1, 3))}))
     if damage == "of another schema":
         monkeypatch.setattr(learnt, "schema_hash", lambda _: "another")
     with pytest.raises(ReleaseError, match="make pretrained") as caught:

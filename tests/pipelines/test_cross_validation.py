@@ -118,6 +118,19 @@ def test_of_a_few_rows_intervals_are_a_strangers_and_widened_no_further(two_devi
     assert shipped == Margins({0.05: 2.0, 0.1: 1.5}, {0.05: 0.0, 0.1: 0.0})
 
 
+@pytest.mark.parametrize(
+    "kinds", [("rtx-3090", "rtx-4090", "v100-16gb"), ("a40", "a10g", "l4", "h200")]
+)
+def test_of_several_devices_some_are_left_out_and_some_remain(kinds):
+    devices = np.repeat(np.array(kinds, dtype=object), 30)
+    folds = cv.with_devices({}, devices, np.ones(len(devices), bool))
+
+    assert len(np.unique(folds["device"])) == len(kinds)
+    assert cv.with_devices({}, devices[:60], np.ones(60, bool)) == {}
+    lopsided = np.array([*["k80"] * 100, "t4", "p100"], dtype=object)
+    assert cv.with_devices({}, lopsided, np.ones(102, bool)) == {}
+
+
 def test_too_few_rows_to_calibrate_say_how_many_are_needed():
     with pytest.raises(TrainingError, match="needs 9 calibration rows"):
         cv.margins(np.zeros(5), np.zeros((5, 5)))

@@ -10,6 +10,7 @@ from presage.features.errors import ReleaseError, TrainingError
 from presage.models import baselines
 from presage.models.alone import positions_alone
 from presage.models.fit import FitConfig
+from presage.models.release import PREDICTORS
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import (
@@ -122,7 +123,9 @@ def test_a_device_measured_for_memory_alone_is_in_that_predictors_domain_only(fr
     measured = {"compute_utilization": np.nan, "step_time_median_s": np.nan}
     elsewhere = solo.iloc[:40].assign(device_kind="a100-40gb", **measured)
     seen = release.training_rows(pd.concat([solo, elsewhere], ignore_index=True))
-    devices = release.trained_devices(seen, frames[1], None)
+    devices = release.trained_devices(
+        seen, frames[1], dict.fromkeys(PREDICTORS, ("processor",)), None
+    )
 
     assert devices["memory"] == {"cpu-2", "a100-40gb"}
     assert devices["step_time"] == devices["compute_utilization"] == {"cpu-2"}

@@ -13,10 +13,13 @@ from presage.features.device import catalogue
 from presage.features.errors import ReleaseError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
-from presage.models.learnt import read_scalar
+from presage.models.learnt import read_interference, read_scalar
 from presage.models.release import PREDICTORS, load_release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import featurize, learn_solo, release, train, train_interference
+from presage.pipelines.importers import IMPORTERS
+from presage.pipelines.pretrain import SOURCES
 from presage.pipelines.pretrained import STARTS, read_pretrained
 from presage.pipelines.settings import FineTuning, Settings
 
@@ -93,6 +96,92 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
     assert list(jobs) == list(mixed["job_id"])
 
 
+@pytest.mark.parametrize("predictor", TARGETS)
+@pytest.mark.parametrize("runs", [1, 10])
+def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, predictor, runs):
+    solo = pd.read_parquet(features / "solo.parquet")
+    starts = starts_of(predictor)
+    rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
+    trained = train.train(rows, TARGETS[predictor], SETTINGS, starts)
+
+    # To go on, one is enough; from nothing, ten are too few, and nobody says they were learnt.
+    assert set(trained.learnt) == {"processor"} | set(starts)
+    assert np.isfinite(trained.forecasts[learn_solo.QUANTILES].to_numpy()).all()
+
+
+def test_runs_of_one_family_are_enough_to_go_on_by(features):
+    solo = pd.read_parquet(features / "solo.parquet")
+    alike = solo[solo["family"] == solo["family"].iloc[0]]
+    trained = train.train(on_gpu(alike), TARGETS["step_time"], SETTINGS, starts_of("step_time"))
+
+    assert set(trained.learnt) == {"gpu"}
+
+
+def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_path):
+    solo = pd.read_parquet(features / "solo.parquet")
+    slower = on_gpu(solo.iloc[:60])
+    slower["step_time_median_s"] *= 30
+    rows = pd.concat([solo, slower], ignore_index=True)
+    train.train(rows, TARGETS["step_time"], SETTINGS, starts_of("step_time")).write(tmp_path)
+    ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
+    names = [f"full.{name}" for name in columns("full")]
+    here, elsewhere = (
+        on_gpu(solo, kind)[names].to_numpy(np.float32) for kind in ("v100-16gb", "rtx-4090")
+    )
+
+    np.testing.assert_allclose(ours(elsewhere), came(elsewhere), rtol=1e-4)
+    assert np.median(ours(here) / came(here)) > 1.1
+
+
+def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features):
+    solo = pd.read_parquet(features / "solo.parquet")
+    interference = pd.read_parquet(features / "interference.parquet")
+    pairs = interference["colocation"].isin(interference["colocation"].unique()[:2])
+    solo = pd.concat([solo, on_gpu(solo)], ignore_index=True)
+    together = pd.concat([interference, on_gpu(interference[pairs])], ignore_index=True)
+    forecasts = {
+        name: train.train(solo, target, SETTINGS, starts_of(name)).forecasts
+        for name, target in TARGETS.items()
+    }
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    starts = {k: read_interference(path) for k, path in start.networks("interference").items()}
+    trained = train_interference.train(solo, together, forecasts, SETTINGS_TOGETHER, starts)
+
+    assert set(trained.learnt) == {"processor", "gpu"}
+    assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
+
+
+def test_what_is_shipped_never_saw_the_gates_jury(features):
+    solo = pd.read_parquet(features / "solo.parquet")
+    jury = job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
+    told = solo.copy()
+    told.loc[jury, "step_time_median_s"] *= 100
+    before, after = (train.train(rows, TARGETS["step_time"], SETTINGS, {}) for rows in (solo, told))
+    told.loc[~jury, "step_time_median_s"] *= 100
+    other = train.train(told, TARGETS["step_time"], SETTINGS, {})
+
+    assert before.onnx == after.onnx
+    assert before.onnx != other.onnx
+
+
+def test_settings_are_those_of_so_many_rows():
+    large = replace(TINY, hidden=64, steps=900, batch=128, jitter=0.2)
+    settings = Settings(replace(TINY, jitter=0.3), large, 1000, FINE)
+
+    assert settings.of(999, goes_on=False) == replace(TINY, jitter=0.3)
+    assert settings.of(1000, goes_on=False) == large
+    few, some, many = (settings.of(rows, goes_on=True) for rows in (10, 100, 1000))
+    assert (few.steps, some.steps, many.steps) == (FINE.steps, 100, 900)
+    assert (few.weight_decay, some.weight_decay, many.weight_decay) == (30.0, 3.0, 0.3)
+    assert {one.jitter for one in (few, some, many)} == {0.0}
+    assert (few.learning_rate, many.learning_rate) == (FINE.learning_rate, large.learning_rate)
+
+
+def test_only_sources_of_permissive_licences_are_pretrained_on():
+    assert {IMPORTERS[name].origin.licence for name in SOURCES} == {"Apache-2.0", "MIT"}
+
+
 def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
     models, evaluation = tmp_path / "models", tmp_path / "evaluation"
     solo = pd.read_parquet(features / "solo.parquet")
@@ -128,6 +217,15 @@ def test_only_classes_without_rows_of_their_own_are_gone_on_from():
     assert "cpu-2" not in set().union(*map(start.devices, PREDICTORS))
 
 
+def test_a_release_without_the_networks_that_made_it_is_refused(tmp_path):
+    shutil.copytree(COMMITTED, tmp_path / "copy")
+    (tmp_path / "copy/networks/step_time-gpu.npz").unlink()
+
+    with pytest.raises(ReleaseError, match="no networks of step_time") as caught:
+        read_pretrained(tmp_path / "copy")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_damaged_or_missing_pretrained_folder_is_refused_in_one_line(tmp_path):
     shutil.copytree(COMMITTED, tmp_path / "copy")
     path = tmp_path / "copy/release/release.json"
@@ -136,6 +234,13 @@ def test_a_damaged_or_missing_pretrained_folder_is_refused_in_one_line(tmp_path)
         with pytest.raises(ReleaseError, match=match) as caught:
             read_pretrained(tmp_path / name)
         assert "\n" not in str(caught.value)
+
+
+def starts_of(predictor):
+    """Networks that came along, by class of devices."""
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    return {name: read_scalar(path) for name, path in start.networks(predictor).items()}
 
 
 def release_file(predictor):

@@ -10,3 +10,10 @@ def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
 
     np.testing.assert_allclose(scale, [[1, 1, 4, 16, 16]])
     np.testing.assert_allclose(share, [[0.1, 1 / 9, 0.5, 8 / 9, 0.9]])
+
+
+def test_an_outer_interval_holds_the_inner_one_though_its_margin_be_less():
+    quantiles = np.array([[1.0, 2.0, 4.0, 8.0, 9.0]])
+    moved = moved_out(quantiles, {0.05: 0.1, 0.1: np.log(4)}, LEVELS, odds=False)
+
+    np.testing.assert_allclose(moved, [[0.5, 0.5, 4, 32, 32]])
