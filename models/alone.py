@@ -29,4 +29,4 @@ def _look_up(
     keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
     first = ~keys.duplicated()
     at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))
-    return np.where(at >= 0, order[first][at], -1)
+    return np.append(order[first], -1)[at]  # -1, of nobody, is the last

@@ -10,8 +10,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def point_metrics(y: Array, predicted: Array) -> dict[str, float]:
-    """Error of point forecasts of shape (rows,): percentages, MAE in the target's unit."""
-    relative = np.abs(predicted - y) / np.abs(y)
+    """Error of point forecasts of shape (rows,): percentages, MAE in the target's unit.
+
+    Percentages are of the rows that are not 0.
+    """
+    some = y != 0
+    relative = np.abs(predicted[some] - y[some]) / np.abs(y[some]) if some.any() else np.zeros(1)
     log_error = np.log1p(np.maximum(predicted, 0)) - np.log1p(y)
     return {
         "rows": len(y),

@@ -13,6 +13,7 @@ from presage.features.member import MEMBER_COLUMNS, member_matrix
 from presage.features.schema import matrix
 from presage.models.alone import Positions, positions_alone
 from presage.models.conformal import Array
+from presage.pipelines.benchmark.rows import shared_how
 from presage.pipelines.campaigns import COLOCATION, Campaign
 
 WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
@@ -135,5 +136,6 @@ def _worded(members: pd.DataFrame) -> pd.DataFrame:
     beside = names.groupby(members["colocation"]).transform(" + ".join)
     pair = by_place["job"].transform(lambda jobs: " + ".join(sorted(set(jobs))))
     where = members["share"].map("{:g}".format) + " of " + members["device"]
+    where += members["sharing_mode"].map(shared_how)
     row = members["job"] + " in " + beside + " on " + where + ", " + members["campaign"]
     return members.assign(row=row, pair=pair)

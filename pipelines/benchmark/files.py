@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ from presage.features.errors import TableError
 from presage.features.tables import CAMPAIGN_TABLES
 from presage.pipelines.campaigns import Campaign, read_campaign
 from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.published_file import UNREADABLE, read_csv
 from presage.pipelines.importers.run import Summary, import_source
 
 log = logging.getLogger(__name__)
@@ -64,8 +65,8 @@ def read_tables(
     Parameters
     ----------
     paths : sequence of Path
-        Files in a layout of ``LAYOUTS``, upstream's own files or folders of a source whose name
-        says which it is, and folders that ``presage profile`` or ``presage import`` wrote.
+        Files in a layout of ``LAYOUTS``, and folders that ``presage profile`` or ``presage
+        import`` wrote.
     beside : sequence of Path
         Of these only the jobs that ran alone are read.
 
@@ -81,15 +82,49 @@ def read_tables(
     for source in sorted(sources):
         with TemporaryDirectory(prefix="presage-benchmark-") as folder:
             files, tables = Path(folder) / "files", Path(folder) / "tables"
-            for path, layout in published:
-                if layout.source == source:
-                    _link(path, files, layout)
+            given = {
+                _link(path, files, layout): path
+                for path, layout in published
+                if layout.source == source
+            }
             for path, layout in alone:
                 if layout.source == source and layout.name in ALONE:
                     _link_alone(path, files, layout)
-            _tell_left_out(import_source(source, files, tables, graphs=graphs))
+            try:
+                summary = import_source(source, files, tables, graphs=graphs)
+            except TableError as error:
+                raise TableError(_by_name(str(error), given, files)) from error
+            _tell_left_out(summary)
             campaigns.append(read_campaign(tables))
     return campaigns
+
+
+def refuse_another_source(train: Sequence[Path], test: Sequence[Path]) -> None:
+    """A table is scored by models of the same columns.
+
+    Raises
+    ------
+    TableError
+        A path of ``test`` is of a source that none of ``train`` is of.
+    """
+    known = {_source(path) for path in train}
+    for path in test:
+        if (source := _source(path)) not in known:
+            raise TableError(
+                f"{path}: has the columns of {source}, --train those of "
+                f"{', '.join(sorted(known))}; give both sides files of one source"
+            )
+
+
+def _source(path: Path) -> str:
+    return "a folder of tables" if _is_campaign(path) else _layout(path).source
+
+
+def _by_name(said: str, given: Mapping[Path, Path], files: Path) -> str:
+    """What an importer says of a link, said of the file that was given."""
+    for link, path in given.items():
+        said = said.replace(str(link), str(path))
+    return said.replace(str(files), ", ".join(map(str, given.values())))
 
 
 def _tell_left_out(summary: Summary) -> None:
@@ -105,10 +140,12 @@ def _is_campaign(path: Path) -> bool:
     return path.is_dir() and all((path / f"{name}.parquet").is_file() for name in CAMPAIGN_TABLES)
 
 
-def _link(path: Path, folder: Path, layout: Layout) -> None:
+def _link(path: Path, folder: Path, layout: Layout) -> Path:
     """The file under the name that its importer looks for, in the first folder without one."""
     name = layout.name + (".gz" if path.suffix == ".gz" else "") if layout.name else path.name
-    _free(folder, name).symlink_to(path.resolve())
+    link = _free(folder, name)
+    link.symlink_to(path.resolve())
+    return link
 
 
 def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
@@ -117,7 +154,7 @@ def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
     if processes is None:
         _link(path, folder, layout)
         return
-    rows = pd.read_csv(path)
+    rows = read_csv(path, {processes: int})
     if (alone := rows[rows[processes] == 1]).size:
         alone.to_csv(_free(folder, layout.name), index=False)
 
@@ -148,7 +185,7 @@ def _columns(path: Path) -> frozenset[str]:
         if path.suffix == ".parquet":
             return frozenset(pq.read_schema(path).names)
         return frozenset(map(str, pd.read_csv(path, nrows=0).columns))
-    except (OSError, ValueError) as error:  # pyarrow's and pandas' own errors are ValueErrors
+    except UNREADABLE as error:
         raise TableError(
             f"{path}: neither a folder of tables, nor CSV, nor parquet ({str(error)[:80]}); "
             "docs/importing.md says which files are read"

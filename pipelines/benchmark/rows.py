@@ -51,6 +51,11 @@ class Rows:
         )
 
 
+def shared_how(mode: str) -> str:
+    """In words, where a device is not simply shared in time."""
+    return "" if mode in ("exclusive", "time-slice") else f" by {mode}"
+
+
 def solo_rows(
     campaigns: Sequence[Campaign],
     column: str,
@@ -60,23 +65,27 @@ def solo_rows(
 ) -> Rows:
     """Runs alone of the jobs that are wanted, where ``column`` was measured.
 
-    Runs that failed are among them only if in one of the ways named by ``failures``.
+    Runs that failed are among them only if in one of the ways named by ``failures``. Of nothing
+    but a share of time is 0 a measurement.
     """
     who, placements, measured = [], [], []
     for campaign in campaigns:
         for row in campaign.executions.to_dict("records"):
             job = campaign.jobs[row["job_id"]]
             failed = row["failure"] in failures
-            value = np.nan if row["failure"] else float(row[column] or np.nan)
+            value = np.nan if row["failure"] or row[column] is None else float(row[column])
+            if value == 0 and column != "compute_utilization":
+                value = np.nan
             if not (failed or np.isfinite(value)) or not wanted(job):
                 continue
             placement = campaign.placement(row)
             placements.append(placement)
             measured.append(value)
             device, share = row["device_kind"], placement.share.fraction
+            mode = shared_how(row["sharing_mode"])
             who.append(
                 {
-                    "row": f"{row['job_id']} on {share:g} of {device}, {row['campaign']}",
+                    "row": f"{row['job_id']} on {share:g} of {device}{mode}, {row['campaign']}",
                     "job": row["job_id"],
                     "model": job.job.name,
                     "family": job.job.family,

@@ -16,7 +16,7 @@ from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.models.conformal import Array
 from presage.models.fit import LEVELS, Progress
 from presage.models.metrics import interval_metrics, point_metrics
-from presage.pipelines.benchmark.files import read_tables
+from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.graph_cache import GraphCache
@@ -70,6 +70,7 @@ def run(
         raise ConfigError("give --test or --split, not both: a split is one of --train alone")
     split = "test" if test else _known("split", split or known.splits[0], known.splits)
     alone = known.needs_runs_alone
+    refuse_another_source(train, test)
     rows = known.rows(read_tables(train, graphs, beside=test if alone else ()))
     check(rows, "training")
     if test:

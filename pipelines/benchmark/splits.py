@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,10 @@ from presage.features.errors import TrainingError
 from presage.models.conformal import Array
 from presage.models.splits import Folds
 
+log = logging.getLogger(__name__)
+
 FOLDS = 5
+LEAST_LEFT = 20  # rows, to learn and to calibrate by, whatever is left out
 # Columns whose values are kept together.
 SPLITS = ("model", "family", "device", "job", "campaign")
 
@@ -55,14 +59,21 @@ def novelty(
     """What the rows of ``test`` are, most of them, that no row of ``train`` is.
 
     A device, a family, a model, or else ``known``: intervals are calibrated on rows left out in
-    that way. Rows that share a value of ``together`` are new if one of them is.
+    that way. Rows that share a value of ``together`` are new if one of them is. Where too few rows
+    of training are left without the commonest value, nothing can be practised, and that is said.
     """
     for split in ("device", "family", "model"):
         unseen = ~test[split].isin(set(train[split]))
         if together is not None:
             unseen = unseen.groupby(together).transform("any")
-        if unseen.mean() > 0.5 and train[split].nunique() > 1:
+        if unseen.mean() <= 0.5:
+            continue
+        if len(train) - train[split].value_counts().max() >= LEAST_LEFT:
             return split
+        log.warning(
+            "--train holds hardly more than one %s, and most rows of --test are of another: "
+            "intervals are too narrow for that", split,
+        )  # fmt: skip
     return known
 
 

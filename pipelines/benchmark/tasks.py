@@ -11,7 +11,7 @@ from presage.pipelines.benchmark.scale_out import ScaleOutTask
 from presage.pipelines.benchmark.solo import LONGER, SHARP, SoloTask
 from presage.pipelines.benchmark.task import Task
 
-_TRAIN_MEMORY = SoloTask(TARGETS["memory"], lambda job: job.trains, "bytes")
+_TRAIN_MEMORY = SoloTask(TARGETS["memory"], lambda job: job.trains, "MiB", scale=2**-20)
 TASKS: Mapping[str, Task] = {
     "train-step": SoloTask(TARGETS["step_time"], lambda job: job.trains, "seconds", config=LONGER),
     "inference-step": SoloTask(TARGETS["step_time"], lambda job: not job.trains, "seconds"),

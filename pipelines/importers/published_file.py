@@ -18,7 +18,7 @@ import pandas as pd
 from presage.features.errors import TableError
 
 MEND = "docs/importing.md says where upstream keeps it"
-_UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's
+UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's
 
 
 def read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     """
     try:
         rows = pd.read_csv(path, dtype={name: str for name, kind in columns.items() if kind is str})
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(path, error, f"CSV with {_listed(columns)}") from error
     return _checked(rows, path, columns)
 
@@ -45,7 +45,7 @@ def read_parquet(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     """Rows of a parquet file, checked as :func:`read_csv` checks them."""
     try:
         rows = pd.read_parquet(path)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(path, error, f"parquet with {_listed(columns)}") from error
     return _checked(rows, path, columns)
 
@@ -96,7 +96,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
         content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(path, error, expected) from error
     if not isinstance(content, dict) or not content:
         raise TableError(f"{path}: expected {expected}; {MEND}")
@@ -140,7 +140,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         try:
             with tarfile.open(path) as archive:
                 archive.extractall(folder, filter="data")
-        except (tarfile.TarError, *_UNREADABLE) as error:
+        except (tarfile.TarError, *UNREADABLE) as error:
             raise _unreadable(path, error, "a .tar.gz of the upstream repository") from error
         yield Path(folder)
 

@@ -23,6 +23,8 @@ class ManyFiles(TyperCommand):
         repeated: list[str] = []
         option = ""
         for word in args:
+            if word.startswith("-") and option and repeated[-1] == option:
+                raise typer.BadParameter(f"{option} takes at least one file, not {word}")
             if word.startswith("-"):
                 option = word if word in _MANY else ""
                 repeated.append(word)
@@ -58,7 +60,9 @@ def benchmark(
             "also placement, count or batch: what is left out, without --test.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the folds and the networks.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of the folds and the networks.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Fit on one table, score on another; the MLP beside constant, linear, boosted trees.

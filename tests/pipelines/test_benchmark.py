@@ -1,5 +1,6 @@
 """`presage benchmark`: what it reads, what it refuses, and what it prints, on our own campaigns."""
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,20 @@ from typer.testing import CliRunner
 
 from presage.cli import app
 from presage.features.errors import ConfigError, TableError, TrainingError
+from presage.models.fit import LEVELS
+from presage.models.metrics import point_metrics
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.tasks import TASKS
+from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.importers.graph_cache import NoGraphs
+from tests.pipelines.public_files import real
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 TRAIN, TEST = PROFILES / "cpu-2", PROFILES / "cpu-2-zoo"
 SUMS: dict[str, SoloTask] = {n: t for n, t in TASKS.items() if isinstance(t, SoloTask)}
+MIDDLE = LEVELS.index(0.5)
 POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
 
 
@@ -57,6 +63,45 @@ def test_each_row_is_scored_once_by_those_that_saw_no_like_row(split):
     assert 0 <= result.mlp["coverage"] <= result.mlp["coverage_90"] <= 100
 
 
+@pytest.mark.parametrize("split", ["job", "family"])
+@pytest.mark.parametrize("task", ["train-step", "train-memory", "utilization"])
+def test_no_forecast_of_a_left_out_row_knows_its_label(task, split):
+    rows = TASKS[task].rows([read_campaign(TRAIN)])
+    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    told = replace(rows, measured=np.where(asked, 0.6 * rows.measured, rows.measured))
+    told_others = replace(rows, measured=np.where(asked, rows.measured, 0.6 * rows.measured))
+    before, after, other = (
+        TASKS[task].cross_forecast(one, split, seed=0, progress=lambda done, total: None)
+        for one in (rows, told, told_others)
+    )
+    guesses = {"mlp": np.s_[:, MIDDLE]} | dict.fromkeys(before.baselines, np.s_[:])
+    for name, at in guesses.items():
+        first, second, third = (
+            one.quantiles[at] if name == "mlp" else one.baselines[name]
+            for one in (before, after, other)
+        )
+        np.testing.assert_array_equal(first[asked], second[asked], err_msg=name)
+        assert (first[asked] != third[asked]).any()
+
+
+def test_figures_are_in_the_units_that_people_read():
+    utilization, memory = run("utilization"), run("train-memory")
+
+    assert (utilization.unit, memory.unit) == ("percentage points", "MiB")
+    assert 1 < utilization.mlp["mae"] < 100
+    assert 1 < memory.mlp["mae"] < 4096
+    assert utilization.mlp["interval_width_90"] > utilization.mlp["interval_width"]
+
+
+def test_a_device_that_was_idle_is_a_measurement(monkeypatch):
+    campaign = read_campaign(TRAIN)
+    campaign.executions.loc[:9, "compute_utilization"] = 0.0
+    rows = TASKS["utilization"].rows([campaign])
+
+    assert (rows.measured == 0).sum() == 10
+    assert np.isfinite([*point_metrics(rows.measured, rows.measured + 0.1).values()]).all()
+
+
 def test_the_same_seed_gives_the_same_figures():
     first, again = run(seed=3), run(seed=3)
 
@@ -81,6 +126,50 @@ def test_an_option_takes_several_files():
 
 
 # What is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "no column", "no number"])
+def test_a_damaged_file_is_named_as_it_was_given(tmp_path, damage):
+    path = tmp_path / "mine.csv.gz"
+    rows = pd.read_csv(real("gpumemnet") / "mlp_train_utilization_a100_40gb.csv.gz", nrows=30)
+    whole = gzip.compress(rows.to_csv(index=False).encode())
+    content = {
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:40] + bytes([whole[40] ^ 255]) + whole[41:],
+        "empty": b"",
+        "no column": gzip.compress(b"a,b\n1,2\n"),
+        "no number": gzip.compress(rows.assign(**{"Avg GPUTL": "much"}).to_csv().encode()),
+    }[damage]
+    path.write_bytes(content)
+
+    with pytest.raises(TableError, match=r"mine\.csv\.gz") as caught:
+        run("utilization", train=[path])
+    assert "\n" not in str(caught.value)
+    assert "presage-benchmark-" not in str(caught.value)
+
+
+def test_a_test_table_of_another_source_is_refused(tmp_path):
+    path = tmp_path / "of_miso.csv"
+    path.write_text("mig_slice,step_time_median_s\n7g,0.1\n")
+
+    with pytest.raises(TableError, match=r"of_miso\.csv: has the columns of miso, --train those"):
+        run(test=[path])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--train", "--json"],
+        ["--train", str(TRAIN), "--test", "--json"],
+        ["--train", str(TRAIN), "--seed", "-1"],
+        ["--train", str(TRAIN), "--seed", str(2**64)],
+    ],
+)
+def test_options_that_nobody_can_mean(words):
+    result = CliRunner().invoke(app, ["benchmark", "train-step", *words])
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
 
 
 def test_a_test_row_that_is_also_in_training_is_named():
@@ -174,10 +263,17 @@ def test_each_device_is_a_fold_of_its_own():
     assert len(set(folds)) == 6
 
 
-def test_what_is_new_in_most_test_rows_is_what_calibration_leaves_out():
-    train = who(device=["a", "b"] * 2, family=["x", "x", "y", "y"], model=["1", "2", "3", "4"])
+def test_what_is_new_in_most_test_rows_is_what_calibration_leaves_out(caplog):
+    train = who(
+        device=["a", "b"] * 20, family=["x", "x", "y", "y"] * 10, model=["1", "2", "3", "4"] * 10
+    )
 
     assert novelty(train, who(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "device"
     assert novelty(train, who(device=["a"] * 2, family=["z"] * 2, model=["9"] * 2)) == "family"
     assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["9"] * 2)) == "model"
     assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
+    assert not caplog.messages
+    # A device of six rows teaches nothing, and tells nothing of another.
+    lone = who(device=["a"] * 34 + ["b"] * 6, family=["x"] * 40, model=["1"] * 40)
+    assert novelty(lone, who(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
+    assert "hardly more than one device" in caplog.text

@@ -9,12 +9,12 @@ import pytest
 
 from presage.features.errors import TableError, TrainingError
 from presage.models import baselines
-from presage.models.fit import FitConfig
+from presage.models.fit import LEVELS, FitConfig
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.colocated import Colocated, colocated
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.benchmark.interference import InterferenceTask
+from presage.pipelines.benchmark.interference import InterferenceTask, _folds
 from presage.pipelines.benchmark.splits import novelty
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.campaigns import read_campaign
@@ -68,6 +68,37 @@ def test_each_victim_is_scored_once(split, rows):
 
     assert result.rows == len(rows.measured)
     assert result.rows == sum(one["rows"] for one in result.slices["family"].values())
+
+
+@pytest.mark.parametrize("split", ["pair", "family"])
+def test_no_forecast_of_a_left_out_victim_knows_a_colocation_like_its_own(split, rows):
+    folds = _folds(rows, split, 0)
+    asked = folds == folds[0]
+    hidden = rows.touched_by(asked)
+    before, after, other = (
+        QUICK.cross_forecast(
+            replace(rows, members=rows.members.assign(speed=rows.members["speed"] * factor)),
+            split, seed=0, progress=lambda done, total: None,
+        )
+        for factor in (1.0, np.where(hidden, 0.7, 1.0), np.where(hidden, 1.0, 0.7))
+    )  # fmt: skip
+    there = asked[rows.is_victim]
+
+    middle = LEVELS.index(0.5)
+    found = [one.quantiles[there, middle] for one in (before, after, other)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+    for name, guess in before.baselines.items():
+        np.testing.assert_array_equal(guess[there], after.baselines[name][there], err_msg=name)
+
+
+def test_pairs_whose_jobs_nobody_ran_alone_are_forecast_all_the_same():
+    campaign = read_campaign(TRAIN)
+    lonely = replace(campaign, executions=campaign.executions.iloc[:0])
+    found = colocated([lonely])
+
+    assert len(found.measured) > 100
+    assert np.isfinite(found.columns).all()
 
 
 @pytest.mark.usefixtures("no_trees")

@@ -12,12 +12,14 @@ from presage.features.graph import OpGraph
 from presage.features.memory import MemoryEstimate
 from presage.features.spread import spread
 from presage.models import step_law
+from presage.models.fit import LEVELS
 from presage.models.step_law import ring_bytes
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.scale_out import CONFIG, ScaleOutTask
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
+from presage.pipelines.benchmark.splits import split_folds
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.graph_cache import GraphCache
 from tests.features.examples import node
@@ -79,6 +81,27 @@ def test_every_step_is_forecast_by_those_that_saw_no_like_step(split, tmp_path):
     if split != "model":  # the graph here does not tell how long an unseen job computes
         assert result.baselines["linear"]["mape"] < 10  # on what the law leaves over
     assert 0 <= result.mlp["coverage"] <= result.mlp["coverage_90"] <= 100
+
+
+@pytest.mark.parametrize("split", ["placement", "model"])
+def test_no_forecast_of_a_left_out_step_knows_its_label(split, tmp_path):
+    files = [pollux(tmp_path, model) for model in ("cifar10", "bert", "ncf")]
+    rows = scale_rows(read_tables(files, TrainedGraph()))
+    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    before, after, other = (
+        TASK.cross_forecast(
+            replace(rows, measured=rows.measured * factor), split,
+            seed=0, progress=lambda done, total: None,
+        )
+        for factor in (1.0, np.where(asked, 1.7, 1.0), np.where(asked, 1.0, 1.7))
+    )  # fmt: skip
+
+    middle = LEVELS.index(0.5)
+    found = [one.quantiles[asked, middle] for one in (before, after, other)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+    for name, guess in before.baselines.items():
+        np.testing.assert_array_equal(guess[asked], after.baselines[name][asked], err_msg=name)
 
 
 def test_an_unseen_placement_is_what_is_left_out_by_default(tmp_path):
