@@ -130,7 +130,7 @@ def train(
         raise TrainingError(
             f"{int(solo[target.column].notna().sum())} of {len(solo)} rows hold {target.column}, "
             f"too few to learn from: whichever job or family is left out, {cv.LEAST_SEEN} must "
-            "remain; add a campaign of `presage profile`"
+            "remain; measure more jobs (`presage profile --budget ...`)"
         )
     predictor = of_device_class(predictors, scale=target.is_scale, column=COMPUTE_CAPABILITY)
     tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], target, predictor))

@@ -142,6 +142,7 @@ def test_of_a_left_out_family_no_colocation_is_seen_whatever_its_role(rows):
 
 def test_a_row_is_new_if_any_member_is():
     train = pd.DataFrame({"device": ["d", "e"], "family": ["x", "y"], "model": ["1", "2"]})
+    train = train.loc[[0, 1] * 20]
     test = pd.DataFrame({"device": ["d"] * 4, "family": ["x", "z", "x", "z"], "model": ["1"] * 4})
     together = pd.Series([0, 0, 1, 1])
 
