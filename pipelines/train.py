@@ -102,13 +102,13 @@ def train(
 ) -> Trained:
     """Fit, judge and export a predictor: networks for each class of devices.
 
-    A class that nobody measured keeps the networks it ``starts`` with. None has seen the held-out
-    fold: what the gate measures is what is served.
+    A class that nobody measured, and a card that nobody did, keep the networks that it ``starts``
+    with. None has seen the held-out fold: what the gate measures is what is served.
 
     Raises
     ------
     TrainingError
-        The target was measured of no row.
+        The target was measured of too few rows of any class, and nothing came along.
     """
     settle_torch()
     learnt, tables = {}, []
