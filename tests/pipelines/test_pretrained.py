@@ -18,6 +18,7 @@ from presage.models.learnt import read_interference, read_scalar
 from presage.models.release import PREDICTORS, load_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
+from presage.pipelines import cross_validation as cv
 from presage.pipelines import featurize, learn_solo, release, train, train_interference
 from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.pretrain import SOURCES
@@ -97,10 +98,9 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
     assert list(jobs) == list(mixed["job_id"])
 
 
-@pytest.mark.parametrize("predictor", TARGETS)
-@pytest.mark.parametrize("runs", [1, 10])
+@pytest.mark.parametrize(("predictor", "runs"), [("step_time", 1), ("memory", 10)])
 def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, predictor, runs):
-    solo = pd.read_parquet(features / "solo.parquet")
+    solo = pd.read_parquet(features / "solo.parquet").iloc[::3]
     starts = starts_of(predictor)
     rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
     trained = train.train(rows, TARGETS[predictor], SETTINGS, starts)
@@ -110,12 +110,17 @@ def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, predictor, runs):
     assert np.isfinite(trained.forecasts[learn_solo.QUANTILES].to_numpy()).all()
 
 
-def test_runs_of_one_family_are_enough_to_go_on_by(features):
+@pytest.mark.parametrize("runs", [1, 17])
+def test_runs_of_one_family_are_enough_to_go_on_by(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
-    alike = solo[solo["family"] == solo["family"].iloc[0]]
-    trained = train.train(on_gpu(alike), TARGETS["step_time"], SETTINGS, starts_of("step_time"))
+    alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
+    target, start = TARGETS["step_time"], starts_of("step_time")["gpu"]
+    learnt, table = learn_solo.learn(alike, target, SETTINGS, start)
 
-    assert set(trained.learnt) == {"gpu"}
+    assert train.teaches(alike, target, start)
+    assert not train.teaches(alike, target, None)
+    assert learnt.margins.everywhere == start.margins.of_strangers
+    assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
 
 
 def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_path):
@@ -135,36 +140,39 @@ def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_p
 
 
 def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features):
-    solo = pd.read_parquet(features / "solo.parquet")
-    interference = pd.read_parquet(features / "interference.parquet")
+    solo = on_gpu(pd.read_parquet(features / "solo.parquet"))
+    interference = on_gpu(pd.read_parquet(features / "interference.parquet"))
     pairs = interference["colocation"].isin(interference["colocation"].unique()[:2])
-    solo = pd.concat([solo, on_gpu(solo)], ignore_index=True)
-    together = pd.concat([interference, on_gpu(interference[pairs])], ignore_index=True)
+    told = [solo.assign(split=split, features="full") for split in cv.SPLITS]
     forecasts = {
-        name: train.train(solo, target, SETTINGS, starts_of(name)).forecasts
+        name: pd.concat(told).assign(**{"q0.5": lambda rows, of=target: rows[of.column]})
         for name, target in TARGETS.items()
     }
     start = read_pretrained(COMMITTED)
     assert start is not None
     starts = {k: read_interference(path) for k, path in start.networks("interference").items()}
-    trained = train_interference.train(solo, together, forecasts, SETTINGS_TOGETHER, starts)
+    trained = train_interference.train(
+        solo, interference[pairs], forecasts, SETTINGS_TOGETHER, starts
+    )
 
-    assert set(trained.learnt) == {"processor", "gpu"}
+    assert set(trained.learnt) == {"gpu"}
     assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
 
 
 def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
     solo = pd.read_parquet(features / "solo.parquet")
     jury = job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
-    told = solo.copy()
-    told.loc[jury, "step_time_median_s"] *= 100
-    before, after = (train.train(rows, TARGETS["step_time"], SETTINGS, {}) for rows in (solo, told))
-    told.loc[~jury, "step_time_median_s"] *= 100
-    other = train.train(told, TARGETS["step_time"], SETTINGS, {})
-
     weights, same, changed = (
-        list(one.learnt["processor"].stack.state_dict().values()) for one in (before, after, other)
-    )
+        list(learnt.stack.state_dict().values())
+        for learnt, _ in (
+            learn_solo.learn(
+                solo.assign(step_time_median_s=solo["step_time_median_s"] * factor),
+                TARGETS["step_time"], SETTINGS, None,
+            )
+            for factor in (1, np.where(jury, 100, 1), np.where(jury, 1, 100))
+        )
+    )  # fmt: skip
+
     assert all(map(torch.equal, weights, same))
     assert not all(map(torch.equal, weights, changed))
 
