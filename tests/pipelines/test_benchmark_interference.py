@@ -70,6 +70,7 @@ def test_each_victim_is_scored_once(split, rows):
     assert result.rows == sum(one["rows"] for one in result.slices["family"].values())
 
 
+@pytest.mark.usefixtures("no_trees")
 @pytest.mark.parametrize("split", ["pair", "family"])
 def test_no_forecast_of_a_left_out_victim_knows_a_colocation_like_its_own(split, rows):
     folds = _folds(rows, split, 0)
