@@ -1,7 +1,7 @@
 """The release that comes with Presage, of permissively licensed tables and our own campaigns.
 
 ``make pretrained`` runs it: every stage of ``dvc.yaml``, on more tables, from nothing to go on
-from: nine minutes on one core, once the operator graphs of a thousand models are cached.
+from: twelve minutes of one core, once the operator graphs of a thousand models are cached.
 """
 
 from __future__ import annotations
