@@ -21,7 +21,7 @@ from presage.models.splits import HELD_OUT_FOLD, Folds, device_folds
 
 SPLITS = ("job", "family")
 
-LEAST_ALIKE = 20  # strangers that margins of their own take
+LEAST_ALIKE = 20  # rows that margins of their own take, of strangers or of a class of devices
 LEAST_SEEN = 9  # rows that a 90 % interval is calibrated by
 SEVERAL_DEVICES = 3  # from as many kinds on, leaving some out tells how wrong an unknown one's are
 

@@ -12,11 +12,11 @@ import pandas as pd
 from presage.features.errors import TrainingError
 from presage.models.conformal import Array
 from presage.models.splits import Folds
+from presage.pipelines.benchmark.task import LEAST_ROWS
 
 log = logging.getLogger(__name__)
 
 FOLDS = 5
-LEAST_LEFT = 20  # rows, to learn and to calibrate by, whatever is left out
 # Columns whose values are kept together.
 SPLITS = ("model", "family", "device", "job", "campaign")
 
@@ -68,7 +68,7 @@ def novelty(
             unseen = unseen.groupby(together).transform("any")
         if unseen.mean() <= 0.5:
             continue
-        if len(train) - train[split].value_counts().max() >= LEAST_LEFT:
+        if len(train) - train[split].value_counts().max() >= LEAST_ROWS:
             return split
         log.warning(
             "--train holds hardly more than one %s, and most rows of --test are of another: "

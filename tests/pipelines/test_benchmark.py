@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from presage.cli import app
 from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.models import baselines
-from presage.models.fit import LEVELS
 from presage.models.metrics import point_metrics
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.solo import SoloTask
@@ -21,12 +20,12 @@ from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.importers.graph_cache import NoGraphs
+from tests.pipelines.blind import assert_blind
 from tests.pipelines.public_files import real
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 TRAIN, TEST = PROFILES / "cpu-2", PROFILES / "cpu-2-zoo"
 SUMS: dict[str, SoloTask] = {n: t for n, t in TASKS.items() if isinstance(t, SoloTask)}
-MIDDLE = LEVELS.index(0.5)
 POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
 
 
@@ -77,14 +76,7 @@ def test_no_forecast_of_a_left_out_row_knows_its_label(task, split, monkeypatch)
         TASKS[task].cross_forecast(one, split, seed=0, progress=lambda done, total: None)
         for one in (rows, told, told_others)
     )
-    guesses = {"mlp": np.s_[:, MIDDLE]} | dict.fromkeys(before.baselines, np.s_[:])
-    for name, at in guesses.items():
-        first, second, third = (
-            one.quantiles[at] if name == "mlp" else one.baselines[name]
-            for one in (before, after, other)
-        )
-        np.testing.assert_array_equal(first[asked], second[asked], err_msg=name)
-        assert (first[asked] != third[asked]).any()
+    assert_blind(asked, before, after, other)
 
 
 def test_figures_are_in_the_units_that_people_read(monkeypatch):

@@ -12,7 +12,6 @@ from presage.features.graph import OpGraph
 from presage.features.memory import MemoryEstimate
 from presage.features.spread import spread
 from presage.models import baselines, step_law
-from presage.models.fit import LEVELS
 from presage.models.step_law import ring_bytes
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.compute_time import compute_seconds
@@ -23,6 +22,7 @@ from presage.pipelines.benchmark.splits import split_folds
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.graph_cache import GraphCache
 from tests.features.examples import node
+from tests.pipelines.blind import assert_blind
 from tests.pipelines.public_files import gavel_tidied, pollux_tidied
 
 TASK = ScaleOutTask(replace(CONFIG, steps=30, hidden=8))
@@ -96,13 +96,7 @@ def test_no_forecast_of_a_left_out_step_knows_its_label(split, tmp_path, monkeyp
         )
         for factor in (1.0, np.where(asked, 1.7, 1.0), np.where(asked, 1.0, 1.7))
     )  # fmt: skip
-
-    middle = LEVELS.index(0.5)
-    found = [one.quantiles[asked, middle] for one in (before, after, other)]
-    np.testing.assert_array_equal(found[0], found[1])
-    assert (found[0] != found[2]).any()
-    for name, guess in before.baselines.items():
-        np.testing.assert_array_equal(guess[asked], after.baselines[name][asked], err_msg=name)
+    assert_blind(asked, before, after, other)
 
 
 def test_an_unseen_placement_is_what_is_left_out_by_default(tmp_path):
