@@ -25,11 +25,13 @@ from presage.features.job import MEMORY_FORMATS, Job, JobFeatures, memory_of_pea
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
 from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
+from presage.serving.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
 
 MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
+_NOT_FOUND = 5  # gRPC's number
 _JOB_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
     "framework_version",
@@ -244,86 +246,44 @@ def read_share(row: pb.Placement | pb.Colocation.Member, where: str) -> Share:
         raise _located(error, f"{where}.share", "") from error
 
 
-def write_job_forecasts(
-    forecasts: Sequence[JobForecast], *, release_id: str, coverage: float
-) -> pb.PredictResponse:
-    """The response that carries these forecasts."""
-    return pb.PredictResponse(
-        forecasts=[
-            pb.JobForecast(
-                compute_utilization=_write_forecast(forecast.compute_utilization),
-                memory_bytes=_write_forecast(forecast.memory_bytes),
-                step_time_s=_write_forecast(forecast.step_time_s),
-                runtime_s=_write_forecast(forecast.runtime_s),
-            )
-            for forecast in forecasts
-        ],
-        release_id=release_id,
-        coverage=coverage,
-    )
+def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
 
+    def read(row: pb.JobForecast) -> JobForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        return JobForecast(*(_read_forecast(getattr(row, q), response) for q in JOB_QUANTITIES))
 
-def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast]:
-    """Forecasts of a response, in its order."""
-    release_id, coverage = response.release_id, response.coverage
-    return [
-        JobForecast(
-            compute_utilization=_read_forecast(row.compute_utilization, release_id, coverage),
-            memory_bytes=_read_forecast(row.memory_bytes, release_id, coverage),
-            step_time_s=_read_forecast(row.step_time_s, release_id, coverage),
-            runtime_s=_read_forecast(row.runtime_s, release_id, coverage),
-        )
-        for row in response.forecasts
-    ]
-
-
-def write_colocation_forecasts(
-    forecasts: Sequence[ColocationForecast], *, release_id: str, coverage: float
-) -> pb.PredictInterferenceResponse:
-    """The response that carries these forecasts."""
-    return pb.PredictInterferenceResponse(
-        forecasts=[
-            pb.ColocationForecast(
-                slowdowns=[_write_forecast(slowdown) for slowdown in forecast.slowdowns],
-                fits=forecast.fits,
-                fit_probability=forecast.fit_probability,
-            )
-            for forecast in forecasts
-        ],
-        release_id=release_id,
-        coverage=coverage,
-    )
+    return [read(row) for row in response.forecasts]
 
 
 def read_colocation_forecasts(
     response: pb.PredictInterferenceResponse,
-) -> list[ColocationForecast]:
-    """Forecasts of a response, in its order."""
-    return [
-        ColocationForecast(
-            slowdowns=tuple(
-                _read_forecast(slowdown, response.release_id, response.coverage)
-                for slowdown in row.slowdowns
-            ),
-            fits=row.fits,
-            fit_probability=row.fit_probability,
-        )
-        for row in response.forecasts
-    ]
+) -> list[ColocationForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
+
+    def read(row: pb.ColocationForecast) -> ColocationForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        slowdowns = tuple(_read_forecast(slowdown, response) for slowdown in row.slowdowns)
+        return ColocationForecast(slowdowns, row.fits, row.fit_probability)
+
+    return [read(row) for row in response.forecasts]
 
 
-def _write_forecast(forecast: Forecast) -> pb.Forecast:
-    return pb.Forecast(
-        median=forecast.median,
-        low=forecast.low,
-        high=forecast.high,
-        unit=forecast.unit,
-        in_domain=forecast.in_domain,
-    )
+def read_error(row: pb.Error) -> PresageError:
+    """The error of ours that stands for a refused part of a request."""
+    not_found = row.grpc_status_code == _NOT_FOUND
+    return UnknownDeviceError(row.message) if not_found else InvalidJobError(row.message)
 
 
-def _read_forecast(row: pb.Forecast, release_id: str, coverage: float) -> Forecast:
-    return Forecast(row.median, row.low, row.high, row.unit, row.in_domain, release_id, coverage)
+def _read_forecast(
+    row: pb.Forecast, response: pb.PredictResponse | pb.PredictInterferenceResponse
+) -> Forecast:
+    return Forecast(
+        row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
+        response.coverage, tuple(zip(response.levels, row.quantiles, strict=True)),
+    )  # fmt: skip
 
 
 def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetReleaseResponse:

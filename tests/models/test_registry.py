@@ -11,7 +11,8 @@ import pytest
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.registry import Registry
-from presage.models.registry_uri import configured_uri, peek_champion
+from presage.models.champion import peek_champion
+from presage.models.registry_uri import configured_uri
 
 
 @pytest.fixture
