@@ -48,3 +48,11 @@ class RegistryError(PresageError):
 
 class ServiceError(PresageError):
     """The prediction service cannot start, or cannot be reached."""
+
+
+class InvalidTensorError(PresageError):
+    """A tensor in a request has another name, type, shape, size or content than the model takes."""
+
+
+class UnknownModelError(PresageError):
+    """No model of that name, or no such version of it, is served."""
