@@ -30,6 +30,7 @@ from presage.serving.forecasts import (
     ReleaseInfo,
 )
 from presage.serving.memory_fit import fit_probability
+from presage.serving.oip.served import ServedModels
 from presage.serving.onnx_model import OnnxModel
 from presage.serving.quantiles import (
     JOB_QUANTITIES,
@@ -114,6 +115,10 @@ class Predictor:
             metrics=manifest["metrics"],
             loaded_at_unix_s=self.loaded_at_unix_s,
         )
+
+    def served_models(self) -> ServedModels:
+        """The models themselves, as the Open Inference Protocol shows them."""
+        return ServedModels.of(self._release, self.models)
 
     def asked(self, coverage: float, levels: Sequence[float] = ()) -> Asked:
         """Which quantiles such a request is answered with; raises InvalidJobError if not."""
@@ -263,21 +268,20 @@ class Predictor:
     ) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
         slowdowns = np.ones_like(alone[2].values)
-        crowded = sizes > 1
-        if not crowded.any():
+        if sizes.max() == 1:
             return slowdowns
-        together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
         classes = device_classes(features)
         known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
         medians = np.column_stack([quantiles.values[:, self._median] for quantiles in alone])
-        rows = member_matrix(features, np.where(known, medians, np.nan))
-        # Row-major order of a mask is the order of the members, so it both pads and unpads.
-        present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
-        members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
-        members[present] = rows[together]
-        slowdowns[together] = self.models["interference"].quantiles(
-            {"members": members, "mask": present.astype(np.float32)}, present
-        )
+        rows = member_matrix(features, np.where(known, medians, np.nan)).astype(np.float32)
+        # One size after another: members meet each other, and padding would meet them too.
+        for size in np.unique(sizes[sizes > 1]).tolist():
+            of_size = np.repeat(sizes == size, sizes)
+            members = rows[of_size].reshape(-1, size, rows.shape[1])
+            present = np.ones(members.shape[:2], dtype=np.float32)
+            slowdowns[of_size] = self.models["interference"].quantiles(
+                {"members": members, "mask": present}, present > 0
+            )
         return slowdowns
 
 

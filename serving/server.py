@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 from grpc_reflection.v1alpha import reflection
-from presage.serving.descriptors import Descriptors
+from presage.serving.descriptors import descriptors
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
@@ -82,7 +82,7 @@ class Server:
             (self._prediction.handlers(), inference.handlers(), self._health.handlers())
         )
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, pool=Descriptors())
+        reflection.enable_server_reflection(names, self._server, pool=descriptors())
 
     async def start(self, source: Release | Source) -> None:
         """Listen, load what the source says, and answer.
