@@ -34,8 +34,9 @@ from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import Matrix, columns, schema_hash
 from presage.models.domain import Domain, read_domain, reasons
+from presage.models.probes import Probes, read_probes
 
-FORMAT = 4  # 1 to 3 knew no classes of devices
+FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
 MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
@@ -71,6 +72,8 @@ class Release:
         further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
+    probes : Probes
+        What it is known to answer.
     """
 
     folder: Path
@@ -83,6 +86,7 @@ class Release:
     domains: Mapping[str, Domain]
     stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
+    probes: Probes
     manifest: Mapping[str, Any]
 
     def class_of(self, kind: str) -> str:
@@ -135,6 +139,7 @@ def write_release(  # every part of the manifest is named once, here
     domains: Mapping[str, Domain],
     stranger_margins: Mapping[str, ByClass],
     setup_s: Mapping[str, Sequence[float]],
+    probes: Probes,
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
@@ -171,6 +176,7 @@ def write_release(  # every part of the manifest is named once, here
             for predictor, by_class in stranger_margins.items()
         },
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
+        "probes": probes.as_json(),
         "metrics": metrics,
         "data_digest": data_digest,
         "versions": dict(versions),
@@ -255,6 +261,7 @@ def load_release(folder: Path) -> Release:
                 for predictor in PREDICTORS
             },
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
+            probes=read_probes(content["probes"], len(content["columns"]), len(content["levels"])),
             manifest=content,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from presage.features.arrays import Array, Ints, Mask, Matrix
@@ -20,6 +21,7 @@ from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.member import member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
+from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
@@ -49,6 +51,12 @@ _LEAST = {
     "step_time": 0.0,
     "interference": 1.0,
 }
+# What another machine's arithmetic may do to an answer.
+_ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
+# Figures below these are as good as none: one is not many times another.
+_NEAR_ZERO = {
+    "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
+}  # fmt: skip
 _SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
 
 
@@ -213,6 +221,47 @@ class Predictor:
             ],
         )
 
+    def check_probes(self) -> None:
+        """Ask what the release is known to answer.
+
+        Raises
+        ------
+        ReleaseError
+            It answers something else here.
+        """
+        probes = self._release.probes
+        for name, found in self._answers(probes).items():
+            recorded = probes.quantiles[name]
+            off = np.abs(found - recorded) > _ROUNDING * np.abs(recorded) + _LEAST_ROUNDING
+            if off.any():
+                row, level = np.argwhere(off)[0].tolist()
+                raise ReleaseError(
+                    f"{self._release.model_path(name)}: answers {found[row, level]:g} to probe "
+                    f"{row}, and {recorded[row, level]:g} where it was made; this machine's "
+                    "ONNX Runtime computes something else: update it, or make the release again"
+                )
+
+    def changes(self, before: Predictor) -> dict[str, float]:
+        """Of each predictor, the largest factor between medians of this release and of another.
+
+        Asked are the other's probes.
+        """
+        probes = before._release.probes
+        return {
+            name: _largest_factor(
+                found[:, self._median] + _NEAR_ZERO[name],
+                probes.quantiles[name][:, before._median] + _NEAR_ZERO[name],
+            )
+            for name, found in self._answers(probes).items()
+        }
+
+    def _answers(self, probes: Probes) -> dict[str, Array]:
+        def run(name: str, inputs: Mapping[str, Any]) -> Array:
+            present = inputs["mask"] > 0 if "mask" in inputs else None
+            return self.models[name].quantiles(inputs, present)
+
+        return answers(run, probes.features, probes.together, median=self._median)
+
     def warm_up(self) -> None:
         """Run every model once: a release that cannot predict fails here, not at a caller."""
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
@@ -291,6 +340,12 @@ def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
     if beyond:
         raise beyond[min(beyond)]
     return feature_rows(table, features)
+
+
+def _largest_factor(found: Array, before: Array) -> float:
+    """Between two figures, whichever is larger."""
+    ratio = found / before
+    return float(np.maximum(ratio, 1 / ratio).max(initial=1.0))
 
 
 def _median_position(release: Release) -> int:

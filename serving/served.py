@@ -87,6 +87,7 @@ class Served:
             return
         predictor = Predictor(release)
         predictor.warm_up()
+        predictor.check_probes()
         if before is not None:
             check_change(predictor, before, self._max_change)
         self._predictor, self.refused = predictor, None

@@ -16,12 +16,12 @@ from typing import Any, Self, TypeVar
 
 import grpc
 from grpc_reflection.v1alpha import reflection
-from presage.serving.descriptors import descriptors
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
+from presage.serving.descriptors import descriptors
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
 from presage.serving.listen import add_port, address_of, target

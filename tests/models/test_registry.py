@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from presage.features.errors import RegistryError, ReleaseError
-from presage.models.registry import Registry
 from presage.models.champion import peek_champion
+from presage.models.registry import Registry
 from presage.models.registry_uri import configured_uri
 
 

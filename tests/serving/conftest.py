@@ -26,6 +26,7 @@ from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.schema import columns, matrix
 from presage.models.domain import learn_domain
+from presage.models.probing import probe
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
@@ -160,7 +161,12 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
         "data_digest": "0" * 16,
         "versions": {"presage": "test"},
     }
-    return write_release(folder, **parts | changes)
+    parts |= changes
+    kinds = ["cpu-2"] * len(trained)
+    parts.setdefault(
+        "probes", probe(parts["models"], matrix(trained).astype(np.float32), kinds, median=2)
+    )
+    return write_release(folder, **parts)
 
 
 @pytest.fixture(scope="session")
