@@ -24,7 +24,12 @@ from presage.features.forecast import Forecast
 from presage.features.job import MEMORY_FORMATS, Job, JobFeatures, memory_of_peak
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
-from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
+from presage.serving.forecasts import (
+    ColocationForecast,
+    JobForecast,
+    RefusedRelease,
+    ReleaseInfo,
+)
 from presage.serving.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -320,6 +325,11 @@ def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
         trained_devices=frozenset(response.trained_devices),
         metrics=json.loads(response.metrics_json),
         loaded_at_unix_s=response.loaded_at_unix_s,
+        refused=(
+            RefusedRelease(response.refused.reason, response.refused.refused_at_unix_s)
+            if response.HasField("refused")
+            else None
+        ),
     )
 
 
