@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from presage.features.arrays import Array, Ints, Mask, Matrix
-from presage.features.placement_table import PlacementTable
 
+from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.errors import InvalidJobError
-from presage.features.schema import FEATURE_SETS, columns, matrix_of
+from presage.features.placement_table import PlacementTable
+from presage.features.schema import FEATURE_SETS, columns, matrix
 
 _LEAST_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
@@ -46,7 +46,7 @@ class FeatureRows:
 
 def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, InvalidJobError]]:
     """Features of placements, and an error for each row whose numbers the models do not take."""
-    features = matrix_of(table)
+    features = matrix(table)
     good = _is_taken(features)
     if good.all():
         return features, {}

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from presage.features.arrays import Array, Ints, Mask, Matrix
-from presage.features.placement_table import placement_table
 
+from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share, catalogue, find_device
 from presage.features.device_class import device_classes
@@ -21,6 +20,7 @@ from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.member import member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
+from presage.features.placement_table import placement_table
 from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
@@ -287,7 +287,7 @@ class Predictor:
     def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
         """Of utilization, memory and step time."""
         inputs = {"features": rows.features.astype(np.float32)}
-        inside = contains(self._release, rows.features, rows.precision, rows.kinds, rows.device)
+        inside = contains(self._release, rows)
         classes = device_classes(rows.features)
         utilization, memory, step = (
             Quantiles(

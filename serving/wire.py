@@ -37,7 +37,7 @@ MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
 _NOT_FOUND = 5  # gRPC's number
-_JOB_TEXTS = (
+JOB_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
     "framework_version",
 )  # fmt: skip
@@ -91,7 +91,7 @@ def write_job(features: JobFeatures) -> pb.Job:
 
 def read_job(row: pb.Job, where: str) -> JobFeatures:
     """A job and its operator statistics; errors call it ``where``."""
-    for name in _JOB_TEXTS:
+    for name in JOB_TEXTS:
         check_text(getattr(row, name), f"{where}.{name}")
     if len(row.op_stats) > MAX_OP_ROWS:
         raise InvalidJobError(

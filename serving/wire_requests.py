@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
-from presage.features.arrays import Ints, Mask
-from presage.features.device_table import DEVICE_VALUES, GIB, device_table
-from presage.features.placement_table import PlacementTable, Positions
-from presage.serving.wire_jobs import read_jobs
 
+from presage.features.arrays import Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share
+from presage.features.device_table import DEVICE_VALUES, GIB, device_table
 from presage.features.errors import InvalidJobError, PresageError
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.placement_table import PlacementTable
 from presage.serving.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (
@@ -31,6 +31,7 @@ from presage.serving.wire import (
     write_job,
     write_share,
 )
+from presage.serving.wire_jobs import read_jobs
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
@@ -41,6 +42,7 @@ MAX_OP_ROW_VISITS = 1_000_000
 
 Request = pb.PredictRequest | pb.PredictInterferenceRequest
 Row = pb.Placement | pb.Colocation.Member
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +79,7 @@ class Asking:
             stays[group[row]] = False
             errors[int(good[group[row]])] = error
         kept = stays[group]
-        return Asking(self.table.picked(kept), self.rows, errors, self.sizes[stays]), kept
+        return Asking(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
 
     def capacities_bytes(self) -> list[float]:
         """Memory of each co-location's device."""
@@ -241,8 +243,8 @@ class _Tables:
     """A request's jobs and devices, as far as they are not refused."""
 
     def __init__(self, request: Request, device_of: DeviceOf) -> None:
-        self._jobs, self._job_errors = read_jobs(request.jobs)
-        self._job_at = _positions(len(request.jobs), self._job_errors)
+        jobs = read_jobs(request.jobs)
+        self._jobs, self._job_at, self._job_errors = jobs.table, jobs.places, jobs.errors
         devices: list[Device] = []
         self._device_errors: dict[int, PresageError] = {}
         self._shares: list[Share] = []  # of every device in the request
@@ -268,7 +270,7 @@ class _Tables:
         }
         share = np.tile([share.fraction for share in self._shares], jobs)
         table = PlacementTable(self._jobs, self._devices, job, device, share)
-        table = table if not errors else table.picked(good)
+        table = table if not errors else table.rows(good)
         _check_work(table)
         return Asking(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
 
@@ -303,6 +305,23 @@ class _Tables:
         )
         _check_work(table)
         return table
+
+
+class Positions(Generic[T]):
+    """Values in the order they were first seen, each object once."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        # By identity: hashing a job of a hundred operator rows costs more than it saves. The
+        # list above keeps the objects alive, so no id is used twice.
+        self._positions: dict[int, int] = {}
+
+    def of(self, value: T) -> int:
+        """Position of ``value``, which is taken in when it is new."""
+        position = self._positions.setdefault(id(value), len(self.values))
+        if position == len(self.values):
+            self.values.append(value)
+        return position
 
 
 def _positions(rows: int, errors: Mapping[int, PresageError]) -> Ints:

@@ -68,12 +68,18 @@ def test_work_whose_deadline_has_passed_is_not_done(release, job):
         codes = [call.code() for call in calls]
         assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
         time.sleep(0.5)
-        done = server.metrics.registry.get_sample_value(
-            "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "true"}
-        ) or 0
-        done += server.metrics.registry.get_sample_value(
-            "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "false"}
-        ) or 0
+        done = (
+            server.metrics.registry.get_sample_value(
+                "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "true"}
+            )
+            or 0
+        )
+        done += (
+            server.metrics.registry.get_sample_value(
+                "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "false"}
+            )
+            or 0
+        )
         assert done < 40 * 4096
 
 
@@ -132,7 +138,9 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
         with PresageClient(target, timeout_s=10) as client:
             while not stop.is_set():
                 try:
-                    answers.append(client.predict([Placement(job(f"{i}"), cpu) for i in range(400)]))
+                    answers.append(
+                        client.predict([Placement(job(f"{i}"), cpu) for i in range(400)])
+                    )
                 except ServiceError as error:
                     errors.append(str(error))
                     return
@@ -272,9 +280,7 @@ def test_too_many_at_once_are_refused_before_they_cost_anything(release, job):
             grpc.insecure_channel(server.target, options=[("grpc.use_local_subchannel_pool", 1)])
             for _ in range(12)
         ]
-        request = pb.PredictRequest(
-            jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")]
-        )
+        request = pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")])
         calls = [
             pb_grpc.PredictionServiceStub(channels[i % 12]).Predict.future(request, timeout=30)
             for i in range(3000)

@@ -139,7 +139,12 @@ def test_no_secret_is_ever_logged(release, tokens, job, cpu, tmp_path):
         server.process.wait(10)
     said = "".join(server.stderr)
     assert len(server.events("call")) == 4
-    assert {row["client"] for row in server.events("call")} == {"scheduler", "reader", "operator", ""}
+    assert {row["client"] for row in server.events("call")} == {
+        "scheduler",
+        "reader",
+        "operator",
+        "",
+    }
     for secret in (*secrets.values(), "guess-of-somebody"):
         assert secret not in said
     for line in path.read_text().splitlines():
