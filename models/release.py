@@ -33,14 +33,9 @@ from presage.features.device_class import device_class
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
-<<<<<<< ours
-from presage.features.schema import Matrix, columns, schema_hash
-from presage.models.domain import Domain, read_domain, reasons
-from presage.models.probes import Probes, read_probes
-=======
 from presage.features.schema import columns, schema_hash
 from presage.models.domain import Domain, contains, read_domain
->>>>>>> theirs
+from presage.models.probes import Probes, read_probes
 
 FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
 MANIFEST = "release.json"

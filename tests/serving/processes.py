@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,3 +59,18 @@ def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[S
                 process.kill()
             process.wait()
             reading.join(5)
+
+
+def until(condition: Callable[[], object], *, timeout_s: float = 10.0) -> None:
+    """Wait for something to come true."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, "did not come true in time"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,13 +1,17 @@
 """Too much, too slow, too late, and the end: what is promised is kept, and what is not is said."""
 
+import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from presage.features.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
@@ -20,7 +24,7 @@ from presage.serving.prediction_service import SERVICE_NAME
 from presage.serving.server import start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.processes import serving
+from tests.serving.processes import serving, until
 
 
 def large_request(job, rows=4096):
@@ -133,6 +137,7 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
     options = ("--release", release.folder, "--no-outcomes", "--drain-s", 0.3)
     stop = threading.Event()
     answers, errors = [], []
+    placements = [Placement(job(f"{i}"), cpu) for i in range(400)]
 
     def ask(target):
         with PresageClient(target, timeout_s=10) as client:
@@ -146,8 +151,6 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
                     return
 
     with serving(*options, cwd=tmp_path) as server, ThreadPoolExecutor(6) as pool:
-        from grpc_health.v1 import health_pb2, health_pb2_grpc
-
         with grpc.insecure_channel(server.target) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(
                 health_pb2.HealthCheckRequest(service="presage.v1.PredictionService")
@@ -227,11 +230,6 @@ def test_kill_9_loses_no_acknowledged_outcome(release, job, cpu, tmp_path):
 
 
 def test_workers_share_a_port_and_one_that_dies_is_replaced(release, job, cpu, tmp_path):
-    import os
-    import subprocess
-
-    from tests.serving.test_reload import until
-
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 0)
     with serving(*options, cwd=tmp_path) as server:
 
@@ -253,15 +251,10 @@ def test_workers_share_a_port_and_one_that_dies_is_replaced(release, job, cpu, t
                 assert client.predict([Placement(job(), cpu)])
         server.process.terminate()
         assert server.process.wait(15) == 0
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in children())
+        assert not any(Path(f"/proc/{pid}").exists() for pid in children())
 
 
 def test_workers_end_with_their_parent(release, tmp_path):
-    import os
-    import subprocess
-
-    from tests.serving.test_reload import until
-
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 0)
     with serving(*options, cwd=tmp_path) as server:
         found = subprocess.run(
@@ -270,7 +263,7 @@ def test_workers_end_with_their_parent(release, tmp_path):
         )  # fmt: skip
         workers = [int(pid) for pid in found.stdout.split()]
         server.process.kill()
-        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def test_too_many_at_once_are_refused_before_they_cost_anything(release, job):

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from presage.features.errors import RefusedReleaseError, ReleaseError
+from presage.features.errors import RefusedReleaseError, ReleaseError, ServiceError
 from presage.features.placement import Placement
 from presage.models.champion import Champion
 from presage.models.registry import Registry
@@ -18,13 +19,7 @@ from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
 from presage.serving.options import Options
 from presage.serving.server import start_server
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
-
-
-def until(condition, *, timeout_s=10.0):
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, "did not come true in time"
-        time.sleep(0.02)
+from tests.serving.processes import free_port, until
 
 
 @pytest.fixture(scope="module")
@@ -251,11 +246,6 @@ def test_until_there_is_a_release_calls_are_unavailable_and_health_says_so(tmp_p
             let_go.wait(10)
             return releases[1].folder
 
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    from presage.features.errors import ServiceError
-    from tests.serving.test_server import free_port
-
     port = free_port()
     starting = threading.Thread(
         target=lambda: running.append(start_server(Slow(), Options(port=port)))
@@ -271,7 +261,7 @@ def test_until_there_is_a_release_calls_are_unavailable_and_health_says_so(tmp_p
                 assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
         with (
             PresageClient(f"127.0.0.1:{port}", timeout_s=0.3) as ask,
-            pytest.raises(ServiceError, match="still being loaded|did not answer within"),
+            pytest.raises(ServiceError, match=r"still being loaded|did not answer within"),
         ):
             ask.release()
     finally:

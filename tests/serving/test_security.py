@@ -1,6 +1,8 @@
 """Who is let in, who may do what, and that nobody hears of it who should not."""
 
+import socket
 import ssl
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -21,7 +23,7 @@ from presage.serving.options import Options, Tls
 from presage.serving.outcomes import Outcome
 from presage.serving.server import start_server
 from tests.serving.certificates import make_authority, make_certificate
-from tests.serving.processes import serving
+from tests.serving.processes import serving, until
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +112,6 @@ def test_a_token_that_is_taken_back_no_longer_lets_in(release, tokens, job, cpu)
                 return True
             return False
 
-        from tests.serving.test_reload import until
-
         until(refused)
 
 
@@ -130,11 +130,8 @@ def test_no_secret_is_ever_logged(release, tokens, job, cpu, tmp_path):
     options = ("--tokens", path, "--access-log", "--no-outcomes", "--release", release.folder)
     with serving(*options, cwd=tmp_path) as server:
         for token in (*secrets.values(), "guess-of-somebody"):
-            with asking(server, token=token) as client:
-                try:
-                    client.predict([Placement(job(), cpu)])
-                except UnauthenticatedError:
-                    pass
+            with asking(server, token=token) as client, suppress(UnauthenticatedError):
+                client.predict([Placement(job(), cpu)])
         server.process.terminate()
         server.process.wait(10)
     said = "".join(server.stderr)
@@ -164,8 +161,6 @@ def test_with_a_certificate_the_connection_is_encrypted(release, pems, job, cpu)
         with asking(server, tls=True) as distrusting, pytest.raises(ServiceError):
             distrusting.release()
         context = ssl.create_default_context(cafile=str(pems["ca"]))
-        import socket
-
         with (
             socket.create_connection((server.host, server.port), timeout=5) as plain_socket,
             context.wrap_socket(plain_socket, server_hostname="127.0.0.1") as wrapped,
