@@ -40,6 +40,7 @@ from presage.features.errors import (
     UnknownDeviceError,
     UnknownModelError,
 )
+from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
@@ -131,6 +132,8 @@ class Calls:
         Those that are let in now; None where nobody is asked for one.
     rate : RateLimit or None
         Of the rows of one client.
+    backlog : Backlog or None
+        Calls that wait.
     span : callable
         A context manager for a method and its metadata, in which the call is traced.
     """
@@ -138,6 +141,7 @@ class Calls:
     metrics: Metrics
     tokens: Callable[[], Tokens] | None = None
     rate: RateLimit | None = None
+    backlog: Backlog | None = None
     access_log: bool = False
     span: Span = field(default=no_span)
 
@@ -199,6 +203,8 @@ class Calls:
             self.rate.take(call.caller.name, rows)
 
     def _begin(self, name: str, role: str | None, context: Any, begin_s: float) -> Call:
+        if self.backlog is not None and role is not None:
+            self.backlog.check(begin_s)
         metadata = context.invocation_metadata() or ()
         if self.tokens is not None and role is not None:
             caller = self.tokens().caller(metadata)

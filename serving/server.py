@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
+from presage.serving.backlog import Backlog
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
 from presage.serving.descriptors import descriptors
@@ -43,11 +44,10 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", int(options.shared_port)),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        # Calls that nobody has begun to work on: beyond the first some are refused, beyond the
-        # second all, with RESOURCE_EXHAUSTED. 256 are answered in about a fifth of a second.
-        ("grpc.server.max_pending_requests", 256),
-        ("grpc.server.max_pending_requests_hard_limit", 512),
-        ("grpc.max_concurrent_streams", 256),  # of one connection
+        # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
+        ("grpc.server.max_pending_requests", 10_000),
+        ("grpc.server.max_pending_requests_hard_limit", 20_000),
+        ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
         # Who connects and says nothing, and who has gone without saying so.
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
@@ -67,13 +67,14 @@ class Server:
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
-        self._calls = Calls(metrics, tokens, rate, options.access_log, span)
         self._work = Work(metrics, most_queued_rows=options.queue_rows)
         self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_channel_options(options))
+        backlog = Backlog(options.queue_calls)
+        self._calls = Calls(metrics, tokens, rate, backlog, options.access_log, span)
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )

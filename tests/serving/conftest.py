@@ -219,7 +219,7 @@ def cpu() -> Device:
 
 @pytest.fixture(scope="session")
 def server(release):
-    with start_server(release, port=0) as running:
+    with start_server(release) as running:
         yield running
 
 

@@ -143,9 +143,7 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
         with PresageClient(target, timeout_s=10) as client:
             while not stop.is_set():
                 try:
-                    answers.append(
-                        client.predict([Placement(job(f"{i}"), cpu) for i in range(400)])
-                    )
+                    answers.append(client.predict(placements))
                 except ServiceError as error:
                     errors.append(str(error))
                     return

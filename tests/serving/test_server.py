@@ -18,8 +18,9 @@ from presage.features.placement import Placement
 from presage.models.release import load_release
 from presage.serving import wire
 from presage.serving.client import PresageClient
+from presage.serving.options import Options
+from presage.serving.prediction_service import SERVICE_NAME
 from presage.serving.server import start_server
-from presage.serving.servicer import SERVICE_NAME
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 
@@ -188,7 +189,7 @@ def test_health_is_serving_for_the_server_and_its_service(channel):
 
 
 def test_a_server_says_not_serving_before_it_stops(release):
-    server = start_server(release, port=0)
+    server = start_server(release, Options(port=0))
     with grpc.insecure_channel(server.target) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=SERVICE_NAME), timeout=10
@@ -256,7 +257,7 @@ def test_a_signal_lets_calls_in_flight_finish_and_ends_in_success(release, job, 
 
 def test_a_port_in_use_is_an_error_that_names_it(server, release):
     with pytest.raises(ServiceError) as caught:
-        start_server(release, port=server.port)
+        start_server(release, Options(port=server.port))
 
     assert str(caught.value) == (
         f"port 127.0.0.1:{server.port} is in use; stop the other server or pass --port"
@@ -266,12 +267,12 @@ def test_a_port_in_use_is_an_error_that_names_it(server, release):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_it_listens_beyond_loopback_only_when_told_to(release, host):
     with pytest.raises(ServiceError, match=f"{host} is not a loopback address.*--allow-remote"):
-        start_server(release, host=host, port=0)
+        start_server(release, Options(host=host, port=0))
 
 
 def test_told_to_it_listens_beyond_loopback(release):
     with (
-        start_server(release, host="0.0.0.0", port=0, allow_remote=True) as server,
+        start_server(release, Options(host="0.0.0.0", port=0, allow_remote=True)) as server,
         PresageClient(f"127.0.0.1:{server.port}") as client,
     ):
         assert client.release().release_id == release.release_id
@@ -287,7 +288,7 @@ def test_told_to_it_listens_beyond_loopback(release):
 )
 def test_a_place_that_cannot_be_listened_on_is_an_error(release, where, said):
     with pytest.raises(ServiceError, match=said):
-        start_server(release, **{"port": 0} | where)
+        start_server(release, Options(**{"port": 0} | where))
 
 
 def test_a_damaged_release_is_refused_before_anything_listens(release_with, models_by_hand):
@@ -295,15 +296,15 @@ def test_a_damaged_release_is_refused_before_anything_listens(release_with, mode
     intact = release_with()
     (intact.folder / "memory.onnx").write_bytes(b"changed")
     with pytest.raises(ReleaseError, match="sha256"):
-        start_server(load_release(intact.folder), port=port)
+        start_server(load_release(intact.folder), Options(port=port))
     (intact.folder / "memory.onnx").unlink()
     with pytest.raises(ReleaseError, match=r"memory\.onnx: cannot be read"):
-        start_server(load_release(intact.folder), port=port)
+        start_server(load_release(intact.folder), Options(port=port))
 
     nan = models_by_hand.column_times("roofline_s", (float("nan"),) * 5)
     broken = release_with(models=models_by_hand.all() | {"step_time": nan})
     with pytest.raises(ReleaseError, match=r"step_time\.onnx: predicted"):
-        start_server(broken, port=port)
+        start_server(broken, Options(port=port))
 
     assert not is_listening(port)
 
@@ -316,7 +317,7 @@ def test_a_release_that_goes_wrong_later_is_an_internal_error_not_a_nan(
     broken = release_with(models=models_by_hand.all() | {"memory": grows})
 
     with (
-        start_server(broken, port=0) as server,
+        start_server(broken, Options(port=0)) as server,
         PresageClient(server.target) as client,
         pytest.raises(ServiceError, match=r"INTERNAL: .*memory\.onnx: predicted quantiles"),
     ):
