@@ -47,12 +47,20 @@ class Backlog:
                 retry_after_s=self._calls * self._call_s,
             )
 
-    def _look(self, now_s: float) -> None:
+    def open_calls(self) -> int:
+        """Calls that have arrived and not ended, those that are being answered among them."""
+        started, done = self._counts()
+        return started - done
+
+    def _counts(self) -> tuple[int, int]:
         found = json.loads(cygrpc.channelz_get_server(self._id))["server"]["data"]
         started, succeeded, failed = (
             int(found.get(name, 0)) for name in ("callsStarted", "callsSucceeded", "callsFailed")
         )
-        done = succeeded + failed
+        return started, succeeded + failed
+
+    def _look(self, now_s: float) -> None:
+        started, done = self._counts()
         if done > self._done:
             self._call_s = min((now_s - self._looked_s) / (done - self._done), 1.0)
         self._calls, self._done, self._looked_s = started - done, done, now_s

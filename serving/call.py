@@ -122,7 +122,7 @@ def no_span(_method: str, _metadata: Any) -> Any:
     return nullcontext()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Calls:
     """What all calls of a server have in common.
 
@@ -136,6 +136,10 @@ class Calls:
         Calls that wait.
     span : callable
         A context manager for a method and its metadata, in which the call is traced.
+    in_flight : int
+        Calls that are being answered.
+    closing : bool
+        Whether no more are taken.
     """
 
     metrics: Metrics
@@ -144,6 +148,8 @@ class Calls:
     backlog: Backlog | None = None
     access_log: bool = False
     span: Span = field(default=no_span)
+    in_flight: int = 0
+    closing: bool = False
 
     def unary(self, name: str, role: str | None, method: Unary) -> grpc.RpcMethodHandler:
         """A handler of serialized requests, for callers of that role; None for all callers."""
@@ -151,6 +157,7 @@ class Calls:
         async def answer(request: bytes, context: Any) -> bytes:
             begin_s = time.monotonic()
             code, call = Code.OK, None
+            self.in_flight += 1
             try:
                 call = self._begin(name, role, context, begin_s)
                 with self.span(name, context):
@@ -178,6 +185,7 @@ class Calls:
         async def answer(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             begin_s = time.monotonic()
             code, call = Code.OK, None
+            self.in_flight += 1
             try:
                 call = self._begin(name, role, context, begin_s)
                 async for response in method(requests, call):
@@ -203,6 +211,11 @@ class Calls:
             self.rate.take(call.caller.name, rows)
 
     def _begin(self, name: str, role: str | None, context: Any, begin_s: float) -> Call:
+        if self.closing:
+            raise ServiceError(
+                "this server is being stopped; ask another replica, or in a moment",
+                retry_after_s=1.0,  # by then it has ended: what meets its last instant is cancelled
+            )
         if self.backlog is not None and role is not None:
             self.backlog.check(begin_s)
         metadata = context.invocation_metadata() or ()
@@ -220,7 +233,7 @@ class Calls:
     async def _abort(self, context: Any, code: Code, error: PresageError, name: str) -> None:
         """End the call with the status of an error of ours."""
         hint: tuple[tuple[str, str], ...] = ()
-        if isinstance(error, OverloadedError) and error.retry_after_s is not None:
+        if isinstance(error, OverloadedError | ServiceError) and error.retry_after_s is not None:
             hint = ((RETRY_AFTER, str(max(1, round(1000 * error.retry_after_s)))),)
         if reason := _REJECTIONS.get(type(error)):
             self.metrics.rejections.labels(reason).inc()
@@ -237,6 +250,7 @@ class Calls:
         )
 
     def _end(self, name: str, code: Code, begin_s: float, call: Call | None, size: int) -> None:
+        self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(name, code.name, seconds, call.rows if call else 0)
         if self.access_log:

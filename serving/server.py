@@ -10,6 +10,7 @@ import asyncio
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, Self, TypeVar
@@ -36,6 +37,8 @@ from presage.serving.work import Work
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
+# While draining. Reflection's streams end when their clients end them: nobody waits for those.
+_LOOK_S, _QUIET_S = 0.01, 0.5
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:
@@ -73,8 +76,8 @@ class Server:
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_channel_options(options))
-        backlog = Backlog(options.queue_calls)
-        self._calls = Calls(metrics, tokens, rate, backlog, options.access_log, span)
+        self._backlog = Backlog(options.queue_calls)
+        self._calls = Calls(metrics, tokens, rate, self._backlog, options.access_log, span)
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )
@@ -119,10 +122,26 @@ class Server:
         if grace_s:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
+        self._calls.closing = True
+        await self._drained(grace_s)
         await self._server.stop(grace_s)
         self._work.close()
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
+
+    async def _drained(self, grace_s: float) -> None:
+        """Until all that has arrived is answered.
+
+        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
+        not know whether to send it again.
+        """
+        begin_s = time.monotonic()
+        while (elapsed_s := time.monotonic() - begin_s) < grace_s:
+            if not self._calls.in_flight and (
+                not self._backlog.open_calls() or elapsed_s > _QUIET_S
+            ):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _reload(self) -> None:
         if self._follower is not None:
