@@ -42,15 +42,15 @@ class Backlog:
             self._look(now_s)
         if self._calls > self._most_calls:
             raise OverloadedError(
-                f"{self._calls} calls wait, at most {self._most_calls} do; ask again later, ask for "
-                "more in one call, or ask another replica",
+                f"{self._calls} calls wait, at most {self._most_calls} do; ask again later, for "
+                "more in one call, or another replica",
                 retry_after_s=self._calls * self._call_s,
             )
 
-    def open_calls(self) -> int:
-        """Calls that have arrived and not ended, those that are being answered among them."""
+    def calls(self) -> tuple[int, int]:
+        """Calls that have ever arrived, and those of them that have not ended."""
         started, done = self._counts()
-        return started - done
+        return started, started - done
 
     def _counts(self) -> tuple[int, int]:
         found = json.loads(cygrpc.channelz_get_server(self._id))["server"]["data"]

@@ -12,7 +12,14 @@ import numpy as np
 
 from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.colocation import Colocation
-from presage.features.device import Device, Share, catalogue, find_device
+from presage.features.device import (
+    Device,
+    Share,
+    catalogue,
+    find_device,
+    known_device,
+    nearest_kind,
+)
 from presage.features.device_class import device_classes
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
@@ -108,6 +115,14 @@ class Predictor:
     def device(self, kind: str) -> Device:
         """Device of that kind: as measured for the release, else from the catalogue."""
         return find_device(kind, self._release.devices)
+
+    def known_device(self, kind: str) -> Device | None:
+        """As :meth:`device`, None where there is none."""
+        return known_device(kind, self._release.devices)
+
+    def nearest_kind(self, kind: str) -> str:
+        """What to say of a kind that is not known."""
+        return nearest_kind(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
         """What predicts."""
@@ -338,7 +353,9 @@ def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
     table = placement_table(placements)
     features, beyond = features_of(table)
     if beyond:
-        raise beyond[min(beyond)]
+        row = min(beyond)
+        who, where = placements[row].job.job.job_id, placements[row].device.kind
+        raise InvalidJobError(f"job {who!r} on {where!r}: {beyond[row]}")
     return feature_rows(table, features)
 
 

@@ -37,7 +37,8 @@ from presage.serving.work import Work
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
-# While draining. Reflection's streams end when their clients end them: nobody waits for those.
+# While draining. Streams of reflection end when their clients end them: where no call has come for
+# a while, those are all that is left, and nobody waits for them.
 _LOOK_S, _QUIET_S = 0.01, 0.5
 
 
@@ -74,6 +75,7 @@ class Server:
         self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
         self._follower: Follower | None = None
+        self._stopped = False
         self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_channel_options(options))
         self._backlog = Backlog(options.queue_calls)
@@ -116,6 +118,9 @@ class Server:
 
         Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
         """
+        if self._stopped:
+            return
+        self._stopped = True
         self._health.close()
         if self._following is not None:
             self._following.cancel()
@@ -135,11 +140,13 @@ class Server:
         What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
         not know whether to send it again.
         """
-        begin_s = time.monotonic()
-        while (elapsed_s := time.monotonic() - begin_s) < grace_s:
-            if not self._calls.in_flight and (
-                not self._backlog.open_calls() or elapsed_s > _QUIET_S
-            ):
+        end_s = time.monotonic() + grace_s
+        arrived, since_s = -1, 0.0
+        while (now_s := time.monotonic()) < end_s:
+            started, open_calls = self._backlog.calls()
+            if started != arrived:
+                arrived, since_s = started, now_s
+            if not open_calls or (not self._calls.in_flight and now_s - since_s > _QUIET_S):
                 return
             await asyncio.sleep(_LOOK_S)
 

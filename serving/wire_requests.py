@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from presage.features.placement_table import PlacementTable
 from presage.serving.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (
-    DeviceOf,
     check_text,
     read_device,
     read_share,
@@ -40,9 +39,23 @@ MAX_LEVELS = 16
 # Features cost about 0.1 us for each row's each operator row.
 MAX_OP_ROW_VISITS = 1_000_000
 
+_MOST_HINTS = 8  # to kinds that are not known: finding what is like one takes a while
+
 Request = pb.PredictRequest | pb.PredictInterferenceRequest
 Row = pb.Placement | pb.Colocation.Member
 T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """Devices that can be named by kind: a predictor's."""
+
+    def known_device(self, kind: str) -> Device | None:
+        """Device of that kind, None where there is none."""
+        ...
+
+    def nearest_kind(self, kind: str) -> str:
+        """What to say of a kind that is not known."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +137,7 @@ def count_predict(request: pb.PredictRequest) -> int:
     return _checked_rows(rows, request)
 
 
-def read_predict(request: pb.PredictRequest, device_of: DeviceOf) -> Asking:
+def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
     """What is asked for; without placements, every job on the device's share of every device.
 
     Raises
@@ -133,7 +146,7 @@ def read_predict(request: pb.PredictRequest, device_of: DeviceOf) -> Asking:
         The request as a whole is too large. Everything else is an error of a row, which names
         the place in the request, what is wrong there, and how to mend it.
     """
-    tables = _Tables(request, device_of)
+    tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
     if not request.placements:
         return tables.everywhere()
@@ -181,11 +194,9 @@ def count_predict_interference(request: pb.PredictInterferenceRequest) -> int:
     return _checked_rows(rows, request)
 
 
-def read_predict_interference(
-    request: pb.PredictInterferenceRequest, device_of: DeviceOf
-) -> Asking:
+def read_predict_interference(request: pb.PredictInterferenceRequest, devices: Devices) -> Asking:
     """Members of co-locations; an error of one is its co-location's. Raises as for placements."""
-    tables = _Tables(request, device_of)
+    tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
     rows: list[_Where] = []
     sizes: list[int] = []
@@ -242,7 +253,7 @@ _Where = tuple[int, int, float]  # positions of a job and a device in their tabl
 class _Tables:
     """A request's jobs and devices, as far as they are not refused."""
 
-    def __init__(self, request: Request, device_of: DeviceOf) -> None:
+    def __init__(self, request: Request, known: Devices) -> None:
         jobs = read_jobs(request.jobs)
         self._jobs, self._job_at, self._job_errors = jobs.table, jobs.places, jobs.errors
         devices: list[Device] = []
@@ -251,7 +262,10 @@ class _Tables:
         for i, row in enumerate(request.devices):
             try:
                 share = read_share(row, f"devices[{i}]") if row.HasField("share") else Share()
-                devices.append(read_device(row, device_of, f"devices[{i}]"))
+                nearest = known.nearest_kind if len(self._device_errors) < _MOST_HINTS else None
+                devices.append(
+                    read_device(row, known.known_device, f"devices[{i}]", nearest=nearest)
+                )
             except PresageError as error:
                 self._device_errors[i] = error
                 share = Share()
