@@ -39,7 +39,7 @@ SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 T = TypeVar("T")
 # While draining. Streams of reflection end when their clients end them: where no call has come for
 # a while, those are all that is left, and nobody waits for them.
-_LOOK_S, _QUIET_S = 0.01, 0.5
+_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:
@@ -141,12 +141,14 @@ class Server:
         not know whether to send it again.
         """
         end_s = time.monotonic() + grace_s
-        arrived, since_s = -1, 0.0
+        before, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
-            started, open_calls = self._backlog.calls()
-            if started != arrived:
-                arrived, since_s = started, now_s
-            if not open_calls or (not self._calls.in_flight and now_s - since_s > _QUIET_S):
+            calls = self._backlog.calls()
+            if calls != before:
+                before, since_s = calls, now_s
+            # Whoever was answered last may ask once more, and has to be told.
+            quiet_s = _QUIET_S if calls[1] else _TURN_S
+            if not self._calls.in_flight and now_s - since_s > quiet_s:
                 return
             await asyncio.sleep(_LOOK_S)
 
