@@ -49,7 +49,7 @@ from presage.serving.quantiles import (
     Quantiles,
     asked_of,
 )
-from presage.serving.widening import moved_out
+from presage.serving.widening import factors_of, moved_out
 
 # Below these a prediction cannot be meant.
 _LEAST = {
@@ -81,6 +81,10 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
+        self._factors = {
+            name: {of: factors_of(margins, release.levels) for of, margins in by_class.items()}
+            for name, by_class in release.stranger_margins.items()
+        }
         self._classes = {name: release.classes(name) for name in PREDICTORS}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
@@ -318,13 +322,13 @@ class Predictor:
         if inside.all():
             return quantiles
         out = quantiles.copy()
-        for name, margins in self._release.stranger_margins[predictor].items():
-            rows = ~inside & (classes == name)
-            wider = moved_out(
-                quantiles[rows], margins, self._release.levels,
-                odds=predictor == "compute_utilization",
-            )  # fmt: skip
-            out[rows] = np.maximum(wider, _LEAST[predictor])
+        for name, factors in self._factors[predictor].items():
+            rows = np.flatnonzero(~inside & (classes == name))
+            if len(rows):
+                wider = moved_out(
+                    quantiles[rows], factors, self._median, odds=predictor == "compute_utilization"
+                )
+                out[rows] = np.maximum(wider, _LEAST[predictor])
         return out
 
     def _slowdowns(
