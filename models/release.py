@@ -27,13 +27,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
-from presage.features.schema import Matrix, columns, schema_hash
-from presage.models.domain import Domain, read_domain, reasons
+from presage.features.schema import columns, schema_hash
+from presage.models.domain import Domain, contains, read_domain
 
 FORMAT = 4  # 1 to 3 knew no classes of devices
 MANIFEST = "release.json"
@@ -93,9 +94,9 @@ class Release:
         """Classes of devices that a predictor was learnt from."""
         return frozenset(map(self.class_of, self.trained_devices[predictor]))
 
-    def strangers(self, features: Matrix, precisions: Sequence[str]) -> list[str]:
-        """Why each row's job is unlike those in training, "" where it is not."""
-        return reasons(self.domains, features, precisions)
+    def contains(self, features: Matrix, precisions: Ints) -> Mask:
+        """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
+        return contains(self.domains, features, precisions)
 
     def model_path(self, predictor: str) -> Path:
         """ONNX file of a predictor."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Mask, Matrix
 from presage.features.colocation import Colocation
-from presage.features.placement import Placement
-from presage.features.schema import Matrix
+from presage.features.placement_table import PlacementTable
 from presage.models.release import Release
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-
-def contains(
-    release: Release, placements: Sequence[Placement], features: Matrix
-) -> dict[str, Mask]:
+def contains(release: Release, rows: PlacementTable, features: Matrix) -> dict[str, Mask]:
     """Which placements each predictor knows the like of, by their matrix (placements, columns)."""
-    reasons = release.strangers(features, [p.job.job.precision for p in placements])
-    alike = np.array([not reason for reason in reasons], dtype=np.bool_)
-    return {
-        predictor: alike & np.array([p.device.kind in kinds for p in placements], dtype=np.bool_)
-        for predictor, kinds in release.trained_devices.items()
-    }
+    alike = release.contains(features, rows.jobs.precisions.take(rows.job))
+    out = {}
+    for predictor, kinds in release.trained_devices.items():
+        trained = np.array([kind in kinds for kind in rows.devices.kinds], dtype=np.bool_)
+        out[predictor] = alike & trained.take(rows.device)
+    return out
 
 
 def contains_together(release: Release, colocations: Sequence[Colocation]) -> Mask:

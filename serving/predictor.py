@@ -19,6 +19,7 @@ from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.member import SOLO_PROFILE, member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
+from presage.features.placement_table import PlacementTable, placement_table
 from presage.features.schema import FEATURE_SETS, columns, matrix
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
@@ -216,9 +217,10 @@ class Predictor:
         )
 
     def _solo(self, placements: Sequence[Placement]) -> _Solo:
-        features = _features(placements)
+        rows = placement_table(placements)
+        features = _features(rows)
         inputs = {"features": features.astype(np.float32)}
-        inside = contains(self._release, placements, features)
+        inside = contains(self._release, rows, features)
         classes = np.array([device_class(placement.device) for placement in placements])
         utilization, memory_bytes, step_time_s = (
             self._widened(name, self._models[name].quantiles(inputs), inside[name], classes)
@@ -261,24 +263,17 @@ class Predictor:
         return slowdowns
 
 
-def _features(placements: Sequence[Placement]) -> Array:
+def _features(rows: PlacementTable) -> Array:
     """Feature matrix, every number of which the models can take."""
-    try:
-        features = matrix(placements)
-    except (ArithmeticError, ValueError) as error:  # a peak of 0 FLOP/s, an integer beyond float
-        raise InvalidJobError(
-            f"features cannot be computed ({error}); check the jobs' sizes and the devices' "
-            "data sheets"
-        ) from error
+    features = matrix(rows)
     # The models take float32, and logarithms of most columns. Written so that NaN is bad as well.
     good = (features >= _LEAST_FEATURE) & (np.abs(features) <= np.finfo(np.float32).max)
     if not good.all():
         row, column = np.argwhere(~good)[0]
-        placement = placements[row]
+        job_id, kind = rows.jobs.job_ids[rows.job[row]], rows.devices.kinds[rows.device[row]]
         raise InvalidJobError(
-            f"job {placement.job.job.job_id!r} on {placement.device.kind!r}: feature "
-            f"{columns('full')[column]!r} is {features[row, column]:g}, must be "
-            f"in [{_LEAST_FEATURE[column]:g}, 3.4e38]; "
+            f"job {job_id!r} on {kind!r}: feature {columns('full')[column]!r} is "
+            f"{features[row, column]:g}, must be in [{_LEAST_FEATURE[column]:g}, 3.4e38]; "
             "check the job's sizes and the device's data sheet"
         )
     return features
