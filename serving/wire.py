@@ -30,7 +30,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
-_JOB_TEXTS = (
+JOB_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
     "framework_version",
 )  # fmt: skip
@@ -84,7 +84,7 @@ def write_job(features: JobFeatures) -> pb.Job:
 
 def read_job(row: pb.Job, where: str) -> JobFeatures:
     """A job and its operator statistics; errors call it ``where``."""
-    for name in _JOB_TEXTS:
+    for name in JOB_TEXTS:
         check_text(getattr(row, name), f"{where}.{name}")
     if len(row.op_stats) > MAX_OP_ROWS:
         raise InvalidJobError(
