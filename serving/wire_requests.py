@@ -29,8 +29,8 @@ from presage.serving.wire import (
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
 MAX_MEMBERS = 64
-# Features cost about 1 us for each row's each operator row. Unbounded, a request of 400 KB (one
-# job of 10,000 operator rows on 4,096 devices) would keep a server busy for most of a minute.
+# Features cost about 0.1 us for each row's each operator row. Unbounded, a request of 400 KB (one
+# job of 10,000 operator rows on 4,096 devices) would keep a server busy for seconds.
 MAX_OP_ROW_VISITS = 1_000_000
 
 Request = pb.PredictRequest | pb.PredictInterferenceRequest
