@@ -19,7 +19,7 @@ from presage.features.row_values import ROW_VALUES, row_values
 
 # Operators of a part of the rows, each counted on every row: a dozen numbers of each fit in a
 # processor's cache, and a million of them take no more memory than this many do.
-MAX_VISITS = 1 << 14
+MAX_VISITS = 1 << 13
 
 
 class ColumnPlan:
@@ -37,19 +37,19 @@ class ColumnPlan:
         self._over = np.array([places[quantity] for quantity in over])
         self._least_over = np.array([c.least_over for c in columns])
 
+    @np.errstate(all="ignore")
     def matrix(self, rows: PlacementTable) -> Matrix:
         """Feature matrix of shape (rows, columns).
 
         What cannot be computed, a share of nothing or a sum beyond float64, is nan or inf.
         """
         out = np.empty((len(rows), self._columns))
-        with np.errstate(all="ignore"):
-            of_jobs = self._jobs.of(rows.jobs)
-            if len(rows) * len(rows.jobs.op_classes) <= MAX_VISITS:
-                self._write(out, rows, of_jobs)
-            else:
-                for part in _parts(rows):
-                    self._write(out[part], rows.rows(part), of_jobs)
+        of_jobs = self._jobs.of(rows.jobs)
+        if len(rows) * len(rows.jobs.op_classes) <= MAX_VISITS:
+            self._write(out, rows, of_jobs)
+        else:
+            for part in _parts(rows):
+                self._write(out[part], rows.rows(part), of_jobs)
         return out
 
     def _write(self, out: Matrix, rows: PlacementTable, of_jobs: Matrix) -> None:

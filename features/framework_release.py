@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
@@ -15,4 +16,7 @@ def framework_release(version: str) -> float:
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return NEWEST_RELEASE
-    return float(int(match[2]) + RELEASES_OF_TORCH_1 * (int(match[1]) - 1))
+    try:
+        return float(int(match[2]) + RELEASES_OF_TORCH_1 * (int(match[1]) - 1))
+    except (OverflowError, ValueError):
+        return math.inf  # hundreds of digits

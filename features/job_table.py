@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Protocol
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -26,14 +26,14 @@ JOB_SCALARS = (
     "parameters", *HOLDERS, "peak_live_bytes",
 )  # fmt: skip
 OP_VALUES = ("flops", "bytes_moved", "count", "input_elements_max", "output_elements")
+_BATCH = HOLDERS.index("batch_bytes")
 _FLOPS, _OUTPUTS = OP_VALUES.index("flops"), OP_VALUES.index("output_elements")
 PRECISION = {name: code for code, name in enumerate(PRECISIONS)}
 
 # About what a sample and a byte of it cost where a step loads its data.
 SAMPLE_S, BYTE_S = 5e-6, 1e-9
 
-# Of operator statistics and memory, the domain's or the protocol's: their fields have the same
-# names.
+# Read off operator statistics and memory, the domain's or the protocol's: they name them alike.
 op_class_key = attrgetter("kind", "phase", "shape")
 op_values = attrgetter(*OP_VALUES)
 held_bytes = attrgetter(*HOLDERS)
@@ -88,13 +88,18 @@ class JobTable:
         return np.arange(len(self)).repeat(self.op_counts)
 
 
+def precision_codes(names: Iterable[str]) -> Ints:
+    """Positions in ``PRECISIONS``."""
+    return np.array([PRECISION[name] for name in names], dtype=np.intp)
+
+
 def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
     """Table of jobs, in their order."""
     ops = list(chain.from_iterable([features.op_stats for features in jobs]))
     values = np.fromiter(chain.from_iterable(map(op_values, ops)), np.float64)
     return table_of_rows(
         job_ids=[features.job.job_id for features in jobs],
-        precisions=[PRECISION[features.job.precision] for features in jobs],
+        precisions=precision_codes(features.job.precision for features in jobs),
         scalars=[
             job_scalars(features.job, features.parameters, held_bytes(features.memory))
             for features in jobs
@@ -105,27 +110,18 @@ def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
     )
 
 
-class SaysWhatItRuns(Protocol):
-    """A job, the domain's or the protocol's."""
+def job_scalars(job: Any, parameters: int, held: tuple[int, ...]) -> tuple[float, ...]:
+    """``JOB_SCALARS`` of a job, the domain's or the protocol's.
 
-    precision: str
-    batch_size: int
-    iterations: int
-    input_elements: int
-    memory_format: str
-    loads_data: bool
-    framework_version: str
-
-
-def job_scalars(job: SaysWhatItRuns, parameters: int, held: tuple[int, ...]) -> tuple[float, ...]:
-    """``JOB_SCALARS`` of a job; ``held`` are bytes by ``HOLDERS``."""
+    ``held`` are bytes by ``HOLDERS``.
+    """
     release = framework_release(job.framework_version)
     precision, batch_size, loads_data = job.precision, job.batch_size, job.loads_data
     channels_last = job.memory_format == "channels-last"
     return (
         1, batch_size, job.iterations, job.input_elements, precision in ("fp16", "bf16"),
         precision == "tf32", precision == "fp64", channels_last, release, release * channels_last,
-        loads_data, (SAMPLE_S * batch_size + BYTE_S * held[-1]) * loads_data,
+        loads_data, (SAMPLE_S * batch_size + BYTE_S * held[_BATCH]) * loads_data,
         parameters, *held, peak_bytes(*held),
     )  # fmt: skip
 
@@ -133,7 +129,7 @@ def job_scalars(job: SaysWhatItRuns, parameters: int, held: tuple[int, ...]) -> 
 def table_of_rows(
     *,
     job_ids: Sequence[str],
-    precisions: Sequence[int],
+    precisions: Ints,
     scalars: Sequence[tuple[float, ...]],
     op_counts: Sequence[int] | Ints,
     op_classes: Sequence[int] | Ints,
@@ -147,7 +143,7 @@ def table_of_rows(
     values = np.ascontiguousarray(op_values.T)
     return JobTable(
         tuple(job_ids),
-        np.array(precisions, dtype=np.intp),
+        precisions,
         np.array(scalars, dtype=np.float64).reshape(len(job_ids), len(JOB_SCALARS)),
         counts,
         with_shapes(classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),

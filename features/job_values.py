@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from presage.features.job_table import JOB_SCALARS, OP_VALUES, JobTable
 from presage.features.kernel_memory import BYTES_OF_INPUT, KERNELS, LARGEST_INPUTS, kernel_bytes
 from presage.features.op_class import OP_CLASSES
 
-# Of every job table's values the first and the last: what times and memory are computed from.
+# Places of what times and memory of a row are computed from, the first and the last.
 OP_COUNT, OWN_BYTES = 0, -1
 _LIVE_BYTES = JOB_SCALARS.index("peak_live_bytes")
 
@@ -24,8 +25,8 @@ class JobValues:
     Attributes
     ----------
     quantities : tuple of str or Quantity
-        Those of the given ones that do, and some more: the place of the number of operators is
-        ``OP_COUNT``, that of the bytes which tensors and kernels take together ``OWN_BYTES``.
+        Those of the given ones that do, and some more. At ``OP_COUNT`` is the number of operators,
+        at ``OWN_BYTES`` what tensors and kernels take together.
     """
 
     def __init__(self, quantities: Iterable[Quantity]) -> None:
@@ -33,6 +34,7 @@ class JobValues:
         sums = [q for q in wanted if isinstance(q, OpSum)]
         largest = [q for q in wanted if isinstance(q, OpMax)]
         kernels = [kernel_bytes(*kernel) for kernel in KERNELS]
+        self.quantities: tuple[Quantity, ...]
         self.quantities = (*sums, *largest, "nowhere", *kernels, *JOB_SCALARS, "own_bytes")
         self._kernel_inputs = slice(len(sums), len(sums) + len(kernels))
         self._width = len(sums) + len(largest) + 1
@@ -46,6 +48,7 @@ class JobValues:
         """Matrix (jobs, ``quantities``), computed once for a table."""
         if self not in jobs.computed:
             jobs.computed[self] = self._compute(jobs)
+            jobs.computed[self].setflags(write=False)
         return jobs.computed[self]
 
     def _compute(self, jobs: JobTable) -> Matrix:
@@ -59,15 +62,15 @@ class JobValues:
         """Sums and largest values of jobs' operators, shape (jobs, sums and largest)."""
         places = self._places.take(jobs.op_classes, axis=1) + self._width * jobs.op_jobs()
         values = jobs.op_values.take(self._values, axis=0)  # (lanes, ops)
-        summed = slice(self._summed)
-        largest = slice(self._summed, None)
-        out = np.bincount(places[summed].ravel(), values[summed].ravel(), len(jobs) * self._width)
-        np.maximum.at(out, places[largest].ravel(), values[largest].ravel())
-        return out.reshape(len(jobs), self._width)
+        n, size = self._summed, len(jobs) * self._width
+        out: Any = np.bincount(places[:n].ravel(), values[:n].ravel(), size)
+        np.maximum.at(out, places[n:].ravel(), values[n:].ravel())
+        by_job: Matrix = out.reshape(len(jobs), self._width)
+        return by_job
 
 
 def _lanes(
-    quantities: Sequence[OpSum] | Sequence[OpMax], first: int, nowhere: int
+    quantities: Sequence[OpSum | OpMax], first: int, nowhere: int
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Where operators count: each at one place, or ``nowhere``, on every lane.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from presage.features.arrays import Ints, Matrix
 from presage.features.cells import CELLS, cells_of
-from presage.features.device_table import DEVICE_VALUES
+from presage.features.device_table import DEVICE_VALUES, RATES
 from presage.features.job_values import OP_COUNT, OWN_BYTES
 from presage.features.op_class import by_class
 from presage.features.op_shape import MISFITS, PRODUCTS
@@ -35,10 +37,13 @@ def misfit_s(kind: str, shape: str) -> str:
     return f"misfit_s.{kind} {shape}"
 
 
+_SUMS = ("bound_s", "bound_s", "compute_s", "memory_s", "compute_bound_s", "log_ratio_s")
+_SCALARS = ("overhead_s", "roofline_s", "roofline_s_and_least", "memory_prior_bytes")
 ROW_VALUES = (
-    *("bound_s", "bound_s", "compute_s", "memory_s", "compute_bound_s", "log_ratio_s"),
-    *("share", "peak_flops_per_s", "overhead_s", "roofline_s", "roofline_s_and_least"),
-    "memory_prior_bytes",
+    *RATES,
+    "share",
+    *_SUMS,
+    *_SCALARS,
     *map(cell_s, CELLS),
     *(misfit_s(*each) for each in MISFIT_KINDS),
     "misfit_s.none",
@@ -53,39 +58,31 @@ def row_values(rows: PlacementTable, of_job: Matrix, of_device: Matrix) -> tuple
     of_job : ndarray of shape (rows, quantities of :class:`~presage.features.job_values.JobValues`)
     of_device : ndarray of shape (rows, ``DEVICE_VALUES``)
     """
-    visits = rows.visits()
+    share, visits = rows.share[:, None], rows.visits()
+    rates = rows.devices.rates[rows.device, rows.jobs.precisions.take(rows.job)]
     op_classes = rows.jobs.op_classes.take(visits.op)
     work = rows.jobs.op_values[:2].take(visits.op, axis=1)
-    rates = rows.devices.rates[rows.device, rows.jobs.precisions.take(rows.job)]
-    seconds = op_seconds(work, rates * rows.share[:, None], visits.row, op_classes)
+    seconds = op_seconds(work, rates * share, visits.row, op_classes)
+    sums, by_place = _summed(visits, op_classes, seconds)
+    overhead_s = of_job[:, OP_COUNT] * of_device[:, _OVERHEAD]
+    roofline_s = np.maximum(sums[0] + overhead_s, LEAST_STEP_S)
+    memory_prior_bytes = of_device[:, _CONTEXT] + of_job[:, OWN_BYTES]
+    scalars = np.array((overhead_s, roofline_s, roofline_s + LEAST_STEP_S, memory_prior_bytes))
+    return rates, share, sums.T, scalars.T, by_place
+
+
+def _summed(visits: Visits, op_classes: Ints, seconds: Matrix) -> tuple[Matrix, Matrix]:
+    """Seconds of each row's operators (2, visits): ``_SUMS`` (sums, rows), by cell and misfit."""
     compute_s, memory_s = seconds
     bound_s = np.maximum(compute_s, memory_s)
     more_compute, more_memory = seconds + LEAST_S
     ratio = more_compute / more_memory
     compute_bound_s = compute_s * (compute_s > memory_s)
-    summed = np.array(
-        (bound_s, bound_s, compute_s, memory_s, compute_bound_s, bound_s * np.log(ratio))
-    )
-    sums = np.add.reduceat(summed, visits.starts, axis=1)
-    overhead_s = of_job[:, OP_COUNT] * of_device[:, _OVERHEAD]
-    roofline_s = np.maximum(sums[0] + overhead_s, LEAST_STEP_S)
-    scalars = np.array(
-        (
-            rows.share, rates[:, 1], overhead_s, roofline_s, roofline_s + LEAST_STEP_S,
-            of_device[:, _CONTEXT] + of_job[:, OWN_BYTES],
-        )
-    )  # fmt: skip
-    return (
-        sums.T,
-        scalars.T,
-        _by_place(
-            visits, np.array((cells_of(op_classes, ratio), _MISFIT.take(op_classes))), summed[:2]
-        ),
-    )
-
-
-def _by_place(visits: Visits, places: Ints, seconds: Matrix) -> Matrix:
-    """Seconds of each row at each place, shape (rows, places)."""
+    log_ratio_s = bound_s * np.log(ratio)
+    summed = np.array((bound_s, bound_s, compute_s, memory_s, compute_bound_s, log_ratio_s))
+    # Each operator counts twice: in its cell, and among the well or ill shaped of its kind.
+    places = np.array((cells_of(op_classes, ratio), _MISFIT.take(op_classes)))
+    places += _PLACES * visits.row
     rows = len(visits.starts)
-    at = places + _PLACES * visits.row
-    return np.bincount(at.ravel(), seconds.ravel(), rows * _PLACES).reshape(rows, _PLACES)
+    by_place: Any = np.bincount(places.ravel(), summed[:2].ravel(), rows * _PLACES)
+    return np.add.reduceat(summed, visits.starts, axis=1), by_place.reshape(rows, _PLACES)

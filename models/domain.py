@@ -32,10 +32,11 @@ STRANGE = 0.05
 PROTOTYPES, SAMPLE = 256, 512
 # Of what a release vouches for, the mixtures are kept to this many digits.
 DIGITS = 4
-# Rows whose distances are computed together: those to all prototypes fit in a processor's cache.
-ROWS_AT_ONCE = 512
+# Rows whose distances are computed together. Of many more, BLAS would give parts of the product to
+# other threads, which takes ten times as long as the product itself where these are busy.
+ROWS_AT_ONCE = 16
 
-_SIZES = [columns("full").index(name) for name in SIZES]
+_SIZES = np.array([columns("full").index(name) for name in SIZES])
 _OFFSETS = np.array([FEATURE_SETS["full"][i].log_offset for i in _SIZES], dtype=np.float64)
 _FIRST_CELL = columns("full").index(f"time_share.{CELLS[0]}")
 _CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(CELLS))
@@ -71,7 +72,7 @@ class Domain:
 
         ``precisions`` are positions in ``PRECISIONS``.
         """
-        at_home: Mask = ~self._strange(features, precisions).any(axis=1)
+        at_home: Mask = ~np.logical_or.reduce(self._strange(features, precisions), axis=1)
         return at_home
 
     def reasons(self, features: Matrix, precisions: Ints) -> list[str]:
@@ -90,7 +91,7 @@ class Domain:
         out[:, _PRECISION] = self._unmeasured.take(precisions)
         out[:, _UNKNOWN] = features[:, _UNKNOWN_OPS] > 0
         out[:, _SIZE:_MIXTURE] = (sizes < low) | (sizes > high)
-        out[:, _MIXTURE] = self._nearest(_mixtures(features))[1] > self.radius
+        out[:, _MIXTURE] = self._is_far(_mixtures(features))
         return out
 
     @cached_property
@@ -108,19 +109,25 @@ class Domain:
         """Mixtures (cells, prototypes), and half of each one's square."""
         return np.ascontiguousarray(self.mixtures.T), (self.mixtures**2).sum(axis=1) / 2
 
-    def _nearest(self, mixtures: Array) -> tuple[Ints, Array]:
-        """Position of the prototype nearest to each mixture (rows, cells), and its distance."""
-        known, half_squares = self._known
-        position = np.empty(len(mixtures), dtype=np.intp)
+    def _is_far(self, mixtures: Array) -> Mask:
+        """Which mixtures (rows, cells) are farther than the radius from every prototype."""
         likeness = np.empty(len(mixtures))
         for start in range(0, len(mixtures), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            cells = np.flatnonzero(mixtures[part].any(axis=0))  # of all, few are in any job
-            alike = mixtures[part].take(cells, axis=1) @ known.take(cells, axis=0) - half_squares
-            alike.argmax(axis=1, out=position[part])
-            alike.max(axis=1, out=likeness[part])
-        squares = (mixtures**2).sum(axis=1) - 2 * likeness
-        return position, np.sqrt(np.maximum(squares, 0) / 2)
+            self._likeness(mixtures[part]).max(axis=1, out=likeness[part])
+        # A Hellinger distance's square is half of that between the roots.
+        distance_squared = np.add.reduce(mixtures * mixtures, axis=1) / 2 - likeness
+        far: Mask = distance_squared > self.radius**2
+        return far
+
+    def _likeness(self, mixtures: Array) -> Array:
+        """Half of each mixture's square less half of the squared distance (rows, prototypes)."""
+        known, half_squares = self._known
+        # Of all cells, few are in any job's step.
+        cells = np.logical_or.reduce(mixtures, axis=0).nonzero()[0]
+        likeness: Array = mixtures.take(cells, axis=1) @ known.take(cells, axis=0)
+        likeness -= half_squares
+        return likeness
 
     def _reason(self, features: Array, precision: str, test: int) -> str:
         """What the first test that a row fails found."""
@@ -131,7 +138,7 @@ class Domain:
         if test < _MIXTURE:
             return self._size(features, test - _SIZE)
         mixture = _mixtures(features[None])
-        return self._mixture(mixture[0], int(self._nearest(mixture)[0][0]))
+        return self._mixture(mixture[0], int(self._likeness(mixture).argmax()))
 
     def joined(self, other: Domain) -> Domain:
         """Where either vouches; strange by this one's measure."""
@@ -203,11 +210,13 @@ def _by_class(
 ) -> Iterator[tuple[Domain, Ints | slice]]:
     """Each domain that rows are to be judged by, and which."""
     on_gpu = features[:, COMPUTE_CAPABILITY] > 0
+    gpus = np.count_nonzero(on_gpu)
     for name, domain in domains.items():
-        rows = np.flatnonzero(on_gpu == (name == GPU))
-        if len(rows):
-            # Where they are all of one class, as most often, nothing is copied.
-            yield domain, rows if len(rows) < len(features) else slice(None)
+        count = gpus if name == GPU else len(features) - gpus
+        if count == len(features):  # as most often: nothing needs to be copied
+            yield domain, slice(None)
+        elif count:
+            yield domain, np.flatnonzero(on_gpu == (name == GPU))
 
 
 def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
@@ -243,20 +252,13 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
 
 
 def _sizes(features: Matrix) -> Array:
-    logs: Array = np.log(features[:, _SIZES] + _OFFSETS)
+    logs: Array = np.log(features.take(_SIZES, axis=1) + _OFFSETS)
     return logs
 
 
 def _mixtures(features: Matrix) -> Array:
     roots: Array = np.sqrt(features[:, _CELLS])
     return roots
-
-
-def _nearest(mixtures: Array, known: Array) -> tuple[np.ndarray[Any, Any], Array]:
-    """Position of, and Hellinger distance from, the nearest known mixture of each."""
-    squares = _squares(mixtures, known)
-    position = squares.argmin(axis=1)
-    return position, np.sqrt(squares[np.arange(len(mixtures)), position] / 2)
 
 
 def _squares(mixtures: Array, known: Array) -> Array:
@@ -266,13 +268,18 @@ def _squares(mixtures: Array, known: Array) -> Array:
     return out
 
 
+def _distance(mixtures: Array, one: Array) -> Array:
+    """Hellinger distance of each mixture from one, of shape (1, cells)."""
+    return np.sqrt(_squares(mixtures, one)[:, 0] / 2)
+
+
 def _prototypes(mixtures: Array) -> list[int]:
     """Positions, farthest first (Gonzalez, 1985): every mixture is near one of them."""
     chosen = [0]
-    distance = _nearest(mixtures, mixtures[:1])[1]
+    distance = _distance(mixtures, mixtures[:1])
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, _nearest(mixtures, mixtures[chosen[-1:]])[1])
+        distance = np.minimum(distance, _distance(mixtures, mixtures[chosen[-1:]]))
     return chosen
 
 

@@ -25,6 +25,7 @@ from presage.features.job_table import (
     held_bytes,
     job_scalars,
     op_class_key,
+    precision_codes,
     table_of_rows,
 )
 from presage.features.op_class import OP_CLASS
@@ -67,7 +68,9 @@ def read_jobs(rows: Sequence[pb.Job], where: str = "jobs") -> ReadJobs:
     scalars = [_scalars(row) for row in rows]
     asked = np.array([found is not None for found in scalars], dtype=np.bool_)
     op_counts = np.array([len(row.op_stats) for row in rows], dtype=np.intp) * asked
-    ops = list(chain.from_iterable([row.op_stats for row, of in zip(rows, scalars) if of]))
+    ops = list(
+        chain.from_iterable([row.op_stats for row, of in zip(rows, scalars, strict=True) if of])
+    )
     classes, numbers = _op_classes(ops), _numbers(ops)
     op_jobs = np.arange(len(rows)).repeat(op_counts)
     good = asked.copy()
@@ -76,8 +79,8 @@ def read_jobs(rows: Sequence[pb.Job], where: str = "jobs") -> ReadJobs:
     found = np.flatnonzero(good).tolist()
     table = table_of_rows(
         job_ids=[rows[i].job_id for i in found],
-        precisions=[PRECISION[rows[i].precision] for i in found],
-        scalars=[scalars[i] for i in found],
+        precisions=precision_codes(rows[i].precision for i in found),
+        scalars=[of for of, can_be in zip(scalars, good, strict=True) if of and can_be],
         op_counts=op_counts[good],
         op_classes=classes[kept],
         op_values=numbers[kept, : len(OP_VALUES)],
@@ -126,7 +129,8 @@ def _numbers(ops: Sequence[pb.OpStats]) -> Matrix:
 def _can_be(classes: Ints, numbers: Matrix) -> Mask:
     """Which operators can be, shape (ops,). Written so that nan cannot."""
     in_range = (numbers >= 0) & (numbers <= sys.float_info.max)
-    return (classes != _NO_CLASS) & in_range.all(axis=1) & (numbers[:, _COUNT] >= 1)
+    can_be: Mask = (classes != _NO_CLASS) & in_range.all(axis=1) & (numbers[:, _COUNT] >= 1)
+    return can_be
 
 
 def _error(row: pb.Job, where: str) -> PresageError:

@@ -11,85 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from presage.features.colocation import Colocation
-from presage.features.device import Device, Share, catalogue, known_device, nearest_kind
+from presage.features.device import catalogue, known_device, nearest_kind
 from presage.features.errors import InvalidJobError, UnknownDeviceError
-from presage.features.job import MEMORY_FORMATS, Job, JobFeatures
-from presage.features.memory import MemoryEstimate
-from presage.features.op_kinds import OP_KINDS
-from presage.features.op_shape import SHAPES
-from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.schema import matrix
 from presage.serving import wire, wire_requests
 from presage.serving.v1 import prediction_pb2 as pb
-
-counts = st.integers(0, 2**63 - 1)
-sizes = st.integers(1, 2**63 - 1)
-amounts = st.floats(0, 1e300)
-names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-parts = st.integers(0, (2**63 - 1) // 5)  # a peak is the sum of five
-
-op_stats = st.sampled_from(OP_KINDS).flatmap(
-    lambda kind: st.builds(
-        OpStats,
-        kind=st.just(kind),
-        shape=st.sampled_from(("", *SHAPES.get(kind, ()))),
-        phase=st.sampled_from(("forward", "backward", "optimizer")),
-        intensity_octave=st.integers(-4, 12),
-        count=sizes,
-        input_elements_max=counts,
-        input_elements=counts,
-        output_elements=counts,
-        flops=amounts,
-        bytes_moved=amounts,
-        parameters=counts,
-    )
-)
-job_features = st.builds(
-    JobFeatures,
-    job=st.builds(
-        Job,
-        job_id=names,
-        name=names,
-        family=names,
-        framework=names,
-        precision=st.sampled_from(("fp32", "bf16")),
-        batch_size=sizes,
-        iterations=sizes,
-        input_elements=sizes,
-        graph_digest=names,
-        memory_format=st.sampled_from(MEMORY_FORMATS),
-        loads_data=st.booleans(),
-        framework_version=st.just("") | st.builds("{}.{}{}".format, counts, counts, names),
-    ),
-    op_stats=st.lists(op_stats, min_size=1, max_size=3).map(tuple),
-    parameters=counts,
-    memory=st.builds(
-        MemoryEstimate,
-        parameter_bytes=parts,
-        gradient_bytes=parts,
-        optimizer_state_bytes=parts,
-        activation_bytes=parts,
-        workspace_bytes=parts,
-        batch_bytes=parts,
-    ),
-)
-devices = st.builds(
-    Device,
-    kind=names,
-    compute_capability=st.floats(0, 20),
-    memory_bytes=sizes,
-    cores=sizes,
-    peak_flops_per_s=st.fixed_dictionaries(
-        {"fp32": st.floats(1, 1e18), "bf16": st.floats(1, 1e18)}
-    ),
-    memory_bandwidth_bytes_per_s=st.floats(1, 1e15),
-    op_overhead_s=st.floats(0, 1),
-    context_bytes=counts,
-)
-shares = st.builds(
-    Share, fraction=st.floats(1e-6, 1), mode=st.sampled_from(("exclusive", "mps", "cpu-quota"))
-)
+from tests.features.at_random import DEVICES, JOBS, SHARES
 
 
 def sent(message):
@@ -98,7 +26,7 @@ def sent(message):
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.builds(Placement, job_features, devices, shares), min_size=1, max_size=4))
+@given(st.lists(st.builds(Placement, JOBS, DEVICES, SHARES), min_size=1, max_size=4))
 def test_placements_arrive_as_they_left(placements):
     request = sent(wire_requests.write_predict(placements, 0.9))
 
@@ -108,7 +36,7 @@ def test_placements_arrive_as_they_left(placements):
     assert wire_requests.read_asked(request) == (0.9, [])
 
 
-@given(devices, st.lists(st.tuples(job_features, shares), min_size=1, max_size=4))
+@given(DEVICES, st.lists(st.tuples(JOBS, SHARES), min_size=1, max_size=4))
 def test_colocations_arrive_as_they_left(device, members):
     jobs, of_each = zip(*members, strict=True)
     colocations = [Colocation(device, jobs, of_each), Colocation(device, jobs[:1], of_each[:1])]
@@ -154,7 +82,7 @@ def without_memory(request: pb.PredictRequest) -> None:
         row.ClearField("memory")
 
 
-@given(job_features)
+@given(JOBS)
 def test_a_job_without_memory_is_known_by_its_peak(features):
     request = wire_requests.write_predict([Placement(features, catalogue()["t4"])], 0.8)
     without_memory(request)
