@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints
+from presage.features.arrays import Array, Ints, Mask
 from presage.features.device_table import DeviceTable, device_table
 from presage.features.job_table import JobTable, job_table, table_of
 from presage.features.placement import Placement
@@ -35,7 +35,7 @@ class PlacementTable:
     def __len__(self) -> int:
         return len(self.job)
 
-    def rows(self, part: slice) -> PlacementTable:
+    def rows(self, part: slice | Mask) -> PlacementTable:
         """Some of the rows, of the same jobs and devices."""
         return PlacementTable(
             self.jobs, self.devices, self.job[part], self.device[part], self.share[part]

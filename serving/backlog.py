@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from grpc._cython import cygrpc  # as grpcio-channelz does
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # as grpcio-channelz does
 
 from presage.features.errors import OverloadedError
 

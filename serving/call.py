@@ -151,7 +151,9 @@ class Calls:
     in_flight: int = 0
     closing: bool = False
 
-    def unary(self, name: str, role: str | None, method: Unary) -> grpc.RpcMethodHandler:
+    def unary(
+        self, name: str, role: str | None, method: Unary
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of serialized requests, for callers of that role; None for all callers."""
 
         async def answer(request: bytes, context: Any) -> bytes:
@@ -179,7 +181,7 @@ class Calls:
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler:
+    def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of a stream of serialized requests; answers come one for each, in order."""
 
         async def answer(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:

@@ -51,6 +51,8 @@ from presage.serving.quantiles import (
 )
 from presage.serving.widening import factors_of, moved_out
 
+Classes = np.ndarray[Any, np.dtype[np.str_]]
+
 # Below these a prediction cannot be meant.
 _LEAST = {
     "compute_utilization": 0.0,
@@ -317,7 +319,7 @@ class Predictor:
         )
         return utilization, memory, step
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Ints) -> Array:
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Classes) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
         if inside.all():
             return quantiles

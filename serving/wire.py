@@ -53,6 +53,7 @@ JOB_TEXTS = (
 )  # fmt: skip
 
 KnownDevice = Callable[[str], Device | None]
+OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
 
 
 def write_job(features: JobFeatures) -> pb.Job:
@@ -263,8 +264,8 @@ def write_share(share: Share) -> pb.Share:
     return pb.Share(fraction=share.fraction, mode=share.mode)
 
 
-def read_share(row: pb.Placement | pb.Colocation.Member, where: str) -> Share:
-    """The share of a placement or member; the whole device where it has none."""
+def read_share(row: OfShare, where: str) -> Share:
+    """The share that a part of a request has; the whole device where it has none."""
     if not row.HasField("share"):
         return Share()
     check_known(row.share.mode, ("", *SHARING_MODES), f"{where}.share.mode")

@@ -119,8 +119,8 @@ def read_matrix_forecasts(response: pb.PredictMatrixResponse, coverage: float) -
         values = np.frombuffer(getattr(response, name), dtype="<f8").reshape(-1, len(levels))
         forecasts.append(
             [
-                Forecast(*row, unit, inside, response.release_id, coverage)
-                for row, inside in zip(
+                Forecast(median, low, high, unit, inside, response.release_id, coverage)
+                for (median, low, high), inside in zip(
                     values[:, positions].tolist(), (flags >> bit & 1 > 0).tolist(), strict=True
                 )
             ]

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -123,7 +124,7 @@ def test_a_message_too_large_is_refused_unread(release):
         start_server(release, Options(port=0)) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
-        call = channel.unary_unary(f"/{SERVICE_NAME}/Predict")
+        call: Any = channel.unary_unary(f"/{SERVICE_NAME}/Predict")
         with pytest.raises(grpc.RpcError) as caught:
             call(bytes(5_000_000), timeout=10)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -193,7 +194,7 @@ def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
         with pytest.raises(grpc.RpcError) as caught:
             next(answers)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "stopped" in caught.value.details()
+        assert "stopped" in str(caught.value.details())
         more.set()
 
 

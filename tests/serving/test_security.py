@@ -169,7 +169,7 @@ def test_with_a_certificate_the_connection_is_encrypted(release, pems, job, cpu)
 
 
 def test_with_a_client_authority_only_its_clients_are_let_in(release, pems, job, cpu, caplog):
-    tls = Tls(*pems["server"], client_ca=pems["ca"])
+    tls = Tls(pems["server"][0], pems["server"][1], pems["ca"])
     with start_server(release, Options(port=0, tls=tls, rows_per_s=1.0)) as server:
         known, stranger = (
             {"ca": pems["ca"], "certificate": pems[who][0], "key": pems[who][1]}

@@ -1,5 +1,7 @@
 """What `presage.v1` answers beyond one good request: parts, levels, streams, matrices, reports."""
 
+from typing import Any
+
 import grpc
 import numpy as np
 import pytest
@@ -342,7 +344,7 @@ def test_a_server_without_a_log_says_so(client, job, cpu):
 )
 def test_bytes_that_are_no_message_are_an_invalid_argument(server, method):
     with grpc.insecure_channel(server.target) as channel:
-        call = channel.unary_unary(f"/presage.v1.PredictionService/{method}")
+        call: Any = channel.unary_unary(f"/presage.v1.PredictionService/{method}")
         code, details = status_of(lambda: call(b"\xff" * 100, timeout=5))
     assert code is Code.INVALID_ARGUMENT
     assert details.startswith("100 bytes are no presage.v1.")
