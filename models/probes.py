@@ -7,7 +7,7 @@ it: medians out of all proportion say that something is broken which no checksum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -46,9 +46,12 @@ class Probes:
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""
         return {
-            "features": [[_shortest(value) for value in row] for row in self.features],
-            "together": [list(rows) for rows in self.together],
-            "quantiles": {name: found.tolist() for name, found in self.quantiles.items()},
+            "features": [_line(row) for row in self.features],
+            "together": [_line(rows) for rows in self.together],
+            "quantiles": {
+                name: [_line(row) for row in found.astype(np.float32)]
+                for name, found in self.quantiles.items()
+            },
         }
 
 
@@ -57,13 +60,13 @@ def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    KeyError, TypeError, ValueError, AttributeError
         It holds none of this release.
     """
-    features = np.array(content["features"], dtype=np.float32)
-    together = tuple(tuple(int(row) for row in rows) for rows in content["together"])
+    features = np.array([row.split() for row in content["features"]], dtype=np.float32)
+    together = tuple(tuple(map(int, rows.split())) for rows in content["together"])
     quantiles = {
-        name: np.array(content["quantiles"][name], dtype=np.float64)
+        name: np.array([row.split() for row in content["quantiles"][name]], dtype=np.float64)
         for name in (*SOLO, "interference")
     }
     members = sum(map(len, together))
@@ -115,6 +118,6 @@ def answers(
     return out
 
 
-def _shortest(value: np.float32) -> float:
-    """The number of fewest digits that is the same as float32."""
-    return float(str(value))
+def _line(row: Iterable[Any]) -> str:
+    """Numbers in as few digits as tell them from others of their type."""
+    return " ".join(map(str, row))

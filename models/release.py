@@ -265,7 +265,7 @@ def load_release(folder: Path) -> Release:
             probes=read_probes(content["probes"], len(content["columns"]), len(content["levels"])),
             manifest=content,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReleaseError(
             f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: {error}); "
             "restore the folder from the registry"
