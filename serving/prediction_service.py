@@ -185,7 +185,7 @@ class PredictionService:
         answered = predictor.solo(features)
         self._count_domain(answered)
         return encode.predict_response(
-            answered, asked, predictor.release_id, rows=asking.rows, errors=_errors(asking.errors)
+            answered, asked, predictor.release_id, errors=_errors(asking.errors)
         )
 
     def _predict_interference(
