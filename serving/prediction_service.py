@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -18,7 +18,7 @@ from presage.features.errors import (
     ServiceError,
 )
 from presage.serving import encode, wire, wire_matrix, wire_outcomes, wire_requests
-from presage.serving.call import STATUS, Call, Calls
+from presage.serving.call import Call, Calls, status_of
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
 from presage.serving.log import log
 from presage.serving.outcome_log import OutcomeLog
@@ -106,7 +106,7 @@ class PredictionService:
 
     async def predict_stream(
         self, requests: AsyncIterator[bytes], call: Call
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Answers to questions, one by one in their order."""
         self._calls.metrics.streams.inc()
         try:
@@ -305,4 +305,4 @@ def _errors(errors: Mapping[int, PresageError]) -> dict[int, pb.Error]:
 
 
 def _error(error: PresageError) -> pb.Error:
-    return pb.Error(grpc_status_code=STATUS[type(error)].value[0], message=str(error))
+    return pb.Error(grpc_status_code=status_of(error).value[0], message=str(error))
