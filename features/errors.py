@@ -51,7 +51,11 @@ class RegistryError(PresageError):
 
 
 class ServiceError(PresageError):
-    """The prediction service cannot start, or cannot be reached."""
+    """The prediction service cannot start, or cannot be reached; perhaps ``retry_after_s``."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class InvalidRequestError(PresageError):

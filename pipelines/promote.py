@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models import gate
-from presage.models.gate import Decision, GatePolicy
 from presage.models.champion import peek_champion
+from presage.models.gate import Decision, GatePolicy
 from presage.models.registry_uri import configured_uri
 from presage.models.release import Release, load_release
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically

@@ -41,6 +41,7 @@ from presage.features.errors import (
     UnknownDeviceError,
     UnknownModelError,
 )
+from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
@@ -136,7 +137,7 @@ def status_of(error: PresageError) -> grpc.StatusCode:
     return STATUS.get(type(error), Code.INTERNAL)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Calls:
     """What all calls of a server have in common.
 
@@ -146,22 +147,34 @@ class Calls:
         Those that are let in now; None where nobody is asked for one.
     rate : RateLimit or None
         Of the rows of one client.
+    backlog : Backlog or None
+        Calls that wait.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
+    in_flight : int
+        Calls that are being answered.
+    closing : bool
+        Whether no more are taken.
     """
 
     metrics: Metrics
     tokens: Callable[[], Tokens] | None = None
     rate: RateLimit | None = None
+    backlog: Backlog | None = None
     access_log: bool = False
     span: Span = field(default=no_span)
+    in_flight: int = 0
+    closing: bool = False
 
-    def unary(self, name: str, role: str | None, method: Unary) -> grpc.RpcMethodHandler:
+    def unary(
+        self, name: str, role: str | None, method: Unary
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of serialized requests, for callers of that role; None for all callers."""
 
         async def answer(request: bytes, context: Any) -> bytes:
             begin_s, code = time.monotonic(), Code.OK
             call = Call(name, _request_id(context))
+            self.in_flight += 1
             try:
                 self._admit(call, role, context, begin_s)
                 with self.span(name, context):
@@ -176,13 +189,14 @@ class Calls:
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler:
+    def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of a stream of serialized requests; answers come one for each, in order."""
 
         # No generator: gRPC would leave one that is cancelled to the garbage collector.
         async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
             begin_s, code = time.monotonic(), Code.OK
             call = Call(name, _request_id(context))
+            self.in_flight += 1
             try:
                 self._admit(call, role, context, begin_s)
                 with self.span(name, context):
@@ -209,6 +223,13 @@ class Calls:
         left_s = context.time_remaining()
         if left_s is not None:
             call.deadline_s = begin_s + left_s
+        if self.closing:
+            raise ServiceError(
+                "this server is being stopped; ask another replica, or in a moment",
+                retry_after_s=1.0,  # by then it has ended: what meets its last instant is cancelled
+            )
+        if self.backlog is not None and role is not None:
+            self.backlog.check(begin_s)
         if self.tokens is None or role is None:
             call.caller = Caller(_name_of(context), _ALL_ROLES)
         else:
@@ -235,6 +256,7 @@ class Calls:
             )
 
     def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
+        self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
         if self.access_log:
@@ -261,7 +283,7 @@ def _details(error: PresageError) -> str:
 
 
 def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
-    if not isinstance(error, OverloadedError) or error.retry_after_s is None:
+    if not isinstance(error, OverloadedError | ServiceError) or error.retry_after_s is None:
         return ()
     return ((RETRY_AFTER, str(max(1, math.ceil(1000 * error.retry_after_s)))),)
 

@@ -116,6 +116,33 @@ def new_token(name: str, roles: Sequence[str]) -> tuple[str, str]:
     return token, " ".join(words)
 
 
+def add_token(path: Path, name: str, roles: Sequence[str]) -> str:
+    """A new token, whose line is added to a file; nobody but its owner may read a new file.
+
+    Raises
+    ------
+    ConfigError
+        The name is taken or is none, a role is not one, or the file cannot be written.
+    """
+    token, line = new_token(name, roles)
+    try:
+        before = path.read_text() if path.exists() else ""
+        if any(known.split()[:1] == [name] for known in before.splitlines()):
+            raise ConfigError(
+                f"{path}: {name!r} has a token; delete its line, or take another name"
+            )
+        text = before if before.endswith("\n") or not before else f"{before}\n"
+        partial = path.with_name(f".{path.name}.partial")
+        partial.touch(mode=0o600)
+        partial.write_text(f"{text}{line}\n")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}); name another with --file"
+        ) from error
+    return token
+
+
 def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:
     if len(words) != 3 or not _HASH.fullmatch(words[2]):
         raise ConfigError(

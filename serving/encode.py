@@ -143,7 +143,7 @@ def _job_layout(levels: int) -> _Layout:
         name: _forecast(unit, mark)
         for (name, unit), mark in zip(JOB_QUANTITIES.items(), marks, strict=True)
     }
-    row = pb.PredictResponse(forecasts=[pb.JobForecast(**forecasts)])
+    row = pb.PredictResponse(forecasts=[pb.JobForecast(**forecasts)])  # type: ignore[arg-type]
     return _layout(row.SerializeToString(), marks)
 
 

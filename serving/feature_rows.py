@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from presage.features.arrays import Array, Ints, Mask, Matrix
-from presage.features.placement_table import PlacementTable
 
-from presage.features.errors import InvalidJobError
-from presage.features.schema import FEATURE_SETS, columns, matrix_of
+from presage.features.arrays import Array, Ints, Matrix
+from presage.features.placement_table import PlacementTable
+from presage.features.schema import FEATURE_SETS, columns, matrix
 
 _LEAST_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
@@ -44,39 +43,23 @@ class FeatureRows:
         return len(self.features)
 
 
-def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, InvalidJobError]]:
-    """Features of placements, and an error for each row whose numbers the models do not take."""
-    features = matrix_of(table)
-    good = _is_taken(features)
-    if good.all():
-        return features, {}
-    bad = np.flatnonzero(~good.all(axis=1)).tolist()
-    return features, {
-        row: InvalidJobError(
-            f"job {table.jobs.job_ids[table.job[row]]!r} on "
-            f"{table.devices.kinds[table.device[row]]!r}: {_beyond(features[row], good[row])}"
-        )
-        for row in bad
-    }
+def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
+    """Features of placements, and what is wrong with each row that the models do not take."""
+    features = matrix(table)
+    return features, beyond(features)
 
 
-def first_beyond(features: Matrix) -> tuple[int, str] | None:
-    """The first row whose numbers the models do not take, and what is wrong with it."""
-    good = _is_taken(features)
-    if good.all():
-        return None
-    row = int(np.argmin(good.all(axis=1)))
-    return row, _beyond(features[row], good[row])
+def beyond(features: Matrix) -> dict[int, str]:
+    """What is wrong with rows whose numbers the models do not take, by row."""
+    # Written so that NaN is not taken.
+    taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= _MOST_FEATURE)
+    if taken.all():
+        return {}
+    rows = np.flatnonzero(~taken.all(axis=1)).tolist()
+    return {row: _wrong(features[row], int(np.argmin(taken[row]))) for row in rows}
 
 
-def _is_taken(features: Matrix) -> Mask:
-    """Of each number; written so that NaN is not."""
-    taken: Mask = (features >= _LEAST_FEATURE) & (np.abs(features) <= _MOST_FEATURE)
-    return taken
-
-
-def _beyond(row: Array, good: Mask) -> str:
-    column = int(np.argmin(good))
+def _wrong(row: Array, column: int) -> str:
     return (
         f"feature {columns('full')[column]!r} is {row[column]:g}, must be in "
         f"[{_LEAST_FEATURE[column]:g}, 3.4e38]; check the job's sizes and the device's data sheet"

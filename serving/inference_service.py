@@ -5,7 +5,6 @@ Clients of Triton and KServe speak it. What is asked and answered is in :mod:`pr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -95,7 +94,8 @@ def _weight(inference: Inference) -> int:
     """Rows, or what members that meet each other cost as rows."""
     if inference.present is None:
         return inference.rows
-    return math.prod(inference.present.shape) * inference.present.shape[1]
+    colocations, members = inference.present.shape
+    return int(colocations * members**2)
 
 
 def _parsed(method: str, request: bytes) -> Any:

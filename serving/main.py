@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     ])  # fmt: skip
     _add(out, "how much", [
         ("--rows-per-s", float, "ROWS", None, "of one client; as many as it likes by default"),
+        ("--queue-calls", int, "CALLS", 256, "that may wait to be begun"),
         ("--queue-rows", int, "ROWS", 32_768, "of large requests that may wait"),
         ("--drain-s", float, "S", DRAIN_S, "go on answering this long after SIGTERM"),
         ("--grace-s", float, "S", GRACE_S, "then wait this long for calls in flight"),
@@ -113,7 +114,7 @@ def _options(args: argparse.Namespace) -> Options:
         raise ServiceError("give both --tls-cert and --tls-key, or neither")
     if args.client_ca is not None and args.tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
-    for name in ("poll_s", "max_change", "rows_per_s", "queue_rows"):
+    for name in ("poll_s", "max_change", "rows_per_s", "queue_calls", "queue_rows"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
@@ -125,6 +126,7 @@ def _options(args: argparse.Namespace) -> Options:
         tls=tls,
         tokens=args.tokens,
         rows_per_s=args.rows_per_s,
+        queue_calls=args.queue_calls,
         queue_rows=args.queue_rows,
         outcomes=None if args.no_outcomes else args.outcomes,
         access_log=args.access_log,

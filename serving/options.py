@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from presage.serving.backlog import MOST_CALLS
 from presage.serving.follow import POLL_S
 from presage.serving.served import MAX_CHANGE
 from presage.serving.work import MOST_QUEUED_ROWS
@@ -56,6 +57,7 @@ class Options:
     tls: Tls | None = None
     tokens: Path | None = None
     rows_per_s: float | None = None
+    queue_calls: int = MOST_CALLS
     queue_rows: int = MOST_QUEUED_ROWS
     outcomes: Path | None = None
     access_log: bool = False

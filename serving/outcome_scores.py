@@ -31,7 +31,7 @@ def count_outcomes(outcomes: Sequence[pb.Outcome], predictor: Predictor, metrics
     placements = [
         Placement(
             read_job(row.job, "job"),
-            read_device(row.device, predictor.device, "device"),
+            read_device(row.device, predictor.known_device, "device"),
             read_share(row, "outcome") if row.HasField("share") else Share(),
         )
         for row in alone

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import (
+    InvalidJobError,
     InvalidRequestError,
     PresageError,
     RefusedReleaseError,
@@ -125,7 +126,7 @@ class PredictionService:
             )
         wire_outcomes.check_count(message)
         self._calls.take(call, len(message.outcomes))
-        good, errors = wire_outcomes.read_outcomes(message, self._served.predictor.device)
+        good, errors = wire_outcomes.read_outcomes(message, self._served.predictor.known_device)
         if not good:
             raise errors[min(errors)]
         call.check_time()
@@ -181,7 +182,7 @@ class PredictionService:
 
     def _forecast(self, request: pb.PredictRequest, predictor: Predictor) -> bytes:
         asked = predictor.asked(*wire_requests.read_asked(request))
-        asking, features = _features(wire_requests.read_predict(request, predictor.device))
+        asking, features = _features(wire_requests.read_predict(request, predictor))
         answered = predictor.solo(features)
         self._count_domain(answered)
         return encode.predict_response(
@@ -202,9 +203,7 @@ class PredictionService:
         self, request: pb.PredictInterferenceRequest, predictor: Predictor
     ) -> bytes:
         asked = predictor.asked(*wire_requests.read_asked(request))
-        asking, features = _features(
-            wire_requests.read_predict_interference(request, predictor.device)
-        )
+        asking, features = _features(wire_requests.read_predict_interference(request, predictor))
         answered = predictor.together(features, asking.sizes, asking.capacities_bytes())
         self._count_domain({"slowdown": answered.slowdowns})
         return encode.interference_response(
@@ -293,7 +292,7 @@ def _features(asking: Asking) -> tuple[Asking, FeatureRows]:
     """
     features, beyond = features_of(asking.table)
     if beyond:
-        asking, kept = asking.without(beyond)
+        asking, kept = asking.without({row: InvalidJobError(what) for row, what in beyond.items()})
         features = features[kept]
     if not len(features):
         raise asking.errors[min(asking.errors)]

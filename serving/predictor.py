@@ -6,13 +6,20 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from presage.features.arrays import Array, Ints, Mask, Matrix
-from presage.features.placement_table import placement_table
 
+from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.colocation import Colocation
-from presage.features.device import Device, Share, catalogue, find_device
+from presage.features.device import (
+    Device,
+    Share,
+    catalogue,
+    find_device,
+    known_device,
+    nearest_kind,
+)
 from presage.features.device_class import device_classes
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
@@ -20,6 +27,8 @@ from presage.features.job import Job, JobFeatures, memory_of_peak
 from presage.features.member import member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
+from presage.features.placement_table import placement_table
+from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
@@ -40,7 +49,9 @@ from presage.serving.quantiles import (
     Quantiles,
     asked_of,
 )
-from presage.serving.widening import moved_out
+from presage.serving.widening import factors_of, moved_out
+
+Classes = np.ndarray[Any, np.dtype[np.str_]]
 
 # Below these a prediction cannot be meant.
 _LEAST = {
@@ -49,6 +60,12 @@ _LEAST = {
     "step_time": 0.0,
     "interference": 1.0,
 }
+# What another machine's arithmetic may do to an answer.
+_ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
+# Figures below these are as good as none: one is not many times another.
+_NEAR_ZERO = {
+    "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
+}  # fmt: skip
 _SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
 
 
@@ -66,6 +83,10 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
+        self._factors = {
+            name: {of: factors_of(margins, release.levels) for of, margins in by_class.items()}
+            for name, by_class in release.stranger_margins.items()
+        }
         self._classes = {name: release.classes(name) for name in PREDICTORS}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
@@ -100,6 +121,14 @@ class Predictor:
     def device(self, kind: str) -> Device:
         """Device of that kind: as measured for the release, else from the catalogue."""
         return find_device(kind, self._release.devices)
+
+    def known_device(self, kind: str) -> Device | None:
+        """As :meth:`device`, None where there is none."""
+        return known_device(kind, self._release.devices)
+
+    def nearest_kind(self, kind: str) -> str:
+        """What to say of a kind that is not known."""
+        return nearest_kind(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
         """What predicts."""
@@ -213,6 +242,47 @@ class Predictor:
             ],
         )
 
+    def check_probes(self) -> None:
+        """Ask what the release is known to answer.
+
+        Raises
+        ------
+        ReleaseError
+            It answers something else here.
+        """
+        probes = self._release.probes
+        for name, found in self._answers(probes).items():
+            recorded = probes.quantiles[name]
+            off = np.abs(found - recorded) > _ROUNDING * np.abs(recorded) + _LEAST_ROUNDING
+            if off.any():
+                row, level = np.argwhere(off)[0].tolist()
+                raise ReleaseError(
+                    f"{self._release.model_path(name)}: answers {found[row, level]:g} to probe "
+                    f"{row}, and {recorded[row, level]:g} where it was made; this machine's "
+                    "ONNX Runtime computes something else: update it, or make the release again"
+                )
+
+    def changes(self, before: Predictor) -> dict[str, float]:
+        """Of each predictor, the largest factor between medians of this release and of another.
+
+        Asked are the other's probes.
+        """
+        probes = before._release.probes
+        return {
+            name: _largest_factor(
+                found[:, self._median] + _NEAR_ZERO[name],
+                probes.quantiles[name][:, before._median] + _NEAR_ZERO[name],
+            )
+            for name, found in self._answers(probes).items()
+        }
+
+    def _answers(self, probes: Probes) -> dict[str, Array]:
+        def run(name: str, inputs: Mapping[str, Any]) -> Array:
+            present = inputs["mask"] > 0 if "mask" in inputs else None
+            return self.models[name].quantiles(inputs, present)
+
+        return answers(run, probes.features, probes.together, median=self._median)
+
     def warm_up(self) -> None:
         """Run every model once: a release that cannot predict fails here, not at a caller."""
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
@@ -238,7 +308,7 @@ class Predictor:
     def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
         """Of utilization, memory and step time."""
         inputs = {"features": rows.features.astype(np.float32)}
-        inside = contains(self._release, rows.features, rows.precision, rows.kinds, rows.device)
+        inside = contains(self._release, rows)
         classes = device_classes(rows.features)
         utilization, memory, step = (
             Quantiles(
@@ -249,18 +319,18 @@ class Predictor:
         )
         return utilization, memory, step
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Ints) -> Array:
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Classes) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
         if inside.all():
             return quantiles
         out = quantiles.copy()
-        for name, margins in self._release.stranger_margins[predictor].items():
-            rows = ~inside & (classes == name)
-            wider = moved_out(
-                quantiles[rows], margins, self._release.levels,
-                odds=predictor == "compute_utilization",
-            )  # fmt: skip
-            out[rows] = np.maximum(wider, _LEAST[predictor])
+        for name, factors in self._factors[predictor].items():
+            rows = np.flatnonzero(~inside & (classes == name))
+            if len(rows):
+                wider = moved_out(
+                    quantiles[rows], factors, self._median, odds=predictor == "compute_utilization"
+                )
+                out[rows] = np.maximum(wider, _LEAST[predictor])
         return out
 
     def _slowdowns(
@@ -289,8 +359,16 @@ def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
     table = placement_table(placements)
     features, beyond = features_of(table)
     if beyond:
-        raise beyond[min(beyond)]
+        row = min(beyond)
+        who, where = placements[row].job.job.job_id, placements[row].device.kind
+        raise InvalidJobError(f"job {who!r} on {where!r}: {beyond[row]}")
     return feature_rows(table, features)
+
+
+def _largest_factor(found: Array, before: Array) -> float:
+    """Between two figures, whichever is larger."""
+    ratio = found / before
+    return float(np.maximum(ratio, 1 / ratio).max(initial=1.0))
 
 
 def _median_position(release: Release) -> int:

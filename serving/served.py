@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from presage.features.errors import ReleaseError, ServiceError
 from presage.models.release import Release, load_release
+from presage.serving.forecasts import RefusedRelease
 from presage.serving.log import log
 from presage.serving.metrics import Metrics
 from presage.serving.predictor import Predictor
@@ -21,14 +21,6 @@ from presage.serving.predictor import Predictor
 # A release that foretells a job ten times as long as the one before it did is more likely broken
 # than right; the gate, which scores releases on what was measured, has let much less pass.
 MAX_CHANGE = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a release that was to be served is not."""
-
-    reason: str
-    at_unix_s: float
 
 
 class Served:
@@ -42,7 +34,7 @@ class Served:
 
     Attributes
     ----------
-    refused : Refusal or None
+    refused : RefusedRelease or None
         The last release that was refused; None once a newer one is served.
     """
 
@@ -50,7 +42,7 @@ class Served:
         self._metrics = metrics
         self._max_change = max_change
         self._predictor: Predictor | None = None
-        self.refused: Refusal | None = None
+        self.refused: RefusedRelease | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -87,6 +79,7 @@ class Served:
             return
         predictor = Predictor(release)
         predictor.warm_up()
+        predictor.check_probes()
         if before is not None:
             check_change(predictor, before, self._max_change)
         self._predictor, self.refused = predictor, None
@@ -99,7 +92,7 @@ class Served:
         if self.refused is None or self.refused.reason != str(error):
             log(logging.ERROR, "release refused", reason=str(error))
         self._metrics.releases_refused.inc()
-        self.refused = Refusal(str(error), time.time())
+        self.refused = RefusedRelease(str(error), time.time())
 
 
 def check_change(new: Predictor, before: Predictor, max_change: float) -> None:

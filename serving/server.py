@@ -10,18 +10,20 @@ import asyncio
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, Self, TypeVar
 
 import grpc
 from grpc_reflection.v1alpha import reflection
-from presage.serving.descriptors import descriptors
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
+from presage.serving.backlog import Backlog
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
+from presage.serving.descriptors import descriptors
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
 from presage.serving.listen import add_port, address_of, target
@@ -35,6 +37,9 @@ from presage.serving.work import Work
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
+# While draining. Streams of reflection end when their clients end them: where no call has come for
+# a while, those are all that is left, and nobody waits for them.
+_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:
@@ -43,11 +48,10 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", int(options.shared_port)),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        # Calls that nobody has begun to work on: beyond the first some are refused, beyond the
-        # second all, with RESOURCE_EXHAUSTED. 256 are answered in about a fifth of a second.
-        ("grpc.server.max_pending_requests", 256),
-        ("grpc.server.max_pending_requests_hard_limit", 512),
-        ("grpc.max_concurrent_streams", 256),  # of one connection
+        # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
+        ("grpc.server.max_pending_requests", 10_000),
+        ("grpc.server.max_pending_requests_hard_limit", 20_000),
+        ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
         # Who connects and says nothing, and who has gone without saying so.
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
@@ -67,13 +71,15 @@ class Server:
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
-        self._calls = Calls(metrics, tokens, rate, options.access_log, span)
         self._work = Work(metrics, most_queued_rows=options.queue_rows)
         self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
         self._follower: Follower | None = None
+        self._stopped = False
         self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_channel_options(options))
+        self._backlog = Backlog(options.queue_calls)
+        self._calls = Calls(metrics, tokens, rate, self._backlog, options.access_log, span)
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )
@@ -112,16 +118,39 @@ class Server:
 
         Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
         """
+        if self._stopped:
+            return
+        self._stopped = True
         self._health.close()
         if self._following is not None:
             self._following.cancel()
         if grace_s:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
+        self._calls.closing = True
+        await self._drained(grace_s)
         await self._server.stop(grace_s)
         self._work.close()
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
+
+    async def _drained(self, grace_s: float) -> None:
+        """Until all that has arrived is answered.
+
+        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
+        not know whether to send it again.
+        """
+        end_s = time.monotonic() + grace_s
+        before, since_s = (-1, -1), 0.0
+        while (now_s := time.monotonic()) < end_s:
+            calls = self._backlog.calls()
+            if calls != before:
+                before, since_s = calls, now_s
+            # Whoever was answered last may ask once more, and has to be told.
+            quiet_s = _QUIET_S if calls[1] else _TURN_S
+            if not self._calls.in_flight and now_s - since_s > quiet_s:
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _reload(self) -> None:
         if self._follower is not None:

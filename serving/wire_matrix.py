@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from presage.features.arrays import Array, Ints
-from presage.features.placement_table import placement_table
 
+from presage.features.arrays import Array, Ints
 from presage.features.errors import InvalidJobError, StaleSchemaError
 from presage.features.forecast import Forecast
 from presage.features.job import PRECISIONS
 from presage.features.placement import Placement
+from presage.features.placement_table import placement_table
 from presage.features.schema import columns
-from presage.serving.feature_rows import FeatureRows, feature_rows, features_of, first_beyond
+from presage.serving.feature_rows import FeatureRows, beyond, feature_rows, features_of
 from presage.serving.forecasts import JobForecast
 from presage.serving.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
@@ -60,9 +60,8 @@ def read_matrix(request: pb.PredictMatrixRequest, schema_hash: str) -> FeatureRo
     """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be."""
     rows = count_rows(request, schema_hash)
     features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1).astype(np.float64)
-    if (beyond := first_beyond(features)) is not None:
-        row, what = beyond
-        raise InvalidJobError(f"features: row {row}: {what}")
+    if wrong := beyond(features):
+        raise InvalidJobError(f"features: row {min(wrong)}: {wrong[min(wrong)]}")
     if not 1 <= len(request.device_kinds) <= MAX_ROWS:
         raise InvalidJobError(
             f"device_kinds has {len(request.device_kinds)} entries, must have 1 to {MAX_ROWS}"
@@ -94,9 +93,10 @@ def write_matrix(placements: Sequence[Placement], schema_hash: str) -> pb.Predic
         A placement's numbers are beyond what the models take.
     """
     table = placement_table(placements)
-    features, beyond = features_of(table)
-    if beyond:
-        raise beyond[min(beyond)]
+    features, wrong = features_of(table)
+    if wrong:
+        row = min(wrong)
+        raise InvalidJobError(f"job {placements[row].job.job.job_id!r}: {wrong[row]}")
     rows = feature_rows(table, features)
     codes = np.argsort(_PRECISIONS)
     return pb.PredictMatrixRequest(
@@ -119,8 +119,8 @@ def read_matrix_forecasts(response: pb.PredictMatrixResponse, coverage: float) -
         values = np.frombuffer(getattr(response, name), dtype="<f8").reshape(-1, len(levels))
         forecasts.append(
             [
-                Forecast(*row, unit, inside, response.release_id, coverage)
-                for row, inside in zip(
+                Forecast(median, low, high, unit, inside, response.release_id, coverage)
+                for (median, low, high), inside in zip(
                     values[:, positions].tolist(), (flags >> bit & 1 > 0).tolist(), strict=True
                 )
             ]

@@ -9,7 +9,7 @@ from presage.features.errors import InvalidJobError, PresageError
 from presage.serving.outcomes import Outcome, Reported
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (
-    DeviceOf,
+    KnownDevice,
     check_text,
     read_device,
     read_error,
@@ -36,13 +36,13 @@ def check_count(request: pb.ReportOutcomesRequest) -> None:
 
 
 def read_outcomes(
-    request: pb.ReportOutcomesRequest, device_of: DeviceOf
+    request: pb.ReportOutcomesRequest, known: KnownDevice
 ) -> tuple[list[pb.Outcome], dict[int, PresageError]]:
     """Outcomes that can be, and an error for each of the others, by position."""
     good, errors = [], {}
     for i, outcome in enumerate(request.outcomes):
         try:
-            check_outcome(outcome, device_of, f"outcomes[{i}]")
+            check_outcome(outcome, known, f"outcomes[{i}]")
         except PresageError as error:
             errors[i] = error
         else:
@@ -50,7 +50,7 @@ def read_outcomes(
     return good, errors
 
 
-def check_outcome(outcome: pb.Outcome, device_of: DeviceOf, where: str) -> None:
+def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
     """Refuse an outcome that cannot be.
 
     Raises
@@ -66,7 +66,7 @@ def check_outcome(outcome: pb.Outcome, device_of: DeviceOf, where: str) -> None:
     check_text(outcome.idempotency_key, f"{where}.idempotency_key")
     check_text(outcome.release_id, f"{where}.release_id")
     read_job(outcome.job, f"{where}.job")
-    read_device(outcome.device, device_of, f"{where}.device")
+    read_device(outcome.device, known, f"{where}.device")
     if outcome.HasField("share"):
         read_share(outcome, where)
     if len(outcome.neighbours) > MAX_NEIGHBOURS:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from presage.features.arrays import Ints, Mask
-from presage.features.device_table import DEVICE_VALUES, GIB, device_table
-from presage.features.placement_table import PlacementTable, Positions
-from presage.serving.wire_jobs import read_jobs
 
+from presage.features.arrays import Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share
+from presage.features.device_table import DEVICE_VALUES, GIB, device_table
 from presage.features.errors import InvalidJobError, PresageError
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.placement_table import PlacementTable
 from presage.serving.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (
-    DeviceOf,
     check_text,
     read_device,
     read_share,
@@ -31,6 +30,7 @@ from presage.serving.wire import (
     write_job,
     write_share,
 )
+from presage.serving.wire_jobs import read_jobs
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
@@ -39,8 +39,23 @@ MAX_LEVELS = 16
 # Features cost about 0.1 us for each row's each operator row.
 MAX_OP_ROW_VISITS = 1_000_000
 
+_MOST_HINTS = 8  # to kinds that are not known: finding what is like one takes a while
+
 Request = pb.PredictRequest | pb.PredictInterferenceRequest
 Row = pb.Placement | pb.Colocation.Member
+T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """Devices that can be named by kind: a predictor's."""
+
+    def known_device(self, kind: str) -> Device | None:
+        """Device of that kind, None where there is none."""
+        ...
+
+    def nearest_kind(self, kind: str) -> str:
+        """What to say of a kind that is not known."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +92,7 @@ class Asking:
             stays[group[row]] = False
             errors[int(good[group[row]])] = error
         kept = stays[group]
-        return Asking(self.table.picked(kept), self.rows, errors, self.sizes[stays]), kept
+        return Asking(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
 
     def capacities_bytes(self) -> list[float]:
         """Memory of each co-location's device."""
@@ -122,7 +137,7 @@ def count_predict(request: pb.PredictRequest) -> int:
     return _checked_rows(rows, request)
 
 
-def read_predict(request: pb.PredictRequest, device_of: DeviceOf) -> Asking:
+def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
     """What is asked for; without placements, every job on the device's share of every device.
 
     Raises
@@ -131,7 +146,7 @@ def read_predict(request: pb.PredictRequest, device_of: DeviceOf) -> Asking:
         The request as a whole is too large. Everything else is an error of a row, which names
         the place in the request, what is wrong there, and how to mend it.
     """
-    tables = _Tables(request, device_of)
+    tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
     if not request.placements:
         return tables.everywhere()
@@ -179,11 +194,9 @@ def count_predict_interference(request: pb.PredictInterferenceRequest) -> int:
     return _checked_rows(rows, request)
 
 
-def read_predict_interference(
-    request: pb.PredictInterferenceRequest, device_of: DeviceOf
-) -> Asking:
+def read_predict_interference(request: pb.PredictInterferenceRequest, devices: Devices) -> Asking:
     """Members of co-locations; an error of one is its co-location's. Raises as for placements."""
-    tables = _Tables(request, device_of)
+    tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
     rows: list[_Where] = []
     sizes: list[int] = []
@@ -240,16 +253,19 @@ _Where = tuple[int, int, float]  # positions of a job and a device in their tabl
 class _Tables:
     """A request's jobs and devices, as far as they are not refused."""
 
-    def __init__(self, request: Request, device_of: DeviceOf) -> None:
-        self._jobs, self._job_errors = read_jobs(request.jobs)
-        self._job_at = _positions(len(request.jobs), self._job_errors)
+    def __init__(self, request: Request, known: Devices) -> None:
+        jobs = read_jobs(request.jobs)
+        self._jobs, self._job_at, self._job_errors = jobs.table, jobs.places, jobs.errors
         devices: list[Device] = []
         self._device_errors: dict[int, PresageError] = {}
         self._shares: list[Share] = []  # of every device in the request
         for i, row in enumerate(request.devices):
             try:
                 share = read_share(row, f"devices[{i}]") if row.HasField("share") else Share()
-                devices.append(read_device(row, device_of, f"devices[{i}]"))
+                nearest = known.nearest_kind if len(self._device_errors) < _MOST_HINTS else None
+                devices.append(
+                    read_device(row, known.known_device, f"devices[{i}]", nearest=nearest)
+                )
             except PresageError as error:
                 self._device_errors[i] = error
                 share = Share()
@@ -268,7 +284,7 @@ class _Tables:
         }
         share = np.tile([share.fraction for share in self._shares], jobs)
         table = PlacementTable(self._jobs, self._devices, job, device, share)
-        table = table if not errors else table.picked(good)
+        table = table if not errors else table.rows(good)
         _check_work(table)
         return Asking(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
 
@@ -303,6 +319,23 @@ class _Tables:
         )
         _check_work(table)
         return table
+
+
+class Positions(Generic[T]):
+    """Values in the order they were first seen, each object once."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        # By identity: hashing a job of a hundred operator rows costs more than it saves. The
+        # list above keeps the objects alive, so no id is used twice.
+        self._positions: dict[int, int] = {}
+
+    def of(self, value: T) -> int:
+        """Position of ``value``, which is taken in when it is new."""
+        position = self._positions.setdefault(id(value), len(self.values))
+        if position == len(self.values):
+            self.values.append(value)
+        return position
 
 
 def _positions(rows: int, errors: Mapping[int, PresageError]) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 
 from presage.features.errors import InvalidTensorError
 from presage.serving.oip.messages import ModelInferResponse
-from presage.serving.oip.served import ServedModels, ServedModel
+from presage.serving.oip.served import ServedModel, ServedModels
 from presage.serving.oip.tensors import Floats, check_parameters, read_inputs
 from presage.serving.oip.values import Mask, check_values
 from presage.serving.onnx_model import OUTPUT
