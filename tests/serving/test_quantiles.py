@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from presage.features.errors import InvalidJobError
-from presage.models.release import Release
 from presage.serving.quantiles import JOB_QUANTITIES, asked_of
 from presage.serving.v1 import prediction_pb2 as pb
-
-LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
-
-
-@pytest.fixture
-def release():
-    return Release(
-        folder=Path(), release_id="0123456789ab", columns=(), levels=LEVELS, devices={},
-        trained_devices={}, max_members={}, domains={}, stranger_margins={}, setup_s={},
-        manifest={},
-    )  # fmt: skip
-
 
 def test_the_quantities_are_those_of_the_protocol_in_its_order():
     fields = pb.JobForecast.DESCRIPTOR.fields
@@ -46,7 +31,7 @@ def test_quantiles_besides_in_the_order_in_which_they_are_asked_for(release):
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.0, -0.8, float("nan"), float("inf")])
 def test_an_interval_that_the_release_has_not(release, coverage):
-    with pytest.raises(InvalidJobError, match=r"interval in release 0123456789ab; .* 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=rf"in release {release.release_id}; .* 0\.8, 0\.9"):
         asked_of(release, coverage)
 
 
