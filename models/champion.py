@@ -6,16 +6,20 @@ It asks the registry itself, over REST or in the database, never a copy that cou
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import sqlite3
+import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,8 +30,12 @@ from presage.models.release import MANIFEST, PREDICTORS, load_release, put_in_pl
 # As models/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"
 
-_TIMEOUT_S = 5
+_TIMEOUT_S = 5.0  # for the next bytes
+_LONGEST_S = 60.0  # for all of a file
 _MAX_BYTES = 256 * 1024 * 1024  # a release has about one
+_PIECE_BYTES = 1024 * 1024
+# What MLflow says where there is no such model, and no such alias.
+_NO_CHAMPION = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 _QUERY = """
     SELECT tag.value, version.run_id
     FROM registered_model_aliases AS alias
@@ -45,6 +53,11 @@ class Champion:
 
     release_id: str
     run_id: str
+
+    def __post_init__(self) -> None:
+        # It comes from a registry, and is to name a folder.
+        if not re.fullmatch("[0-9a-f]+", self.release_id):
+            raise ValueError(f"{self.release_id!r} is no release id")
 
 
 def find_champion(uri: str) -> Champion | None:
@@ -91,14 +104,10 @@ def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
     try:
         partial.mkdir(parents=True)
         _fetch(uri, champion, partial)
-        found = load_release(partial).release_id
-        if found != champion.release_id:
-            raise ReleaseError(
-                f"{uri}: the champion is release {champion.release_id}, its files are those of "
-                f"{found}; register it again"
-            )
-        if not is_whole(folder):  # another process may have been quicker
-            put_in_place(partial, folder)
+        _check(uri, champion, partial)
+        with _alone(cache):
+            if not is_whole(folder):  # another process may have been quicker
+                put_in_place(partial, folder)
     except OSError as error:
         raise RegistryError(
             f"{cache}: the champion cannot be laid down there ({error.strerror or error}); "
@@ -117,6 +126,28 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
+def _check(uri: str, champion: Champion, fetched: Path) -> None:
+    """Refuse files that are not the champion's; errors name it, not a folder that goes away."""
+    try:
+        found = load_release(fetched).release_id
+    except ReleaseError as error:
+        where = f"{uri}: release {champion.release_id}"
+        raise ReleaseError(str(error).replace(str(fetched), where)) from error
+    if found != champion.release_id:
+        raise ReleaseError(
+            f"{uri}: the champion is release {champion.release_id}, its files are those of "
+            f"{found}; register it again"
+        )
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """No other process puts a release in its place there; one that is killed lets go."""
+    with (cache / ".lock").open("w") as lock:  # to write: NFS locks no other files
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _ask_database(database: Path) -> Champion | None:
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute(_QUERY, (MODEL, CHAMPION)).fetchall()
@@ -128,13 +159,23 @@ def _ask_server(uri: str) -> Champion | None:
     try:
         answer = json.loads(_get(uri, query))
     except urllib.error.HTTPError as error:
-        # A registry without the model or the alias says so; any other server knows no such code.
-        if error.code in {400, 404} and b"RESOURCE_DOES_NOT_EXIST" in _body(error):
+        if _says_none(error):
             return None
         raise
     version = answer["model_version"]
-    tags = {tag["key"]: tag["value"] for tag in version["tags"]}
+    tags = {tag["key"]: tag["value"] for tag in version.get("tags", ())}
+    if version["name"] == MODEL and "release_id" not in tags:
+        return None  # a version that somebody registered who is not Presage
     return Champion(str(tags["release_id"]), str(version["run_id"]))
+
+
+def _says_none(error: urllib.error.HTTPError) -> bool:
+    """Whether it is a registry that says so: any other server knows no such codes."""
+    try:
+        code = json.loads(error.read(65_536))["error_code"]
+    except _NONSENSE:
+        return False
+    return error.code in {400, 404} and code in _NO_CHAMPION
 
 
 def _fetch(uri: str, champion: Champion, to: Path) -> None:
@@ -156,27 +197,32 @@ def _fetch(uri: str, champion: Champion, to: Path) -> None:
 
 
 def _get(uri: str, path: str) -> bytes:
-    request = urllib.request.Request(f"{uri.rstrip('/')}/{path}", headers=_credentials())  # noqa: S310
+    request = urllib.request.Request(f"{uri.rstrip('/')}/{path}")  # noqa: S310
+    for name, value in _credentials().items():
+        request.add_unredirected_header(name, value)  # they are for this server alone
+    until_s = time.monotonic() + _LONGEST_S
+    content = bytearray()
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310
-        content: bytes = reply.read(_MAX_BYTES)
-    return content
+        while piece := reply.read1(_PIECE_BYTES):
+            content += piece
+            if len(content) > _MAX_BYTES:
+                raise HTTPException(f"it sends more than {_MAX_BYTES} bytes")
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"not all of it came within {_LONGEST_S:g} s")
+        if reply.length:  # the connection ended before; unlike read(), read1() does not say so
+            raise IncompleteRead(bytes(content), reply.length)
+    return bytes(content)
 
 
 def _credentials() -> dict[str, str]:
-    """By MLflow's own environment variables."""
+    """By MLflow's own environment variables, in its order."""
+    user, password = (os.environ.get(f"MLFLOW_TRACKING_{n}") for n in ("USERNAME", "PASSWORD"))
+    if user and password:
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return {"Authorization": f"Basic {pair}"}
     if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
         return {"Authorization": f"Bearer {token}"}
-    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
-        pair = f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return {}
-
-
-def _body(error: urllib.error.HTTPError) -> bytes:
-    try:
-        return error.read(65_536)
-    except OSError:
-        return b""
 
 
 def _cause(error: BaseException) -> str:

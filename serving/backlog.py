@@ -13,8 +13,8 @@ from typing import Any
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # as grpcio-channelz does
 
 from presage.features.errors import OverloadedError
+from presage.serving.options import MOST_CALLS
 
-MOST_CALLS = 256  # answered in a fraction of a second
 _LOOK_S = 0.01
 
 

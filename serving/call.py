@@ -6,11 +6,12 @@ Methods take and give bytes and know nothing of gRPC; one table maps their error
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -82,7 +83,12 @@ _REJECTIONS = {
     UnauthenticatedError: "unauthenticated",
     ForbiddenError: "forbidden",
 }
+# Of a message, which gRPC writes in up to three bytes each into metadata of which a client takes
+# 8 KiB: of more it would say RESOURCE_EXHAUSTED, whatever the status was.
+_MOST_DETAILS_BYTES = 2048
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ALL_ROLES = frozenset(ROLES)
+_NOBODY = Caller("", frozenset())
 
 
 @dataclass(slots=True)
@@ -91,6 +97,10 @@ class Call:
 
     Attributes
     ----------
+    request_id : str
+        The caller's own, or a new one.
+    caller : Caller
+        Nobody, with no role, until it is known.
     deadline_s : float
         By ``time.monotonic()``; infinite where the caller waits for ever.
     rows : int
@@ -98,9 +108,9 @@ class Call:
     """
 
     method: str
-    caller: Caller
-    deadline_s: float
     request_id: str
+    caller: Caller = _NOBODY
+    deadline_s: float = math.inf
     rows: int = 0
 
     def check_time(self) -> None:
@@ -113,13 +123,18 @@ class Call:
 
 
 Unary = Callable[[bytes, Call], bytes | Awaitable[bytes]]
-Stream = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
+Stream = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 Span = Callable[[str, Any], Any]
 
 
-def no_span(_method: str, _metadata: Any) -> Any:
+def no_span(_method: str, _context: Any) -> Any:
     """Calls that are not traced."""
     return nullcontext()
+
+
+def status_of(error: PresageError) -> grpc.StatusCode:
+    """The status that an error of ours ends a call with."""
+    return STATUS.get(type(error), Code.INTERNAL)
 
 
 @dataclass
@@ -135,7 +150,7 @@ class Calls:
     backlog : Backlog or None
         Calls that wait.
     span : callable
-        A context manager for a method and its metadata, in which the call is traced.
+        A context manager for a method and its gRPC context, in which the call is traced.
     in_flight : int
         Calls that are being answered.
     closing : bool
@@ -157,52 +172,43 @@ class Calls:
         """A handler of serialized requests, for callers of that role; None for all callers."""
 
         async def answer(request: bytes, context: Any) -> bytes:
-            begin_s = time.monotonic()
-            code, call = Code.OK, None
+            begin_s, code = time.monotonic(), Code.OK
+            call = Call(name, _request_id(context))
             self.in_flight += 1
             try:
-                call = self._begin(name, role, context, begin_s)
+                self._admit(call, role, context, begin_s)
                 with self.span(name, context):
                     response = method(request, call)
                     return response if isinstance(response, bytes) else await response
-            except PresageError as error:
-                code = STATUS[type(error)]
-                await self._abort(context, code, error, name)
-            except grpc.aio.AbortError:
-                raise
             except BaseException as error:
-                code = Code.CANCELLED if not isinstance(error, Exception) else Code.INTERNAL
-                if code is Code.CANCELLED:
-                    raise
-                await self._fail(context, name, call)
+                code = _code_of(error, call)
+                await self._refuse(context, code, error, call)
+                raise
             finally:
-                self._end(name, code, begin_s, call, len(request))
-            raise AssertionError("abort raises")
+                self._end(call, code, begin_s, len(request))
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
     def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of a stream of serialized requests; answers come one for each, in order."""
 
-        async def answer(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            begin_s = time.monotonic()
-            code, call = Code.OK, None
+        # No generator: gRPC would leave one that is cancelled to the garbage collector.
+        async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
+            begin_s, code = time.monotonic(), Code.OK
+            call = Call(name, _request_id(context))
             self.in_flight += 1
             try:
-                call = self._begin(name, role, context, begin_s)
-                async for response in method(requests, call):
-                    yield response
-            except PresageError as error:
-                code = STATUS[type(error)]
-                await self._abort(context, code, error, name)
-            except (GeneratorExit, grpc.aio.AbortError):
-                code = Code.CANCELLED
+                self._admit(call, role, context, begin_s)
+                with self.span(name, context):
+                    async with aclosing(method(requests, call)) as responses:
+                        async for response in responses:
+                            await context.write(response)
+            except BaseException as error:
+                code = _code_of(error, call)
+                await self._refuse(context, code, error, call)
                 raise
-            except Exception:
-                code = Code.INTERNAL
-                await self._fail(context, name, call)
             finally:
-                self._end(name, code, begin_s, call, 0)
+                self._end(call, code, begin_s, 0)
 
         return grpc.stream_stream_rpc_method_handler(answer)
 
@@ -212,7 +218,11 @@ class Calls:
         if self.rate is not None:
             self.rate.take(call.caller.name, rows)
 
-    def _begin(self, name: str, role: str | None, context: Any, begin_s: float) -> Call:
+    def _admit(self, call: Call, role: str | None, context: Any, begin_s: float) -> None:
+        """Note who calls and until when; refuse who may not, and who has stopped to wait."""
+        left_s = context.time_remaining()
+        if left_s is not None:
+            call.deadline_s = begin_s + left_s
         if self.closing:
             raise ServiceError(
                 "this server is being stopped; ask another replica, or in a moment",
@@ -220,47 +230,62 @@ class Calls:
             )
         if self.backlog is not None and role is not None:
             self.backlog.check(begin_s)
-        metadata = context.invocation_metadata() or ()
-        if self.tokens is not None and role is not None:
-            caller = self.tokens().caller(metadata)
-            caller.must_be(role)
+        if self.tokens is None or role is None:
+            call.caller = Caller(_name_of(context), _ALL_ROLES)
         else:
-            caller = Caller(_name_of(context), frozenset(ROLES))
-        left_s = context.time_remaining()
-        deadline_s = float("inf") if left_s is None else begin_s + left_s
-        call = Call(name, caller, deadline_s, _request_id(metadata))
+            call.caller = self.tokens().caller(context.invocation_metadata() or ())
+            call.caller.must_be(role)
         call.check_time()
-        return call
 
-    async def _abort(self, context: Any, code: Code, error: PresageError, name: str) -> None:
-        """End the call with the status of an error of ours."""
-        hint: tuple[tuple[str, str], ...] = ()
-        if isinstance(error, OverloadedError | ServiceError) and error.retry_after_s is not None:
-            hint = ((RETRY_AFTER, str(max(1, round(1000 * error.retry_after_s)))),)
-        if reason := _REJECTIONS.get(type(error)):
-            self.metrics.rejections.labels(reason).inc()
-        if code is Code.INTERNAL:
-            log(logging.ERROR, "failed", method=name, error=str(error))
-        await context.abort(code, str(error), hint)
+    async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
+        """End a call with its status; does nothing to one that has been ended from outside.
 
-    async def _fail(self, context: Any, name: str, call: Call | None) -> None:
-        """End a call that found a defect of this server; what it was is in the log alone."""
-        request_id = call.request_id if call else ""
-        log(logging.ERROR, "defect", traceback=True, method=name, request_id=request_id)
-        await context.abort(
-            Code.INTERNAL, f"the server has a defect; see request {request_id} in its log"
-        )
+        What a defect was is in the log alone.
+        """
+        noted = {"method": call.method, "request_id": call.request_id}
+        if isinstance(error, PresageError):
+            if reason := _REJECTIONS.get(type(error)):
+                self.metrics.rejections.labels(reason).inc()
+            if code is Code.INTERNAL:
+                log(logging.ERROR, "failed", error=str(error), **noted)
+            await context.abort(code, _details(error), _retry_hint(error))
+        elif code is Code.INTERNAL:
+            log(logging.ERROR, "defect", traceback=True, **noted)
+            await context.abort(
+                code, f"the server has a defect; see request {call.request_id} in its log"
+            )
 
-    def _end(self, name: str, code: Code, begin_s: float, call: Call | None, size: int) -> None:
+    def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
         self.in_flight -= 1
         seconds = time.monotonic() - begin_s
-        self.metrics.count_call(name, code.name, seconds, call.rows if call else 0)
+        self.metrics.count_call(call.method, code.name, seconds, call.rows)
         if self.access_log:
             log(
-                logging.INFO, "call", method=name, code=code.name, ms=round(1000 * seconds, 3),
-                rows=call.rows if call else 0, request_bytes=size,
-                client=call.caller.name if call else "", request_id=call.request_id if call else "",
+                logging.INFO, "call", method=call.method, code=code.name,
+                ms=round(1000 * seconds, 3), rows=call.rows, request_bytes=size,
+                client=call.caller.name, request_id=call.request_id,
             )  # fmt: skip
+
+
+def _code_of(error: BaseException, call: Call) -> Code:
+    """What a call ends with that ends with this exception."""
+    if isinstance(error, PresageError):
+        return status_of(error)
+    # gRPC's own say that the call is over already, as a cancellation does.
+    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
+        return Code.INTERNAL
+    late = time.monotonic() >= call.deadline_s
+    return Code.DEADLINE_EXCEEDED if late else Code.CANCELLED
+
+
+def _details(error: PresageError) -> str:
+    return str(error).encode(errors="replace")[:_MOST_DETAILS_BYTES].decode(errors="ignore")
+
+
+def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
+    if not isinstance(error, OverloadedError | ServiceError) or error.retry_after_s is None:
+        return ()
+    return ((RETRY_AFTER, str(max(1, math.ceil(1000 * error.retry_after_s)))),)
 
 
 def _name_of(context: Any) -> str:
@@ -272,9 +297,9 @@ def _name_of(context: Any) -> str:
     return peer.partition(":")[2].rpartition(":")[0] or peer
 
 
-def _request_id(metadata: Any) -> str:
+def _request_id(context: Any) -> str:
     """The caller's own, where it is one; else a new one."""
-    for key, value in metadata:
+    for key, value in context.invocation_metadata() or ():
         if key == REQUEST_ID and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value
     return secrets.token_hex(8)

@@ -48,6 +48,9 @@ class Tokens:
     def __init__(self, callers: Mapping[str, Caller]) -> None:
         self._callers = tuple((bytes.fromhex(digest), who) for digest, who in callers.items())
 
+    def __len__(self) -> int:
+        return len(self._callers)
+
     def caller(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
         """Who sent a call with this metadata.
 
@@ -79,7 +82,8 @@ def read_tokens(path: Path) -> Tokens:
     Raises
     ------
     ConfigError
-        The file cannot be read, or a line is not such a line; never repeats a hash.
+        The file cannot be read, or a line is not such a line. It never repeats what a line says:
+        in the wrong place that may be a hash, or a token.
     """
     try:
         lines = path.read_text().splitlines()
@@ -92,9 +96,9 @@ def read_tokens(path: Path) -> Tokens:
         words = line.partition("#")[0].split()
         if words:
             digest, caller = _read_line(words, f"{path}:{number}")
+            if digest in callers:
+                raise ConfigError(f"{path}:{number}: another line has this hash; leave one of them")
             callers[digest] = caller
-    if not callers:
-        raise ConfigError(f"{path}: no token is in it; make one with `presage token`")
     return Tokens(callers)
 
 
@@ -150,22 +154,29 @@ def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:
         raise ConfigError(
             f"{where}: the name must be 1 to 64 letters, digits, '.', '_' or '-'; rename it"
         )
-    unknown = [role for role in roles if role not in ROLES]
-    if unknown:
-        raise ConfigError(f"{where}: role {unknown[0]!r} is not known; use {', '.join(ROLES)}")
+    for position, role in enumerate(roles, start=1):
+        if role not in ROLES:
+            raise ConfigError(
+                f"{where}: role {position} is none of {', '.join(ROLES)}; use these, with commas "
+                "between"
+            )
     return words[2], Caller(name, frozenset(roles))
 
 
 class TokenFile:
     """The tokens of a file, read again when it has changed: a token can be taken back at once.
 
-    A file that has become unreadable lets in whom it let in before, and says so.
+    A file that has become unreadable lets in whom it let in before, and says so; one without a
+    token, with which no server starts, then lets nobody in.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._tokens = read_tokens(path)
+        # The mark first: what is changed while it is read is then read again.
         self._changed_at, self._looked_s = self._mark(), time.monotonic()
+        self._tokens = read_tokens(path)
+        if not self._tokens:
+            raise ConfigError(f"{path}: no token is in it; make one with `presage token`")
 
     def __call__(self) -> Tokens:
         """Those that are let in now."""
@@ -181,7 +192,7 @@ class TokenFile:
     def _read(self) -> None:
         try:
             self._tokens = read_tokens(self._path)
-            log(logging.INFO, "tokens read again", file=str(self._path))
+            log(logging.INFO, "tokens read again", file=str(self._path), tokens=len(self._tokens))
         except ConfigError as error:
             log(logging.ERROR, "tokens not read again", reason=str(error))
 

@@ -57,7 +57,6 @@ def predict_response(
     asked: Asked,
     release_id: str,
     *,
-    rows: int,
     errors: Mapping[int, pb.Error],
 ) -> bytes:
     """A PredictResponse.
@@ -66,10 +65,8 @@ def predict_response(
     ----------
     answered : JobQuantiles
         Of the rows that have no error, in order.
-    rows : int
-        With those that have one.
     errors : mapping of int to Error
-        By row.
+        By row, those that have one counted too.
     """
     rest = pb.PredictResponse(release_id=release_id, coverage=asked.coverage, levels=asked.levels)
     good = _job_layout(len(asked.levels)).written(list(answered.values()), asked)
@@ -92,7 +89,7 @@ def interference_response(
     colocations: int,
     errors: Mapping[int, pb.Error],
 ) -> bytes:
-    """A PredictInterferenceResponse; parameters as of :func:`predict_response`."""
+    """A PredictInterferenceResponse of so many co-locations; errors by co-location."""
     layout = _slowdown_layout(len(asked.levels))
     octets = layout.written([answered.slowdowns], asked).tobytes()
     width = len(layout.template)
@@ -159,6 +156,7 @@ def _slowdown_layout(levels: int) -> _Layout:
 
 def _marks(quantity: int, levels: int) -> list[float]:
     """Numbers of which no two are alike, nor like anything else in a record."""
+    assert _END + levels <= 32, "further on they are those of the next quantity"
     return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(_END + levels)]
 
 

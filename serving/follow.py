@@ -13,9 +13,9 @@ from presage.features.errors import RegistryError, ReleaseError
 from presage.models.champion import find_champion, lay_down
 from presage.models.release import MANIFEST
 from presage.serving.log import log
+from presage.serving.options import POLL_S
 from presage.serving.served import Served
 
-POLL_S = 5.0
 _LONGEST_WAIT_S = 60.0
 _TRIES = 3  # of a folder that is being replaced
 

@@ -80,8 +80,9 @@ class BatchQueue:
         waiting = self.rows
         try:
             yield
+            # All that waited was done in this time, since the queue is first in, first out. A call
+            # that was cancelled or refused does not come here: it says nothing of the work.
+            elapsed_s = max(time.monotonic() - begin_s, 1e-6)
+            self._rows_per_s += 0.2 * (waiting / elapsed_s - self._rows_per_s)
         finally:
             self.rows -= rows
-            elapsed_s = max(time.monotonic() - begin_s, 1e-6)
-            # All that waited was done in this time, since the queue is first in, first out.
-            self._rows_per_s += 0.2 * (waiting / elapsed_s - self._rows_per_s)

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from presage.features.errors import OutcomeLogError
 
 _SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS outcomes (
     position INTEGER PRIMARY KEY,
     idempotency_key TEXT NOT NULL UNIQUE,
@@ -31,10 +32,22 @@ CREATE TRIGGER IF NOT EXISTS never_changed BEFORE UPDATE ON outcomes
 BEGIN SELECT RAISE(ABORT, 'an outcome is never changed'); END;
 CREATE TRIGGER IF NOT EXISTS never_removed BEFORE DELETE ON outcomes
 BEGIN SELECT RAISE(ABORT, 'an outcome is never removed'); END;
+-- REPLACE removes what was there, and fires neither of the above.
+CREATE TRIGGER IF NOT EXISTS never_replaced BEFORE INSERT ON outcomes
+WHEN EXISTS (
+    SELECT 1 FROM outcomes
+    WHERE idempotency_key = NEW.idempotency_key OR position = NEW.position
+)
+BEGIN SELECT RAISE(IGNORE); END;
+COMMIT;
 """
 _APPEND = """
 INSERT INTO outcomes (idempotency_key, received_at_unix_s, reported_by, message)
 VALUES (?, ?, ?, ?) ON CONFLICT (idempotency_key) DO NOTHING
+"""
+_SELECT = """
+SELECT position, idempotency_key, received_at_unix_s, reported_by, message
+FROM outcomes WHERE position > ? ORDER BY position
 """
 _BUSY_S = 10.0  # another process is writing: its commits take milliseconds
 _MOST_REPORTS = 256  # that one commit takes
@@ -74,6 +87,8 @@ class OutcomeLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reports: SimpleQueue[tuple[Report, Future[Appended]] | None] = SimpleQueue()
+        self._closed = False
+        self._closing = threading.Lock()
         opened: Future[None] = Future()
         self._writer = threading.Thread(target=self._write, args=(opened,), name="outcome-log")
         self._writer.daemon = True
@@ -85,15 +100,23 @@ class OutcomeLog:
     ) -> Future[Appended]:
         """Put keys and messages on disk; done once they are there.
 
-        A key that the log has already is not written again.
+        A key that the log has already is not written again. A report that is cancelled may be in
+        the log or not, whole.
         """
         done: Future[Appended] = Future()
-        self._reports.put(((outcomes, reported_by), done))
+        with self._closing:
+            if self._closed:
+                raise OutcomeLogError(
+                    f"outcome log {self._path} is closed: this server stops; report to another"
+                )
+            self._reports.put(((outcomes, reported_by), done))
         return done
 
     def close(self) -> None:
         """Finish what was appended before; the log takes no more."""
-        self._reports.put(None)
+        with self._closing:
+            self._closed = True
+            self._reports.put(None)
         self._writer.join()
 
     def _write(self, opened: Future[None]) -> None:
@@ -119,11 +142,13 @@ class OutcomeLog:
     def _commit(
         self, database: sqlite3.Connection, waiting: Sequence[tuple[Report, Future[Appended]]]
     ) -> None:
+        # A report that was cancelled is dropped; from here on none can be.
+        waiting = [row for row in waiting if row[1].set_running_or_notify_cancel()]
         try:
             with database:
                 database.execute("BEGIN IMMEDIATE")
                 written = [_append(database, report) for report, _ in waiting]
-        except sqlite3.Error as error:
+        except Exception as error:  # whatever it is: others report after these
             refused = _cannot(self._path, "written", error)
             for _, done in waiting:
                 done.set_exception(refused)
@@ -143,27 +168,46 @@ def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
     try:
         # Not mode=ro: a reader of a write-ahead log makes its shared memory where there is none.
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
-            rows = database.execute(
-                "SELECT position, idempotency_key, received_at_unix_s, reported_by, message "
-                "FROM outcomes WHERE position > ? ORDER BY position", (after,),
-            )  # fmt: skip
-            for row in rows:
+            for row in database.execute(_SELECT, (after,)):
                 yield ReportedOutcome(*row)
     except sqlite3.Error as error:
-        raise _cannot(path, "read", error) from error
+        raise OutcomeLogError(
+            f"outcome log {path} cannot be read ({error}); name the file that is the server's "
+            "--outcomes"
+        ) from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-        # Readers beside the writer; FULL, because NORMAL may lose the last commits with the power.
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.executescript(_SCHEMA)
+        try:
+            _prepare(database)
+        except sqlite3.Error:
+            database.close()
+            raise
     except (OSError, sqlite3.Error) as error:
         raise _cannot(path, "opened", error) from error
     return database
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """Make a new file a log; find out whether any other is one and may be written."""
+    until_s = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            # Readers beside the writer.
+            database.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            # Here alone SQLite does not wait by itself for another process that does the same.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
+    # NORMAL may lose the last commits with the power.
+    database.execute("PRAGMA synchronous = FULL")
+    database.executescript(_SCHEMA)
+    database.execute(_SELECT, (0,))
 
 
 def _append(database: sqlite3.Connection, report: Report) -> Appended:

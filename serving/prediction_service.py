@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -19,7 +19,7 @@ from presage.features.errors import (
     ServiceError,
 )
 from presage.serving import encode, wire, wire_matrix, wire_outcomes, wire_requests
-from presage.serving.call import STATUS, Call, Calls
+from presage.serving.call import Call, Calls, status_of
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
 from presage.serving.log import log
 from presage.serving.outcome_log import OutcomeLog
@@ -107,7 +107,7 @@ class PredictionService:
 
     async def predict_stream(
         self, requests: AsyncIterator[bytes], call: Call
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Answers to questions, one by one in their order."""
         self._calls.metrics.streams.inc()
         try:
@@ -186,7 +186,7 @@ class PredictionService:
         answered = predictor.solo(features)
         self._count_domain(answered)
         return encode.predict_response(
-            answered, asked, predictor.release_id, rows=asking.rows, errors=_errors(asking.errors)
+            answered, asked, predictor.release_id, errors=_errors(asking.errors)
         )
 
     def _predict_interference(
@@ -304,4 +304,4 @@ def _errors(errors: Mapping[int, PresageError]) -> dict[int, pb.Error]:
 
 
 def _error(error: PresageError) -> pb.Error:
-    return pb.Error(grpc_status_code=STATUS[type(error)].value[0], message=str(error))
+    return pb.Error(grpc_status_code=status_of(error).value[0], message=str(error))

@@ -16,11 +16,8 @@ from presage.models.release import Release, load_release
 from presage.serving.forecasts import RefusedRelease
 from presage.serving.log import log
 from presage.serving.metrics import Metrics
+from presage.serving.options import MAX_CHANGE
 from presage.serving.predictor import Predictor
-
-# A release that foretells a job ten times as long as the one before it did is more likely broken
-# than right; the gate, which scores releases on what was measured, has let much less pass.
-MAX_CHANGE = 10.0
 
 
 class Served:

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, one for each call, where the optional packages are installed.
+"""OpenTelemetry spans, one for each call that is let in, where the packages for it are installed.
 
 ``pip install 'presage[otel]'`` and OTEL_EXPORTER_OTLP_ENDPOINT turn them on, as the standard's own
 environment variables say; a caller's ``traceparent`` is gone on from.
@@ -13,7 +13,7 @@ from typing import Any
 from presage.features.errors import ServiceError
 from presage.serving.call import Span, no_span
 
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 def spans() -> Span:
@@ -24,20 +24,27 @@ def spans() -> Span:
     ServiceError
         It says where, and the packages are not there.
     """
-    if not os.environ.get(ENDPOINT):
+    told = [name for name in ENDPOINTS if os.environ.get(name)]
+    if not told:
         return no_span
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise ServiceError(
-            f"{ENDPOINT} is set, and {error.name} is not installed; pip install 'presage[otel]'"
+            f"{told[0]} is set, and {error.name} is not installed; pip install 'presage[otel]'"
         ) from error
-    provider = TracerProvider(resource=Resource.create({"service.name": "presage"}))
+    provider = TracerProvider(resource=resource())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return spans_of(provider)
+
+
+def resource() -> Any:
+    """What spans say that they are of: of presage, unless the environment names it otherwise."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    return Resource.create({"service.name": "presage"}).merge(OTELResourceDetector().detect())
 
 
 def spans_of(provider: Any) -> Span:

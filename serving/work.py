@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from presage.serving.call import Call
 from presage.serving.limits import BatchQueue
 from presage.serving.metrics import Metrics
+from presage.serving.options import MOST_QUEUED_ROWS
 
 # About half a millisecond of work.
 INLINE_ROWS = 64
 INLINE_BYTES = 64 * 1024
-MOST_QUEUED_ROWS = 32_768
 THREADS = 2
 
 
