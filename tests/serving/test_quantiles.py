@@ -8,6 +8,7 @@ from presage.features.errors import InvalidJobError
 from presage.serving.quantiles import JOB_QUANTITIES, asked_of
 from presage.serving.v1 import prediction_pb2 as pb
 
+
 def test_the_quantities_are_those_of_the_protocol_in_its_order():
     fields = pb.JobForecast.DESCRIPTOR.fields
     assert [field.name for field in fields if field.name != "error"] == list(JOB_QUANTITIES)
