@@ -8,7 +8,6 @@ while there are too many, calls are refused as they come up, which costs a fract
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # as grpcio-channelz does
 
@@ -16,18 +15,30 @@ from presage.features.errors import OverloadedError
 from presage.serving.options import MOST_CALLS
 
 _LOOK_S = 0.01
+_BUSY_S = 0.1  # after more than this the server had a pause
+
+
+def servers() -> frozenset[int]:
+    """Those of this process by gRPC's numbers, which they get when they are first asked for."""
+    found: set[int] = set()
+    while True:  # a hundred at a time, in the order of their numbers
+        page = json.loads(cygrpc.channelz_get_servers(max(found, default=0) + 1))
+        rows = page.get("server", ())
+        found.update(int(row["ref"]["serverId"]) for row in rows)
+        if page.get("end") or not rows:
+            return frozenset(found)
 
 
 class Backlog:
-    """What waits of the server that was created last; make it right after the server."""
+    """What waits of the server that was created since ``before``, which :func:`servers` gave."""
 
-    def __init__(self, most_calls: int = MOST_CALLS) -> None:
+    def __init__(self, before: frozenset[int], most_calls: int = MOST_CALLS) -> None:
         self._most_calls = most_calls
-        servers: list[dict[str, Any]] = json.loads(cygrpc.channelz_get_servers(0))["server"]
-        self._id = max(int(server["ref"]["serverId"]) for server in servers)
+        self._id = max(servers() - before)
         self._calls = 0
         self._call_s = 1e-3  # between two answers of late
-        self._looked_s = self._done = 0.0
+        self._looked_s = 0.0
+        self._done = self._found = 0  # when it was looked at last
 
     def check(self, now_s: float) -> None:
         """Refuse a call where too many wait behind it.
@@ -61,6 +72,9 @@ class Backlog:
 
     def _look(self, now_s: float) -> None:
         started, done = self._counts()
-        if done > self._done:
-            self._call_s = min((now_s - self._looked_s) / (done - self._done), 1.0)
-        self._calls, self._done, self._looked_s = started - done, done, now_s
+        since_s = now_s - self._looked_s
+        # Only of a time in which there was always something to answer: pauses are no answers' time.
+        if done > self._done and self._found > 1 and since_s < _BUSY_S:
+            self._call_s = since_s / (done - self._done)
+        self._calls = self._found = started - done
+        self._done, self._looked_s = done, now_s

@@ -242,7 +242,7 @@ class Calls:
 
         What a defect was is in the log alone.
         """
-        noted = {"method": call.method, "request_id": call.request_id}
+        noted: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
         if isinstance(error, PresageError):
             if reason := _REJECTIONS.get(type(error)):
                 self.metrics.rejections.labels(reason).inc()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import os
 import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
@@ -131,14 +133,13 @@ def add_token(path: Path, name: str, roles: Sequence[str]) -> str:
             raise ConfigError(
                 f"{path}: {name!r} has a token; delete its line, or take another name"
             )
-        text = before if before.endswith("\n") or not before else f"{before}\n"
-        partial = path.with_name(f".{path.name}.partial")
-        partial.touch(mode=0o600)
-        partial.write_text(f"{text}{line}\n")
-        partial.replace(path)
-    except OSError as error:
+        end = "" if before.endswith("\n") or not before else "\n"
+        # Added to the file, not written anew: it stays whose it is, and two at once lose no line.
+        with open(path, "a", opener=partial(os.open, mode=0o600)) as file:
+            file.write(f"{end}{line}\n")
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error.strerror}); name another with --file"
+            f"{path}: cannot be written ({error}); name another with --file"
         ) from error
     return token
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from presage.features.colocation import Colocation
 from presage.features.device import Device
-from presage.features.errors import OverloadedError, ServiceError
+from presage.features.errors import OverloadedError, ReleaseError, ServiceError
 from presage.features.forecast import Forecast
 from presage.features.placement import Placement
 from presage.serving.forecasts import (
@@ -23,6 +23,8 @@ from presage.serving.forecasts import (
 )
 
 NO_RELEASE = ""  # the release id of what nobody foretold
+# What either backend raises where there is no prediction to be had.
+_NO_ANSWER = (ServiceError, OverloadedError, ReleaseError)
 
 
 class Fallback:
@@ -42,7 +44,7 @@ class Fallback:
         """Forecasts, or :func:`whole_device` of each placement."""
         try:
             return self._backend.predict(placements, coverage=coverage)
-        except (ServiceError, OverloadedError):
+        except _NO_ANSWER:
             return [whole_device(placement.device, coverage) for placement in placements]
 
     def predict_interference(
@@ -51,7 +53,7 @@ class Fallback:
         """Forecasts, or that several jobs do not go together."""
         try:
             return self._backend.predict_interference(colocations, coverage=coverage)
-        except (ServiceError, OverloadedError):
+        except _NO_ANSWER:
             return [_apart(colocation, coverage) for colocation in colocations]
 
     def device(self, kind: str) -> Device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+import ssl
 from pathlib import Path
 
 import grpc
@@ -77,7 +78,7 @@ def add_port(server: grpc.aio.Server, address: str, options: Options) -> int:
             raise ServiceError(in_use(options.host, options.port)) from error
         raise ServiceError(
             f"{options.tls.certificate}: no certificate that goes with {options.tls.key}; give "
-            "--tls-cert and --tls-key in PEM"
+            "--tls-cert and --tls-key in PEM, the key without a passphrase"
         ) from error
 
 
@@ -94,9 +95,21 @@ def in_use(host: str, port: int) -> str:
 def _credentials(tls: Tls) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials(
         [(_read(tls.key, "--tls-key"), _read(tls.certificate, "--tls-cert"))],
-        root_certificates=_read(tls.client_ca, "--client-ca") if tls.client_ca else None,
+        root_certificates=_read_authority(tls.client_ca) if tls.client_ca else None,
         require_client_auth=tls.client_ca is not None,
     )
+
+
+def _read_authority(path: Path) -> bytes:
+    """Who may vouch for clients; gRPC would not say that it is this file which is none."""
+    content = _read(path, "--client-ca")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode())
+    except (ssl.SSLError, UnicodeError) as error:
+        raise ServiceError(
+            f"--client-ca {path}: holds no certificate; give the authority's, in PEM"
+        ) from error
+    return content
 
 
 def _read(path: Path, option: str) -> bytes:

@@ -13,6 +13,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from presage.features.errors import ServiceError
+
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 _SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -117,7 +119,7 @@ def show_metrics(metrics: Metrics | None, host: str, port: int) -> Callable[[], 
 
     Raises
     ------
-    OSError
+    ServiceError
         The port cannot be listened on.
     """
     if metrics is None:
@@ -132,7 +134,13 @@ def show_metrics(metrics: Metrics | None, host: str, port: int) -> Callable[[], 
         for collector in (gc_collector.GCCollector, platform_collector.PlatformCollector,
                           process_collector.ProcessCollector):  # fmt: skip
             collector(registry=registry)
-    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except (OSError, OverflowError) as error:
+        raise ServiceError(
+            f"metrics cannot be shown on port {port} of {host} ({error}); pass another "
+            "--metrics-port"
+        ) from error
 
     def stop() -> None:
         server.shutdown()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from presage.features.arrays import Array, Mask
-
 from presage.features.errors import InvalidJobError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
-from presage.serving.backlog import Backlog
+from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
 from presage.serving.descriptors import descriptors
@@ -77,8 +77,9 @@ class Server:
         self._follower: Follower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
+        before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
-        self._backlog = Backlog(options.queue_calls)
+        self._backlog = Backlog(before, options.queue_calls)
         self._calls = Calls(metrics, tokens, rate, self._backlog, options.access_log, span)
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload

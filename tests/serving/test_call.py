@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
@@ -234,8 +235,7 @@ def test_what_a_defect_was_is_in_the_log_alone(logged, method):
 
     async def main():
         calls = calls_with()
-        more = {"AtOnce": at_once, "Later": later, "Stream": stream}
-        async with serving(calls, **more) as (_, ask):
+        async with serving(calls, AtOnce=at_once, Later=later, Stream=stream) as (_, ask):
             options = {"metadata": [("x-request-id", "r-1")]}
             if method == "Stream":
                 call = ask("Stream", iter([b"a", b"b"]), **options)
@@ -446,7 +446,8 @@ def test_a_caller_without_a_token_is_called_by_its_host(tmp_path, listened, dial
         port = server.add_insecure_port(listened.format(folder=tmp_path))
         await server.start()
         async with grpc.aio.insecure_channel(dialled.format(folder=tmp_path, port=port)) as channel:
-            await channel.unary_unary("/test.Service/Echo")(b"", timeout=5)
+            echo: Any = channel.unary_unary("/test.Service/Echo")
+            await echo(b"", timeout=5)
         await server.stop(0)
         return service.asked[0].caller
 

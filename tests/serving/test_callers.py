@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
 from presage.serving import callers
-from presage.serving.callers import ROLES, Caller, TokenFile, Tokens, new_token, read_tokens
+from presage.serving.callers import (
+    ROLES,
+    Caller,
+    TokenFile,
+    Tokens,
+    add_token,
+    new_token,
+    read_tokens,
+)
 
 HASH = hashlib.sha256(b"somebody's token").hexdigest()
 
@@ -131,6 +140,69 @@ def test_a_caller_may_do_what_its_roles_say():
             caller.must_be(role)
 
 
+# Tokens that are added -------------------------------------------------------------------------
+
+
+def test_a_token_is_added_to_a_new_file_that_only_its_owner_may_read(path):
+    token = add_token(path, "ann", ["predict", "report"])
+
+    assert who(read_tokens(path), token) == Caller("ann", frozenset({"predict", "report"}))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("end", ["\n", "", "  # ours", "\n\n# more\n"])
+def test_a_token_is_added_to_what_is_there(path, end):
+    first, line = new_token("ann", ["predict"])
+    path.write_text(f"# of this year\n{line}{end}")
+    path.chmod(0o640)
+    before = path.read_text()
+
+    second = add_token(path, "bob", ["admin"])
+
+    tokens = read_tokens(path)
+    assert (who(tokens, first).name, who(tokens, second).name) == ("ann", "bob")
+    assert path.read_text().startswith(before)
+    assert path.stat().st_mode & 0o777 == 0o640  # whoever runs the server still may read it
+
+
+def test_a_token_is_added_where_a_link_points(path, tmp_path):
+    (tmp_path / "secret").write_text(new_token("ann", ["admin"])[1])
+    path.symlink_to(tmp_path / "secret")
+
+    add_token(path, "bob", ["admin"])
+
+    assert path.is_symlink()
+    assert len(read_tokens(tmp_path / "secret")) == 2
+
+
+def test_tokens_that_are_added_at_once_are_all_there(path):
+    with ThreadPoolExecutor(8) as threads:
+        tokens = list(threads.map(lambda i: add_token(path, f"n{i}", ["predict"]), range(40)))
+
+    known = read_tokens(path)
+    assert [who(known, token).name for token in tokens] == [f"n{i}" for i in range(40)]
+
+
+def test_a_name_that_is_taken_is_not_added(path):
+    add_token(path, "ann", ["predict"])
+    before = path.read_text()
+
+    with pytest.raises(ConfigError, match="'ann' has a token"):
+        add_token(path, "ann", ["admin"])
+    with pytest.raises(ConfigError, match="the name must be"):
+        add_token(path, "a/b", ["admin"])
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("place", ["none/tokens", "", "latin-1"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
+    (tmp_path / "latin-1").write_bytes(b"# \xe4")
+
+    with pytest.raises(ConfigError, match=r"cannot be written \(.*--file"):
+        add_token(tmp_path / place, "ann", ["predict"])
+
+
 # Files -----------------------------------------------------------------------------------------
 
 
@@ -171,6 +243,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(lines=st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=4))
 def test_whatever_is_in_a_file_no_hash_and_no_token_is_in_the_error(tmp_path_factory, lines):
     path = tmp_path_factory.getbasetemp() / "tokens-of-any-kind"

@@ -74,12 +74,11 @@ def forecast(of: Quantiles, row: int, asked: Asked, unit: str) -> pb.Forecast:
 
 
 def job_forecast(answer: Answered, row: int) -> pb.JobForecast:
-    return pb.JobForecast(
-        **{
-            name: forecast(of, row, answer.asked, unit)
-            for (name, unit), of in zip(JOB_QUANTITIES.items(), answer.numbers, strict=True)
-        }
-    )
+    forecasts: dict[str, Any] = {
+        name: forecast(of, row, answer.asked, unit)
+        for (name, unit), of in zip(JOB_QUANTITIES.items(), answer.numbers, strict=True)
+    }
+    return pb.JobForecast(**forecasts)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -114,6 +113,7 @@ def written_predict(answer: Answered) -> bytes:
     )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(answers(quantities=4))
 def test_a_response_is_the_message_of_its_forecasts(answer):
     written = written_predict(answer)
@@ -196,6 +196,7 @@ def written_interference(answer: Answered, of: ColocationQuantiles) -> bytes:
     )
 
 
+@settings(deadline=None)
 @given(colocations())
 def test_an_interference_response_is_the_message_of_its_forecasts(drawn):
     written = pb.PredictInterferenceResponse.FromString(written_interference(*drawn))
@@ -209,7 +210,7 @@ def test_the_largest_colocations(levels):
     sizes = [64, 1, 64]
     slowdowns = Quantiles(np.arange(129.0 * (3 + levels)).reshape(129, -1), np.arange(129) % 2 == 0)
     answer = Answered([], asked, "r", {1: pb.Error(message="no")}, rows=4)
-    of = ColocationQuantiles(slowdowns, sizes, np.array([True, False, True]), np.ones(3))
+    of = ColocationQuantiles(slowdowns, sizes, [True, False, True], [1.0, 0.5, 0.0])
 
     written = pb.PredictInterferenceResponse.FromString(written_interference(answer, of))
 
@@ -219,6 +220,7 @@ def test_the_largest_colocations(levels):
 # PredictMatrix, PredictStream ------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(answers(quantities=4))
 def test_a_matrix_response_holds_every_quantile_and_a_bit_for_each_domain(answer):
     asked = dict(zip(JOB_QUANTITIES, answer.numbers, strict=True))
@@ -248,7 +250,7 @@ BODIES = {
 }
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     request_id=st.integers(0, 2**64 - 1),
     body=st.sampled_from(sorted(BODIES)),

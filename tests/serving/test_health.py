@@ -30,7 +30,7 @@ def named(name: str) -> pb.HealthCheckRequest:
     return pb.HealthCheckRequest(service=name)
 
 
-async def read(watch) -> int:
+async def read(watch):
     response = await asyncio.wait_for(watch.read(), 5)
     assert response is not grpc.aio.EOF
     return response.status

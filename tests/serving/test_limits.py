@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import OverloadedError
@@ -43,6 +43,7 @@ REQUESTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(rate=RATES, requests=REQUESTS)
 def test_in_no_window_more_passes_than_the_rate_a_burst_and_one_request(rate, requests):
     clock = Clock()
@@ -60,6 +61,7 @@ def test_in_no_window_more_passes_than_the_rate_a_burst_and_one_request(rate, re
             before_the_last += rows
 
 
+@settings(deadline=None)
 @given(rate=RATES, requests=REQUESTS)
 def test_whoever_waits_as_long_as_it_was_told_passes(rate, requests):
     clock = Clock()
@@ -166,6 +168,7 @@ def test_a_request_larger_than_all_the_room_is_taken_when_nothing_waits():
     assert queue.rows == 0
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
     queue = BatchQueue(50)

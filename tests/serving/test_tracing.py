@@ -87,8 +87,9 @@ def test_every_call_has_a_span(provider, exporter):
 def test_a_callers_trace_is_gone_on_from(provider, exporter, method):
     async def main():
         async with serving(provider) as channel:
+            carried: dict[str, str] = {}
             with provider.get_tracer("client").start_as_current_span("decide"):
-                inject(carried := {})
+                inject(carried)
             assert "traceparent" in carried
             metadata = [*carried.items(), ("x-other", "1"), ("x-bytes-bin", b"\xff")]
             if method == "Echo":
