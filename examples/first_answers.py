@@ -22,7 +22,8 @@ from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures, known_version
 from presage.features.placement import Placement
 from presage.features.units import quantity
-from presage.models.registry_uri import configured_uri, peek_champion
+from presage.models.champion import peek_champion
+from presage.models.registry_uri import configured_uri
 from presage.pipelines.profiling.measure import measure_alone, measure_together
 from presage.pipelines.profiling.run_options import RunOptions
 from presage.pipelines.profiling.tracing import trace

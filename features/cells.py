@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect
 
+import numpy as np
+
+from presage.features.arrays import Array, Ints
 from presage.features.graph import PHASES
+from presage.features.op_class import by_class
 from presage.features.op_kinds import OP_KINDS
-from presage.features.op_shape import BY_SUM, PRODUCTS, SHAPES, class_of_sum
-from presage.features.op_stats import OpStats
+from presage.features.op_shape import BY_SUM, PRODUCTS, SHAPES
 
-_RATIOS = (math.exp(-1.5), 1.0, math.exp(1.5))  # compute over memory time; products run by it
-LEAST_S = 1e-9  # of an operator
+# Of compute over memory time: products run by it.
+_RATIOS = np.array([math.exp(-1.5), 1.0, math.exp(1.5)])
 OPTIMIZER = "optimizer"
-
-
-def cell_of(row: OpStats, compute_s: float, memory_s: float) -> str:
-    """Which share an operator's time belongs to: "Conv2D forward 2"."""
-    if row.phase == "optimizer":
-        return OPTIMIZER
-    if row.kind in PRODUCTS:
-        ratio = (compute_s + LEAST_S) / (memory_s + LEAST_S)
-        return f"{row.kind} {row.phase} {bisect(_RATIOS, ratio)}"
-    if row.kind in BY_SUM:
-        return f"{row.kind} {row.phase} {row.shape or _shape_of_sums(row)}"
-    return f"{row.kind} {row.phase}"
-
-
-def _shape_of_sums(row: OpStats) -> str:
-    """Of a row that came without a shape: its operators together."""
-    # Of two gradients only the data's writes much.
-    passes = 2 if row.phase == "backward" else 1
-    return class_of_sum(row.kind, row.flops / (2 * passes * max(row.output_elements, 1)))
 
 
 def _cells(kind: str, phase: str) -> list[str]:
@@ -46,3 +29,28 @@ CELLS = (
     *(cell for phase in PHASES[:2] for kind in OP_KINDS for cell in _cells(kind, phase)),
     OPTIMIZER,
 )
+
+
+def _first_cell(kind: str, phase: str, shape: str) -> int:
+    if phase == OPTIMIZER:
+        return CELLS.index(OPTIMIZER)
+    cells = _cells(kind, phase)
+    return CELLS.index(cells[SHAPES[kind].index(shape)] if kind in BY_SUM and shape else cells[0])
+
+
+_FIRST = by_class(_first_cell)
+_BY_RATIO = by_class(lambda kind, phase, _: kind in PRODUCTS and phase != OPTIMIZER)
+
+
+def cells_of(op_classes: Ints, ratio: Array) -> Ints:
+    """To which of ``CELLS`` the time of each operator belongs.
+
+    Parameters
+    ----------
+    op_classes : ndarray of int, shape (ops,)
+        Positions in ``OP_CLASSES``; convolutions by groups have their shape.
+    ratio : ndarray of shape (ops,)
+        Compute over memory time.
+    """
+    step = _RATIOS.searchsorted(ratio, "right")
+    return _FIRST.take(op_classes) + _BY_RATIO.take(op_classes) * step

@@ -37,7 +37,7 @@ class Share:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Device:
     """A kind of device, by its data sheet or as calibrated on a machine.
 
@@ -140,16 +140,29 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
     UnknownDeviceError
         Names the nearest kind that is known.
     """
-    devices = {**catalogue(), **(known or {})}
-    for name in (kind, device_kind(kind) or kind):
-        if name in devices:
-            return devices[name]
-    near = get_close_matches(kind.lower(), devices, n=1, cutoff=0.5)
-    hint = f"nearest is {near[0]!r}" if near else f"none of the {len(devices)} known is like it"
-    raise UnknownDeviceError(
-        f"device kind {kind!r} is not known; {hint}. "
-        "Measure it with `presage profile`, or add its data sheet to features/devices.yaml"
-    )
+    found = known_device(kind, known)
+    if found is None:
+        raise UnknownDeviceError(
+            f"device kind {kind!r} is not known; {nearest_kind(kind, known)}. "
+            "Measure it with `presage profile`, or add its data sheet to features/devices.yaml"
+        )
+    return found
+
+
+def known_device(kind: str, known: Mapping[str, Device] | None = None) -> Device | None:
+    """As :func:`find_device`, None where there is none."""
+    own, named = known or {}, device_kind(kind) or kind
+    for name in (kind, named):
+        if name in own or name in catalogue():
+            return own.get(name) or catalogue()[name]
+    return None
+
+
+def nearest_kind(kind: str, known: Mapping[str, Device] | None = None) -> str:
+    """What to say of a kind that is not known."""
+    kinds = {*catalogue(), *(known or {})}
+    near = get_close_matches(kind.lower(), sorted(kinds), n=1, cutoff=0.5)
+    return f"nearest is {near[0]!r}" if near else f"none of the {len(kinds)} known is like it"
 
 
 def usable_cores() -> int:

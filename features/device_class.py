@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Matrix
 from presage.features.device import Device
-from presage.features.schema import Matrix, columns
+from presage.features.schema import columns
 
 PROCESSOR, GPU = DEVICE_CLASSES = ("processor", "gpu")
 

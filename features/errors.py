@@ -42,9 +42,57 @@ class ReleaseError(PresageError):
     """A release folder is damaged, incomplete or of another schema."""
 
 
+class RefusedReleaseError(PresageError):
+    """A release that was to be served is not taken; the one before it still is served."""
+
+
 class RegistryError(PresageError):
     """The model registry cannot be reached, or does not hold what was asked for."""
 
 
 class ServiceError(PresageError):
-    """The prediction service cannot start, or cannot be reached."""
+    """The prediction service cannot start, or cannot be reached; perhaps ``retry_after_s``."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequestError(PresageError):
+    """A request is not one of this protocol: it cannot be parsed, or is larger than is taken."""
+
+
+class StaleSchemaError(PresageError):
+    """Feature rows were computed for another version of the features than the release's."""
+
+
+class ExpiredError(PresageError):
+    """Nobody waits for the answer any more."""
+
+
+class OverloadedError(PresageError):
+    """More is asked for than is answered in good time; ask again after ``retry_after_s``."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnauthenticatedError(PresageError):
+    """A caller did not say who it is, or nobody knows it."""
+
+
+class ForbiddenError(PresageError):
+    """A caller may not do this."""
+
+
+class OutcomeLogError(PresageError):
+    """The outcome log cannot be opened, read or written."""
+
+
+class InvalidTensorError(PresageError):
+    """A tensor of an inference request has another name, type, shape or value than is taken."""
+
+
+class UnknownModelError(PresageError):
+    """No model of that name or version is served."""

@@ -20,6 +20,7 @@ class Forecast:
     in_domain: bool
     release_id: str
     coverage: float = 0.8
+    quantiles: tuple[tuple[float, float], ...] = ()  # level and value, of those asked for besides
 
     def __post_init__(self) -> None:
         if not self.low <= self.median <= self.high:

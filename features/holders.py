@@ -6,11 +6,9 @@ workspaces that no tensor shows, and both depend on what holds the bytes.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from presage.features.facts import ON_TOP, FeatureColumn
-from presage.features.kernel_memory import HUNGRY, PHASES
-from presage.features.memory import MemoryEstimate
+from presage.features.feature_column import ON_TOP, FeatureColumn, OpSum
+from presage.features.job_table import HOLDERS as BY_HOLDER
+from presage.features.kernel_memory import KERNELS, kernel_bytes
 
 _MOVED_BY = (
     "AddV2", "Mul", "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "Softmax",
@@ -22,39 +20,38 @@ LEAST_SHARE = 1e-3  # of the bytes that matter
 def _kernel(kind: str, phase: str) -> FeatureColumn:
     return FeatureColumn(
         f"memory_share.{kind}.{phase}", "of memory_prior_bytes, taken by the largest kernel",
-        LEAST_SHARE, lambda f: f.kernel_bytes.get((kind, phase), 0.0) / f.memory_prior_bytes,
-        part=ON_TOP,
+        LEAST_SHARE, kernel_bytes(kind, phase), over="memory_prior_bytes", part=ON_TOP,
     )  # fmt: skip
 
 
 def _held(holder: str) -> FeatureColumn:
     return FeatureColumn(
         f"memory_share.{holder.removesuffix('_bytes')}", "of memory_prior_bytes", LEAST_SHARE,
-        lambda f: getattr(f.job.memory, holder) / f.memory_prior_bytes, part=1.0,
+        holder, over="memory_prior_bytes", part=1.0,
     )  # fmt: skip
 
 
 def _alive(holder: str) -> FeatureColumn:
     return FeatureColumn(
         f"live_share.{holder.removesuffix('_bytes')}", "of peak_live_bytes", LEAST_SHARE,
-        lambda f: getattr(f.job.memory, holder) / max(f.job.peak_live_bytes, 1),
+        holder, over="peak_live_bytes", least_over=1.0,
     )  # fmt: skip
 
 
 def _moved(kind: str) -> FeatureColumn:
     return FeatureColumn(
         f"moved_share.{kind}", "of bytes_moved", LEAST_SHARE,
-        lambda f: f.kind_bytes.get(kind, 0.0) / max(f.bytes_moved, 1.0),
+        OpSum("bytes_moved", (kind,)), over=OpSum("bytes_moved"), least_over=1.0,
     )  # fmt: skip
 
 
 HOLDERS: tuple[FeatureColumn, ...] = (
     FeatureColumn(
         "memory_share.context", "the device's, of memory_prior_bytes", LEAST_SHARE,
-        lambda f: f.device.context_bytes / f.memory_prior_bytes, part=1.0,
+        "context_bytes", over="memory_prior_bytes", part=1.0,
     ),
-    *(_held(field.name) for field in fields(MemoryEstimate)),
-    *(_kernel(kind, phase) for kind in HUNGRY for phase in PHASES),
+    *map(_held, BY_HOLDER),
+    *(_kernel(*kernel) for kernel in KERNELS),
     *map(_alive, ("parameter_bytes", "activation_bytes", "workspace_bytes")),
     *map(_moved, _MOVED_BY),
 )  # fmt: skip

@@ -62,7 +62,7 @@ class Job:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class JobFeatures:
     """A job and the statistics of its operators: all a predictor may know of it.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import numpy as np
 
-from presage.features.op_stats import OpStats
+from presage.features.arrays import Array
+from presage.features.feature_column import OpMax
+from presage.features.job import PRECISIONS
 
 # Kinds whose kernels do, in the passes where they run.
 HUNGRY = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "MatMul")
@@ -13,14 +15,14 @@ WORKSPACE_OF_INPUT = 0.05  # about what a kernel takes, of its input; the predic
 _ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp64": 8}
 _FP32_BYTES = 4
 
+KERNELS = tuple((kind, phase) for kind in HUNGRY for phase in PHASES)
+# What the largest of each reads, and by precision about what it takes for an element of that.
+LARGEST_INPUTS = tuple(OpMax("input_elements_max", (kind,), (phase,)) for kind, phase in KERNELS)
+BYTES_OF_INPUT: Array = np.array(
+    [WORKSPACE_OF_INPUT * _ELEMENT_BYTES.get(name, _FP32_BYTES) for name in PRECISIONS]
+)
 
-def kernel_bytes(stats: Iterable[OpStats], precision: str) -> dict[tuple[str, str], float]:
-    """About what the largest kernel of each kind and phase takes."""
-    element_bytes = _ELEMENT_BYTES.get(precision, _FP32_BYTES)
-    taken: dict[tuple[str, str], float] = {}
-    for row in stats:
-        if row.kind in HUNGRY and row.phase in PHASES:
-            key = (row.kind, row.phase)
-            bytes_taken = WORKSPACE_OF_INPUT * element_bytes * row.input_elements_max
-            taken[key] = max(taken.get(key, 0.0), bytes_taken)
-    return taken
+
+def kernel_bytes(kind: str, phase: str) -> str:
+    """Name of the quantity: about what the largest kernel of that kind and phase takes."""
+    return f"kernel_bytes.{kind}.{phase}"

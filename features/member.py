@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.features.schema import Matrix, columns
+from presage.features.arrays import Matrix
+from presage.features.schema import columns
 
 # What was measured, or is forecast, of a job alone on its share of the device.
 SOLO_PROFILE = ("compute_utilization", "memory_bytes", "step_time_s")

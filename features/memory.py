@@ -55,10 +55,23 @@ class MemoryEstimate:
     @property
     def peak_bytes(self) -> int:
         """Most bytes alive at once."""
-        return (
-            self.parameter_bytes
-            + self.optimizer_state_bytes
-            + self.batch_bytes
-            + max(self.activation_bytes, self.gradient_bytes)
-            + self.workspace_bytes
+        return peak_bytes(
+            self.parameter_bytes,
+            self.gradient_bytes,
+            self.optimizer_state_bytes,
+            self.activation_bytes,
+            self.workspace_bytes,
+            self.batch_bytes,
         )
+
+
+def peak_bytes(
+    parameters: int,
+    gradients: int,
+    optimizer_state: int,
+    activations: int,
+    workspace: int,
+    batch: int,
+) -> int:
+    """Most bytes alive at once, by what holds them: the fields of :class:`MemoryEstimate`."""
+    return parameters + optimizer_state + batch + max(activations, gradients) + workspace

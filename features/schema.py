@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from presage.features.facts import Facts, FeatureColumn
+from presage.features.arrays import Matrix
+from presage.features.column_plan import ColumnPlan
+from presage.features.feature_column import FeatureColumn, OpMax, OpSum
 from presage.features.holders import HOLDERS
 from presage.features.mixture import MIXTURE
 from presage.features.op_kinds import CONVOLUTIONS, PUBLISHED_KINDS
 from presage.features.placement import Placement
-
-Matrix = np.ndarray[Any, np.dtype[np.float64]]
+from presage.features.placement_table import PlacementTable, placement_table
 
 _GROUPS = {
     "convolution": CONVOLUTIONS,
@@ -37,35 +37,26 @@ _GROUPS = {
 
 def _published_input(kind: str) -> FeatureColumn:
     kinds = CONVOLUTIONS if kind == "Conv2D" else (kind,)
-
-    def compute(facts: Facts) -> float:
-        return float(max(facts.kind_input_max.get(kind, 0) for kind in kinds))
-
     return FeatureColumn(
-        f"{kind}.input_elements_max", f"largest input of any {kind}, 0 if absent", 1.0, compute
-    )
+        f"{kind}.input_elements_max", f"largest input of any {kind}, 0 if absent", 1.0,
+        OpMax("input_elements_max", kinds),
+    )  # fmt: skip
 
 
-def _group(group: str, what: str) -> FeatureColumn:
-    def flops(facts: Facts) -> float:
-        return sum(facts.kind_flops.get(kind, 0.0) for kind in _GROUPS[group])
-
-    def bytes_moved(facts: Facts) -> float:
-        return sum(facts.kind_bytes.get(kind, 0.0) for kind in _GROUPS[group])
-
-    compute = flops if what == "flops" else bytes_moved
-    return FeatureColumn(f"{group}_{what}", f"{what} of {', '.join(_GROUPS[group])}", 1.0, compute)
+def _group(group: str, what: str, of: str) -> FeatureColumn:
+    kinds = _GROUPS[group]
+    return FeatureColumn(f"{group}_{what}", f"{what} of {', '.join(kinds)}", 1.0, OpSum(of, kinds))
 
 
 _JOB = (
-    FeatureColumn("batch_size", "samples a step", 1.0, lambda f: f.job.job.batch_size),
-    FeatureColumn("iterations", "steps of the job", 1.0, lambda f: f.job.job.iterations),
-    FeatureColumn("input_elements", "of one sample", 1.0, lambda f: f.job.job.input_elements),
+    FeatureColumn("batch_size", "samples a step", 1.0),
+    FeatureColumn("iterations", "steps of the job", 1.0),
+    FeatureColumn("input_elements", "of one sample", 1.0),
 )
 _DEVICE = (
-    FeatureColumn("compute_capability", "0 for a CPU", None, lambda f: f.device.compute_capability),
-    FeatureColumn("memory_gb", "the device's, GiB", 0.1, lambda f: f.device.memory_bytes / 2**30),
-    FeatureColumn("cores", "CUDA or CPU cores", 0.1, lambda f: f.device.cores),
+    FeatureColumn("compute_capability", "0 for a CPU", None),
+    FeatureColumn("memory_gb", "the device's, GiB", 0.1),
+    FeatureColumn("cores", "CUDA or CPU cores", 0.1),
 )
 
 PUBLISHED: tuple[FeatureColumn, ...] = (
@@ -78,60 +69,45 @@ COMMON: tuple[FeatureColumn, ...] = (
     *(_published_input(kind) for kind in PUBLISHED_KINDS),
     _JOB[0],
     _JOB[2],
-    FeatureColumn(
-        "channels_last", "1 for images in NHWC, else 0", None,
-        lambda f: float(f.job.job.memory_format == "channels-last"),
-    ),
-    FeatureColumn(
-        "loads_data", "1 if a step fetches its samples, else 0", None,
-        lambda f: float(f.job.job.loads_data),
-    ),
+    FeatureColumn("channels_last", "1 for images in NHWC, else 0", None),
+    FeatureColumn("loads_data", "1 if a step fetches its samples, else 0", None),
     *_DEVICE,
-    FeatureColumn("parameters", "distinct trainable elements", 1.0, lambda f: f.job.parameters),
+    FeatureColumn("parameters", "distinct trainable elements", 1.0),
+    FeatureColumn("peak_live_bytes", "most bytes of tensors alive", 1.0),
+    FeatureColumn("memory_prior_bytes", "context + peak_live_bytes + what kernels take", 1.0),
+    FeatureColumn("op_count", "operators in a step", 1.0, OpSum("count")),
+    FeatureColumn("unknown_ops", "operators of kind Other", 1.0, OpSum("count", ("Other",))),
+    FeatureColumn("largest_input", "of any operator, elements", 1.0, OpMax("input_elements_max")),
+    FeatureColumn("flops", "of a step", 1.0, OpSum("flops")),
+    FeatureColumn("bytes_moved", "of a step, nothing cached", 1.0, OpSum("bytes_moved")),
+    FeatureColumn("bytes_per_op", "mean", 1.0, OpSum("bytes_moved"), over=OpSum("count")),
     FeatureColumn(
-        "peak_live_bytes", "most bytes of tensors alive", 1.0, lambda f: f.job.peak_live_bytes
+        "forward_flops", "of the forward pass", 1.0, OpSum("flops", phases=("forward",))
     ),
-    FeatureColumn(
-        "memory_prior_bytes", "context + peak_live_bytes + what kernels take", 1.0,
-        lambda f: f.memory_prior_bytes,
-    ),
-    FeatureColumn("op_count", "operators in a step", 1.0, lambda f: f.count),
-    FeatureColumn("unknown_ops", "operators of kind Other", 1.0, lambda f: f.unknown_ops),
-    FeatureColumn("largest_input", "of any operator, elements", 1.0, lambda f: f.largest_input),
-    FeatureColumn("flops", "of a step", 1.0, lambda f: f.flops),
-    FeatureColumn("bytes_moved", "of a step, nothing cached", 1.0, lambda f: f.bytes_moved),
-    FeatureColumn("bytes_per_op", "mean", 1.0, lambda f: f.bytes_moved / f.count),
-    FeatureColumn(
-        "forward_flops", "of the forward pass", 1.0, lambda f: f.phase_flops.get("forward", 0.0)
-    ),
-    *(_group(group, "flops") for group in ("convolution", "matmul")),
-    *(_group(group, "bytes") for group in _GROUPS),
-    FeatureColumn(
-        "peak_flops_per_s", "FLOP/s at the job's precision", 1.0,
-        lambda f: f.device.flops_per_s(f.job.job.precision),
-    ),
-    FeatureColumn(
-        "memory_bandwidth_bytes_per_s", "of the device", 1.0,
-        lambda f: f.device.memory_bandwidth_bytes_per_s,
-    ),
-    FeatureColumn("op_overhead_s", "of the device", 1e-9, lambda f: f.device.op_overhead_s),
-    FeatureColumn("share", "fraction of compute given", 1e-3, lambda f: f.share.fraction),
-    FeatureColumn("roofline_s", "roofline step time", 1e-9, lambda f: f.roofline.step_s),
-    FeatureColumn("compute_s", "if memory were free", 1e-9, lambda f: f.roofline.compute_s),
-    FeatureColumn("memory_s", "if arithmetic were free", 1e-9, lambda f: f.roofline.memory_s),
-    FeatureColumn("overhead_s", "operators x overhead", 1e-9, lambda f: f.roofline.overhead_s),
+    *(_group(group, "flops", "flops") for group in ("convolution", "matmul")),
+    *(_group(group, "bytes", "bytes_moved") for group in _GROUPS),
+    FeatureColumn("peak_flops_per_s", "FLOP/s at the job's precision", 1.0),
+    FeatureColumn("memory_bandwidth_bytes_per_s", "of the device", 1.0),
+    FeatureColumn("op_overhead_s", "of the device", 1e-9),
+    FeatureColumn("share", "fraction of compute given", 1e-3),
+    FeatureColumn("roofline_s", "roofline step time", 1e-9),
+    FeatureColumn("compute_s", "if memory were free", 1e-9),
+    FeatureColumn("memory_s", "if arithmetic were free", 1e-9),
+    FeatureColumn("overhead_s", "operators x overhead", 1e-9),
     FeatureColumn(
         "compute_bound_share", "of roofline_s", None,
-        lambda f: f.roofline.compute_bound_s / (f.roofline.step_s + 1e-12),
+        "compute_bound_s", over="roofline_s_and_least",
     ),
     FeatureColumn(
         "overhead_share", "of roofline_s", None,
-        lambda f: f.roofline.overhead_s / (f.roofline.step_s + 1e-12),
+        "overhead_s", over="roofline_s_and_least",
     ),
 )  # fmt: skip
 
 FULL = (*COMMON, *MIXTURE, *HOLDERS)
 FEATURE_SETS = {"published": PUBLISHED, "full": FULL}
+_PLANS = {name: ColumnPlan(columns) for name, columns in FEATURE_SETS.items()}
+_TABLE_ROWS = 4096  # of training there are many more, each with a job of its own
 
 
 def columns(feature_set: str) -> list[str]:
@@ -139,14 +115,18 @@ def columns(feature_set: str) -> list[str]:
     return [column.name for column in FEATURE_SETS[feature_set]]
 
 
-def matrix(placements: Sequence[Placement], feature_set: str = "full") -> Matrix:
-    """Feature matrix of shape (placements, columns), in the units the columns name."""
-    definition = FEATURE_SETS[feature_set]
-    out = np.empty((len(placements), len(definition)), dtype=np.float64)
-    for row, placement in enumerate(placements):
-        facts = Facts(placement)
-        out[row] = [column.compute(facts) for column in definition]
-    return out
+def matrix(placements: Sequence[Placement] | PlacementTable, feature_set: str = "full") -> Matrix:
+    """Feature matrix of shape (placements, columns), in the units the columns name.
+
+    What cannot be computed, a share of nothing or a sum beyond float64, is nan or inf.
+    """
+    plan = _PLANS[feature_set]
+    if isinstance(placements, PlacementTable):
+        return plan.matrix(placements)
+    if len(placements) <= _TABLE_ROWS:
+        return plan.matrix(placement_table(placements))
+    starts = range(0, len(placements), _TABLE_ROWS)
+    return np.concatenate([matrix(placements[i : i + _TABLE_ROWS], feature_set) for i in starts])
 
 
 def schema_hash(feature_set: str = "full") -> str:

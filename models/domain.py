@@ -9,17 +9,18 @@ strange when it is farther from all of training than most models there are from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.cells import CELLS
-from presage.features.device_class import device_classes
-from presage.features.schema import FEATURE_SETS, Matrix, columns
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
+from presage.features.device_class import COMPUTE_CAPABILITY, GPU, device_classes
+from presage.features.job import PRECISIONS
+from presage.features.schema import FEATURE_SETS, columns
 
 SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
          "memory_prior_bytes", "share")  # fmt: skip
@@ -31,11 +32,18 @@ STRANGE = 0.05
 PROTOTYPES, SAMPLE = 256, 512
 # Of what a release vouches for, the mixtures are kept to this many digits.
 DIGITS = 4
+# Rows whose distances are computed together. Of many more, BLAS would give parts of the product to
+# other threads, which takes ten times as long as the product itself where these are busy.
+ROWS_AT_ONCE = 16
 
-_SIZES = [columns("full").index(name) for name in SIZES]
+_SIZES = np.array([columns("full").index(name) for name in SIZES])
 _OFFSETS = np.array([FEATURE_SETS["full"][i].log_offset for i in _SIZES], dtype=np.float64)
-_CELLS = [columns("full").index(f"time_share.{cell}") for cell in CELLS]
-_UNKNOWN = columns("full").index("unknown_ops")
+_FIRST_CELL = columns("full").index(f"time_share.{CELLS[0]}")
+_CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(CELLS))
+_UNKNOWN_OPS = columns("full").index("unknown_ops")
+# Tests, in the order in which their reasons come; one for each size.
+_PRECISION, _UNKNOWN, _SIZE = range(3)
+_MIXTURE = _SIZE + len(SIZES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +67,78 @@ class Domain:
     mixtures: Array
     radius: float
 
-    def reasons(self, features: Matrix, precisions: Sequence[str]) -> list[str]:
-        """Why each row (rows, columns of the full set) is a stranger, "" where it is none."""
-        sizes, mixtures = _sizes(features), _mixtures(features)
+    def contains(self, features: Matrix, precisions: Ints) -> Mask:
+        """Which rows (rows, columns of the full set) are at home, shape (rows,).
+
+        ``precisions`` are positions in ``PRECISIONS``.
+        """
+        at_home: Mask = ~np.logical_or.reduce(self._strange(features, precisions), axis=1)
+        return at_home
+
+    def reasons(self, features: Matrix, precisions: Ints) -> list[str]:
+        """Why each row is a stranger, "" where it is none."""
+        strange = self._strange(features, precisions)
+        out = [""] * len(features)
+        for row in np.flatnonzero(strange.any(axis=1)).tolist():
+            precision, test = PRECISIONS[precisions[row]], int(strange[row].argmax())
+            out[row] = self._reason(features[row], precision, test)
+        return out
+
+    def _strange(self, features: Matrix, precisions: Ints) -> Mask:
+        """Which tests each row fails, shape (rows, tests); reasons come in this order."""
+        out = np.empty((len(features), _MIXTURE + 1), dtype=np.bool_)
+        sizes, (low, high) = _sizes(features), self._bounds
+        out[:, _PRECISION] = self._unmeasured.take(precisions)
+        out[:, _UNKNOWN] = features[:, _UNKNOWN_OPS] > 0
+        out[:, _SIZE:_MIXTURE] = (sizes < low) | (sizes > high)
+        out[:, _MIXTURE] = self._is_far(_mixtures(features))
+        return out
+
+    @cached_property
+    def _bounds(self) -> tuple[Array, Array]:
         slack = MARGIN * (self.high - self.low) + ROUNDING
-        outside = (sizes < self.low - slack) | (sizes > self.high + slack)
-        nearest, distance = _nearest(mixtures, self.mixtures)
+        return self.low - slack, self.high + slack
 
-        def reason(row: int) -> str:
-            if precisions[row] not in self.precisions:
-                return f"no job was measured in {precisions[row]}"
-            if features[row, _UNKNOWN] > 0:
-                return f"{features[row, _UNKNOWN]:.0f} operators are of no known kind"
-            if outside[row].any():
-                return self._size(features[row], int(np.argmax(outside[row])))
-            if distance[row] > self.radius:
-                return self._mixture(mixtures[row], int(nearest[row]))
-            return ""
+    @cached_property
+    def _unmeasured(self) -> Mask:
+        """By position in ``PRECISIONS``."""
+        return np.array([name not in self.precisions for name in PRECISIONS])
 
-        return [reason(row) for row in range(len(features))]
+    @cached_property
+    def _known(self) -> tuple[Array, Array]:
+        """Mixtures (cells, prototypes), and half of each one's square."""
+        return np.ascontiguousarray(self.mixtures.T), (self.mixtures**2).sum(axis=1) / 2
+
+    def _is_far(self, mixtures: Array) -> Mask:
+        """Which mixtures (rows, cells) are farther than the radius from every prototype."""
+        likeness = np.empty(len(mixtures))
+        for start in range(0, len(mixtures), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            self._likeness(mixtures[part]).max(axis=1, out=likeness[part])
+        # A Hellinger distance's square is half of that between the roots.
+        distance_squared = np.add.reduce(mixtures * mixtures, axis=1) / 2 - likeness
+        far: Mask = distance_squared > self.radius**2
+        return far
+
+    def _likeness(self, mixtures: Array) -> Array:
+        """Half of each mixture's square less half of the squared distance (rows, prototypes)."""
+        known, half_squares = self._known
+        # Of all cells, few are in any job's step.
+        cells = np.logical_or.reduce(mixtures, axis=0).nonzero()[0]
+        likeness: Array = mixtures.take(cells, axis=1) @ known.take(cells, axis=0)
+        likeness -= half_squares
+        return likeness
+
+    def _reason(self, features: Array, precision: str, test: int) -> str:
+        """What the first test that a row fails found."""
+        if test == _PRECISION:
+            return f"no job was measured in {precision}"
+        if test == _UNKNOWN:
+            return f"{features[_UNKNOWN_OPS]:.0f} operators are of no known kind"
+        if test < _MIXTURE:
+            return self._size(features, test - _SIZE)
+        mixture = _mixtures(features[None])
+        return self._mixture(mixture[0], int(self._likeness(mixture).argmax()))
 
     def joined(self, other: Domain) -> Domain:
         """Where either vouches; strange by this one's measure."""
@@ -124,23 +185,38 @@ class Domain:
         )
 
 
-def reasons(
-    domains: Mapping[str, Domain], features: Matrix, precisions: Sequence[str]
-) -> list[str]:
-    """Why each row is a stranger, "" where it is none.
+def contains(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) -> Mask:
+    """Which rows (rows, columns of the full set) are at home, shape (rows,).
 
-    Parameters
-    ----------
-    domains : mapping of str to Domain
-        By class of devices.
-    features : ndarray of shape (rows, columns of the full set)
+    ``domains`` are by class of devices, ``precisions`` positions in ``PRECISIONS``.
     """
+    out = np.zeros(len(features), dtype=np.bool_)
+    for domain, rows in _by_class(domains, features):
+        out[rows] = domain.contains(features[rows], precisions[rows])
+    return out
+
+
+def reasons(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) -> list[str]:
+    """Why each row is a stranger, "" where it is none; parameters are those of :func:`contains`."""
     classes = device_classes(features)
     out = np.array([f"no job was measured on a {name}" for name in classes], dtype=object)
-    for name, domain in domains.items():
-        rows = np.flatnonzero(classes == name)
-        out[rows] = domain.reasons(features[rows], list(np.asarray(precisions)[rows]))
+    for domain, rows in _by_class(domains, features):
+        out[rows] = domain.reasons(features[rows], precisions[rows])
     return list(out)
+
+
+def _by_class(
+    domains: Mapping[str, Domain], features: Matrix
+) -> Iterator[tuple[Domain, Ints | slice]]:
+    """Each domain that rows are to be judged by, and which."""
+    on_gpu = features[:, COMPUTE_CAPABILITY] > 0
+    gpus = np.count_nonzero(on_gpu)
+    for name, domain in domains.items():
+        count = gpus if name == GPU else len(features) - gpus
+        if count == len(features):  # as most often: nothing needs to be copied
+            yield domain, slice(None)
+        elif count:
+            yield domain, np.flatnonzero(on_gpu == (name == GPU))
 
 
 def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
@@ -176,20 +252,13 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
 
 
 def _sizes(features: Matrix) -> Array:
-    logs: Array = np.log(features[:, _SIZES] + _OFFSETS)
+    logs: Array = np.log(features.take(_SIZES, axis=1) + _OFFSETS)
     return logs
 
 
 def _mixtures(features: Matrix) -> Array:
     roots: Array = np.sqrt(features[:, _CELLS])
     return roots
-
-
-def _nearest(mixtures: Array, known: Array) -> tuple[np.ndarray[Any, Any], Array]:
-    """Position of, and Hellinger distance from, the nearest known mixture of each."""
-    squares = _squares(mixtures, known)
-    position = squares.argmin(axis=1)
-    return position, np.sqrt(squares[np.arange(len(mixtures)), position] / 2)
 
 
 def _squares(mixtures: Array, known: Array) -> Array:
@@ -199,13 +268,18 @@ def _squares(mixtures: Array, known: Array) -> Array:
     return out
 
 
+def _distance(mixtures: Array, one: Array) -> Array:
+    """Hellinger distance of each mixture from one, of shape (1, cells)."""
+    return np.sqrt(_squares(mixtures, one)[:, 0] / 2)
+
+
 def _prototypes(mixtures: Array) -> list[int]:
     """Positions, farthest first (Gonzalez, 1985): every mixture is near one of them."""
     chosen = [0]
-    distance = _nearest(mixtures, mixtures[:1])[1]
+    distance = _distance(mixtures, mixtures[:1])
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, _nearest(mixtures, mixtures[chosen[-1:]])[1])
+        distance = np.minimum(distance, _distance(mixtures, mixtures[chosen[-1:]]))
     return chosen
 
 

@@ -27,15 +27,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
-from presage.features.schema import Matrix, columns, schema_hash
-from presage.models.domain import Domain, read_domain, reasons
+from presage.features.schema import columns, schema_hash
+from presage.models.domain import Domain, contains, read_domain
+from presage.models.probes import Probes, read_probes
 
-FORMAT = 4  # 1 to 3 knew no classes of devices
+FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
 MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
@@ -71,6 +73,8 @@ class Release:
         further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
+    probes : Probes
+        What it is known to answer.
     """
 
     folder: Path
@@ -83,6 +87,7 @@ class Release:
     domains: Mapping[str, Domain]
     stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
+    probes: Probes
     manifest: Mapping[str, Any]
 
     def class_of(self, kind: str) -> str:
@@ -93,9 +98,9 @@ class Release:
         """Classes of devices that a predictor was learnt from."""
         return frozenset(map(self.class_of, self.trained_devices[predictor]))
 
-    def strangers(self, features: Matrix, precisions: Sequence[str]) -> list[str]:
-        """Why each row's job is unlike those in training, "" where it is not."""
-        return reasons(self.domains, features, precisions)
+    def contains(self, features: Matrix, precisions: Ints) -> Mask:
+        """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
+        return contains(self.domains, features, precisions)
 
     def model_path(self, predictor: str) -> Path:
         """ONNX file of a predictor."""
@@ -135,6 +140,7 @@ def write_release(  # every part of the manifest is named once, here
     domains: Mapping[str, Domain],
     stranger_margins: Mapping[str, ByClass],
     setup_s: Mapping[str, Sequence[float]],
+    probes: Probes,
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
@@ -171,6 +177,7 @@ def write_release(  # every part of the manifest is named once, here
             for predictor, by_class in stranger_margins.items()
         },
         "setup_s": {kind: list(values) for kind, values in setup_s.items()},
+        "probes": probes.as_json(),
         "metrics": metrics,
         "data_digest": data_digest,
         "versions": dict(versions),
@@ -255,9 +262,10 @@ def load_release(folder: Path) -> Release:
                 for predictor in PREDICTORS
             },
             setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
+            probes=read_probes(content["probes"], len(content["columns"]), len(content["levels"])),
             manifest=content,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReleaseError(
             f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: {error}); "
             "restore the folder from the registry"

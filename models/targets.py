@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Matrix
 from presage.features.holders import HOLDERS
 from presage.features.mixture import MIXTURE
-from presage.features.schema import COMMON, Matrix, columns
+from presage.features.schema import COMMON, columns
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from presage.features.schema import Matrix, columns
+from presage.features.arrays import Matrix
+from presage.features.schema import columns
 
 
 def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Matrix:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from presage.features.device_class import DEVICE_CLASSES, device_class
 from presage.features.errors import TrainingError
+from presage.features.job_table import precision_codes
 from presage.features.schema import columns, matrix
 from presage.models.domain import Domain, learn_domain
 from presage.models.domain import reasons as why_strange
@@ -88,7 +89,7 @@ def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame
 def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
     """Why each row is a stranger to those of the other folds, "" where it is none."""
     features = feature_matrix(solo, "full")
-    devices, precisions = solo["device_kind"].to_numpy(), solo["precision"].to_numpy()
+    devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
     out = np.full(len(solo), "", dtype=object)
     for fold in np.unique(folds):
         seen, asked = folds != fold, folds == fold
@@ -96,7 +97,7 @@ def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> li
             out[asked] = "no other job was measured"
             continue
         domains = domains_of(solo[seen], known)
-        out[asked] = why_strange(domains, features[asked], list(precisions[asked]))
+        out[asked] = why_strange(domains, features[asked], precisions[asked])
         for row in np.flatnonzero(asked & ~np.isin(devices, devices[seen])):
             out[row] = f"no job was measured on {devices[row]}"
     return list(out)

@@ -2,7 +2,7 @@
 
 The registry lies outside of DVC, so this stage runs on every `dvc repro`, and a second run must
 change nothing. The registry is asked who is champion, by the short way of
-:func:`presage.models.registry_uri.peek_champion`: a pointer file of our own would be quicker still
+:func:`presage.models.champion.peek_champion`: a pointer file of our own would be quicker still
 but would be wrong after a rollback from another machine. Nothing heavy is imported before that.
 
 The decision file holds no time, no run id and no microseconds: equal releases, tables and policy
@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models import gate
+from presage.models.champion import peek_champion
 from presage.models.gate import Decision, GatePolicy
-from presage.models.registry_uri import configured_uri, peek_champion
+from presage.models.registry_uri import configured_uri
 from presage.models.release import Release, load_release
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 

@@ -16,9 +16,11 @@ from presage.features.device import Device
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import ReleaseError, TrainingError
 from presage.models.fit import LEVELS
+from presage.models.probing import probe
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
+from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.featurize import domains_of
 from presage.pipelines.pretrained import Pretrained, read_pretrained
 from presage.pipelines.stage import read_table, run_stage
@@ -122,10 +124,11 @@ def assemble_release(
     devices = {} if start is None else start.calibrated
     for row in json.loads((features / "devices.json").read_text()):
         devices[row["kind"]] = Device(**row)
+    onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS}
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     return write_release(
         target,
-        models={name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS},
+        models=onnx_files,
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
         trained_devices=trained_devices(seen, together, classes, start),
@@ -135,6 +138,12 @@ def assemble_release(
             name: read_margins(models / name / "strangers.json") for name in PREDICTORS
         },
         setup_s=setup_quantiles(seen),
+        probes=probe(
+            onnx_files,
+            feature_matrix(seen, "full").astype(np.float32),
+            list(seen["device_kind"]),
+            median=LEVELS.index(0.5),
+        ),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
         data_digest=digest,
         versions={name: version(name) for name in VERSIONS},

@@ -1,113 +1,127 @@
-"""The client: predictions from a server, with the methods and types of the in-process predictor.
+"""The clients: predictions from a server, with the methods and types of the in-process predictor.
 
-Needs only grpcio, protobuf and numpy.
+They need only grpcio, protobuf and numpy.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeVar
 
 import grpc
 
 from presage.features.colocation import Colocation
 from presage.features.device import Device
-from presage.features.errors import InvalidJobError, ServiceError, UnknownDeviceError
+from presage.features.errors import InvalidJobError, PresageError, ServiceError, UnknownDeviceError
 from presage.features.placement import Placement
-from presage.serving import wire, wire_requests
+from presage.serving import questions
+from presage.serving.channel import OPTIONS, Credentials, raise_status
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,
     ReleaseInfo,
 )
-from presage.serving.v1 import prediction_pb2 as pb
+from presage.serving.outcomes import Outcome, Reported
+from presage.serving.questions import Question
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-from presage.serving.wire_requests import MAX_MESSAGE_BYTES
 
-# gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
-# come back all at once. Every method is a question: asking twice does no harm.
-_RETRY = {
-    "methodConfig": [
-        {
-            "name": [{"service": "presage.v1.PredictionService"}],
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-_OPTIONS = (
-    ("grpc.service_config", json.dumps(_RETRY)),
-    ("grpc.per_rpc_retry_buffer_size", MAX_MESSAGE_BYTES),  # a larger request is not retried
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # Connect again as fast as calls are retried; gRPC's own default waits a second.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # A scheduler and its prediction server share a network; http_proxy is for going out of it.
-    ("grpc.enable_http_proxy", 0),
-)
-
-Reply = TypeVar("Reply")
+Answer = TypeVar("Answer")
+Row = TypeVar("Row")
 
 
 class PresageClient:
     """A prediction service at ``target`` ("host:port"); safe to share between threads.
 
-    Nothing is sent before the first call. Use it as a context manager, or ``close()`` it.
+    One connection, used again by every call. Nothing is sent before the first one. Use it as a
+    context manager, or ``close()`` it.
 
     Parameters
     ----------
     timeout_s : float
-        What every call may take, retries included.
+        What every call may take, retries included; a question for more than one request takes
+        makes several.
+    credentials : Credentials, optional
+        Of an encrypted connection, or a token.
 
     Raises
     ------
     InvalidJobError, UnknownDeviceError
         By the calls: the server refused the question, with the reason it gave.
-    ServiceError
-        By the calls: no server there, no answer in time, or none that makes sense.
+    ServiceError, OverloadedError, UnauthenticatedError, ForbiddenError
+        By the calls: see :func:`presage.serving.channel.raise_status`.
     """
 
-    def __init__(self, target: str, *, timeout_s: float = 5.0) -> None:
-        self._target = target
-        self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+    def __init__(
+        self, target: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
+    ) -> None:
+        self._target, self._timeout_s = target, timeout_s
+        self._credentials = credentials or Credentials()
+        of_channel = self._credentials.of_channel()
+        self._channel = (
+            grpc.insecure_channel(target, options=OPTIONS)
+            if of_channel is None
+            else grpc.secure_channel(target, of_channel, options=OPTIONS)
+        )
         self._stub: Any = pb_grpc.PredictionServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def predict(
-        self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
+        self,
+        placements: Sequence[Placement],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
     ) -> list[JobForecast]:
-        """One forecast per placement, in order; each job as if alone on its share."""
-        if not placements:
-            return []
-        request = wire_requests.write_predict(placements, coverage)
-        return self._call(self._stub.Predict, request, wire.read_job_forecasts)
+        """One forecast per placement, in order; each job as if alone on its share.
+
+        With ``levels`` every forecast has those quantiles besides.
+        """
+        return _all_of(self.predict_each(placements, coverage=coverage, levels=levels))
+
+    def predict_each(
+        self,
+        placements: Sequence[Placement],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
+    ) -> list[JobForecast | PresageError]:
+        """The same, with an error in the place of each placement that was refused."""
+        asked = questions.predict(placements, coverage, levels)
+        return [row for question in asked for row in self._ask(question)]
 
     def predict_interference(
-        self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
+        self,
+        colocations: Sequence[Colocation],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
     ) -> list[ColocationForecast]:
         """One forecast per co-location, in order; slowdowns in the order of its members."""
-        if not colocations:
-            return []
-        request = wire_requests.write_predict_interference(colocations, coverage)
-        return self._call(self._stub.PredictInterference, request, wire.read_colocation_forecasts)
+        asked = questions.predict_interference(colocations, coverage, levels)
+        return _all_of(row for question in asked for row in self._ask(question))
+
+    def predict_matrix(
+        self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
+    ) -> list[JobForecast]:
+        """The same forecasts, of features computed here: the server then does least for each."""
+        asked = questions.predict_matrix(placements, coverage)
+        return [row for question in asked for row in self._ask(question)]
 
     def device(self, kind: str) -> Device:
         """Device of that kind as the server knows it; ask once and keep it."""
-        request = pb.GetReleaseRequest(device_kinds=[kind])
-        return self._call(self._stub.GetRelease, request, wire.read_release).devices[kind]
+        return self._ask(questions.release([kind])).devices[kind]
 
     def release(self) -> ReleaseInfo:
         """What the server serves."""
-        return self._call(self._stub.GetRelease, pb.GetReleaseRequest(), wire.read_release)
+        return self._ask(questions.release())
+
+    def report(self, outcomes: Sequence[Outcome]) -> Reported:
+        """Tell what really happened; what was accepted is on the server's disk."""
+        return self._ask(questions.report(outcomes))
+
+    def reload(self) -> ReleaseInfo:
+        """Let the server look for a newer release now; raises ReleaseError if it refuses it."""
+        return self._ask(questions.reload())
 
     def close(self) -> None:
         """Close the connection; calls in flight are cancelled."""
@@ -119,40 +133,123 @@ class PresageClient:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _call(self, method: Any, request: Any, read: Callable[[Any], Reply]) -> Reply:
+    def _ask(self, question: Question[Answer]) -> Answer:
+        method = getattr(self._stub, question.method)
         try:
-            response = method(request, timeout=self._timeout_s)
+            response = method(
+                question.request, timeout=self._timeout_s, metadata=self._credentials.metadata
+            )
         except grpc.RpcError as error:
-            self._raise(error)
-        try:
-            return read(response)
-        except (ValueError, InvalidJobError, UnknownDeviceError) as error:
-            raise ServiceError(
-                f"{self._target} answered what cannot be ({error}); is it a Presage server of "
-                "this version?"
-            ) from error
+            raise_status(error, self._target, self._timeout_s)
+        return _read(question, response, self._target)
 
-    def _raise(self, error: Any) -> NoReturn:
-        """The error of ours that a gRPC status stands for."""
-        code, details = error.code(), error.details()
-        if code is grpc.StatusCode.INVALID_ARGUMENT:
-            raise InvalidJobError(details) from error
-        if code is grpc.StatusCode.NOT_FOUND:
-            raise UnknownDeviceError(details) from error
-        if code is grpc.StatusCode.UNAVAILABLE:
-            raise ServiceError(
-                f"no prediction service at {self._target} ({details}); start one with "
-                "`presage serve`, or give the address of one that runs"
-            ) from error
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise ServiceError(
-                f"{self._target} did not answer within {self._timeout_s:g} s; ask for less at "
-                "once, or raise timeout_s"
-            ) from error
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise ServiceError(
-                f"{self._target}: request or answer is too large ({details}); ask for less at once"
-            ) from error
+
+class AsyncPresageClient:
+    """The same for asyncio: each method of :class:`PresageClient`, to be awaited."""
+
+    def __init__(
+        self, target: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
+    ) -> None:
+        self._target, self._timeout_s = target, timeout_s
+        self._credentials = credentials or Credentials()
+        of_channel = self._credentials.of_channel()
+        self._channel = (
+            grpc.aio.insecure_channel(target, options=OPTIONS)
+            if of_channel is None
+            else grpc.aio.secure_channel(target, of_channel, options=OPTIONS)
+        )
+        self._stub: Any = pb_grpc.PredictionServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def predict(
+        self,
+        placements: Sequence[Placement],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
+    ) -> list[JobForecast]:
+        """As :meth:`PresageClient.predict`."""
+        return _all_of(await self.predict_each(placements, coverage=coverage, levels=levels))
+
+    async def predict_each(
+        self,
+        placements: Sequence[Placement],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
+    ) -> list[JobForecast | PresageError]:
+        """As :meth:`PresageClient.predict_each`."""
+        asked = questions.predict(placements, coverage, levels)
+        return [row for question in asked for row in await self._ask(question)]
+
+    async def predict_interference(
+        self,
+        colocations: Sequence[Colocation],
+        *,
+        coverage: float = DEFAULT_COVERAGE,
+        levels: Sequence[float] = (),
+    ) -> list[ColocationForecast]:
+        """As :meth:`PresageClient.predict_interference`."""
+        asked = questions.predict_interference(colocations, coverage, levels)
+        return _all_of([row for question in asked for row in await self._ask(question)])
+
+    async def predict_matrix(
+        self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
+    ) -> list[JobForecast]:
+        """As :meth:`PresageClient.predict_matrix`."""
+        asked = questions.predict_matrix(placements, coverage)
+        return [row for question in asked for row in await self._ask(question)]
+
+    async def device(self, kind: str) -> Device:
+        """As :meth:`PresageClient.device`."""
+        return (await self._ask(questions.release([kind]))).devices[kind]
+
+    async def release(self) -> ReleaseInfo:
+        """As :meth:`PresageClient.release`."""
+        return await self._ask(questions.release())
+
+    async def report(self, outcomes: Sequence[Outcome]) -> Reported:
+        """As :meth:`PresageClient.report`."""
+        return await self._ask(questions.report(outcomes))
+
+    async def reload(self) -> ReleaseInfo:
+        """As :meth:`PresageClient.reload`."""
+        return await self._ask(questions.reload())
+
+    async def close(self) -> None:
+        """As :meth:`PresageClient.close`."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _ask(self, question: Question[Answer]) -> Answer:
+        method = getattr(self._stub, question.method)
+        try:
+            response = await method(
+                question.request, timeout=self._timeout_s, metadata=self._credentials.metadata
+            )
+        except grpc.RpcError as error:
+            raise_status(error, self._target, self._timeout_s)
+        return _read(question, response, self._target)
+
+
+def _read(question: Question[Answer], response: Any, target: str) -> Answer:
+    try:
+        return question.read(response)
+    except (ValueError, InvalidJobError, UnknownDeviceError) as error:
         raise ServiceError(
-            f"{self._target} failed with {code.name}: {details}; see the server's log"
+            f"{target} answered what cannot be ({error}); is it a Presage server of this version?"
         ) from error
+
+
+def _all_of(rows: Iterable[Row | PresageError]) -> list[Row]:
+    """The rows, unless one is an error: then the first one is raised."""
+    good: list[Row] = []
+    for row in rows:
+        if isinstance(row, PresageError):
+            raise row
+        good.append(row)
+    return good

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from presage.features.colocation import Colocation
-from presage.features.placement import Placement
-from presage.features.schema import Matrix
+from presage.features.arrays import Ints, Mask
 from presage.models.release import Release
+from presage.serving.feature_rows import FeatureRows
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-
-def contains(
-    release: Release, placements: Sequence[Placement], features: Matrix
-) -> dict[str, Mask]:
-    """Which placements each predictor knows the like of, by their matrix (placements, columns)."""
-    reasons = release.strangers(features, [p.job.job.precision for p in placements])
-    alike = np.array([not reason for reason in reasons], dtype=np.bool_)
+def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:
+    """Which rows each predictor knows the like of."""
+    alike = release.contains(rows.features, rows.precision)
     return {
-        predictor: alike & np.array([p.device.kind in kinds for p in placements], dtype=np.bool_)
+        predictor: alike & np.array([kind in kinds for kind in rows.kinds])[rows.device]
         for predictor, kinds in release.trained_devices.items()
     }
 
 
-def contains_together(release: Release, colocations: Sequence[Colocation]) -> Mask:
+def contains_together(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
     """Which co-locations are of a size and on a device that jobs were measured together.
 
     Their members are another question. A lone job has no neighbour to know anything about.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        Of each co-location's device.
+    sizes : ndarray of int, shape (co-locations,)
     """
-    known = [
-        len(c.members) == 1
-        or (
-            c.device.kind in release.trained_devices["interference"]
-            and len(c.members) <= release.max_members[release.class_of(c.device.kind)]
-        )
-        for c in colocations
-    ]
-    return np.array(known, dtype=np.bool_)
+    trained = release.trained_devices["interference"]
+    most = {kind: release.max_members[release.class_of(kind)] if kind in trained else 1
+            for kind in set(kinds)}  # fmt: skip
+    return sizes <= np.array([most[kind] for kind in kinds])

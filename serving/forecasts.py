@@ -44,6 +44,14 @@ class ColocationForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedRelease:
+    """Why a release that was to be served is not."""
+
+    reason: str
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseInfo:
     """What is being served.
 
@@ -60,6 +68,7 @@ class ReleaseInfo:
     trained_devices: frozenset[str]
     metrics: Mapping[str, Any]
     loaded_at_unix_s: float
+    refused: RefusedRelease | None = None  # the last one that a server refused since
 
 
 class PredictionBackend(Protocol):

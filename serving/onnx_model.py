@@ -81,13 +81,12 @@ class OnnxModel:
                 "train it again with this version"
             )
         rows: Array = (raw if present is None else raw[present]).astype(np.float64)
-        good = (
-            np.isfinite(rows).all(axis=1)
-            & (rows >= self._least).all(axis=1)
-            & (rows[:, 1:] >= rows[:, :-1]).all(axis=1)
-        )
-        if not good.all():
-            row = int(np.argmin(good))
+        # Where no quantile is below the one before it, the first is the least and the last the
+        # largest, and none is NaN.
+        in_order = rows[:, 1:] >= rows[:, :-1]
+        good = (rows[:, 0] >= self._least) & (rows[:, -1] < np.inf)
+        if not (in_order.all() and good.all()):
+            row = int(np.argmin(good & in_order.all(axis=1)))
             raise ReleaseError(
                 f"{self._path}: predicted quantiles {rows[row].tolist()} for row {row}, must be "
                 f"finite, at least {self._least:g} and not decreasing; "

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Array, Ints, Mask, Matrix
 from presage.features.colocation import Colocation
-from presage.features.device import Device, Share, catalogue, find_device
-from presage.features.device_class import device_class
+from presage.features.device import (
+    Device,
+    Share,
+    catalogue,
+    find_device,
+    known_device,
+    nearest_kind,
+)
+from presage.features.device_class import device_classes
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
-from presage.features.member import SOLO_PROFILE, member_matrix
+from presage.features.member import member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
-from presage.features.schema import FEATURE_SETS, columns, matrix
+from presage.features.placement_table import placement_table
+from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
+from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
 from presage.serving.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -29,11 +39,19 @@ from presage.serving.forecasts import (
     ReleaseInfo,
 )
 from presage.serving.memory_fit import fit_probability
+from presage.serving.oip.served import ServedModels
 from presage.serving.onnx_model import OnnxModel
-from presage.serving.widening import moved_out
+from presage.serving.quantiles import (
+    JOB_QUANTITIES,
+    Asked,
+    ColocationQuantiles,
+    JobQuantiles,
+    Quantiles,
+    asked_of,
+)
+from presage.serving.widening import factors_of, moved_out
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Classes = np.ndarray[Any, np.dtype[np.str_]]
 
 # Below these a prediction cannot be meant.
 _LEAST = {
@@ -42,26 +60,13 @@ _LEAST = {
     "step_time": 0.0,
     "interference": 1.0,
 }
-_SOLO = ("compute_utilization", "memory", "step_time")  # whose medians make a SOLO_PROFILE
-_LEAST_FEATURE = np.array(
-    [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Solo:
-    """Placements alone, row by row: features (rows, columns), quantiles (rows, levels).
-
-    ``in_domain`` is by predictor, ``known`` by column of ``SOLO_PROFILE``: whether the predictor
-    was ever measured on such devices.
-    """
-
-    features: Array
-    in_domain: Mapping[str, Mask]
-    known: Mask
-    compute_utilization: Array
-    memory_bytes: Array
-    step_time_s: Array
+# What another machine's arithmetic may do to an answer.
+_ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
+# Figures below these are as good as none: one is not many times another.
+_NEAR_ZERO = {
+    "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
+}  # fmt: skip
+_SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
 
 
 class Predictor:
@@ -75,11 +80,15 @@ class Predictor:
 
     def __init__(self, release: Release) -> None:
         self._release = release
-        self._loaded_at_unix_s = time.time()
+        self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
+        self._factors = {
+            name: {of: factors_of(margins, release.levels) for of, margins in by_class.items()}
+            for name, by_class in release.stranger_margins.items()
+        }
         self._classes = {name: release.classes(name) for name in PREDICTORS}
-        self._models = {
+        self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
                 release.model_path(name),
                 inputs={"members", "mask"} if name == "interference" else {"features"},
@@ -94,24 +103,57 @@ class Predictor:
         """Which release predicts."""
         return self._release.release_id
 
+    @property
+    def folder(self) -> Path:
+        """Where the release lies."""
+        return self._release.folder
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Quantile levels of every prediction, rising."""
+        return self._release.levels
+
+    @property
+    def schema_hash(self) -> str:
+        """Of the feature columns."""
+        return str(self._release.manifest["schema_hash"])
+
     def device(self, kind: str) -> Device:
         """Device of that kind: as measured for the release, else from the catalogue."""
         return find_device(kind, self._release.devices)
+
+    def known_device(self, kind: str) -> Device | None:
+        """As :meth:`device`, None where there is none."""
+        return known_device(kind, self._release.devices)
+
+    def nearest_kind(self, kind: str) -> str:
+        """What to say of a kind that is not known."""
+        return nearest_kind(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
         """What predicts."""
         manifest = self._release.manifest
         return ReleaseInfo(
             release_id=self.release_id,
-            schema_hash=manifest["schema_hash"],
+            schema_hash=self.schema_hash,
             columns=self._release.columns,
             op_kinds=tuple(manifest["op_kinds"]),
             levels=self._release.levels,
             devices={**catalogue(), **self._release.devices},
             trained_devices=frozenset().union(*self._release.trained_devices.values()),
             metrics=manifest["metrics"],
-            loaded_at_unix_s=self._loaded_at_unix_s,
+            loaded_at_unix_s=self.loaded_at_unix_s,
         )
+
+    def served_models(self) -> ServedModels:
+        """The models themselves, as the Open Inference Protocol shows them."""
+        return ServedModels.of(self._release, self.models)
+
+    def asked(self, coverage: float, levels: Sequence[float] = ()) -> Asked:
+        """Which quantiles such a request is answered with; raises InvalidJobError if not."""
+        return asked_of(self._release, coverage, levels)
+
+    # For callers with values ------------------------------------------------------------------
 
     def predict(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
@@ -119,26 +161,10 @@ class Predictor:
         """One forecast per placement, in order; each job as if alone on its share."""
         if not placements:
             return []
-        ends = self._release.interval_levels(coverage)
-        solo = self._solo(placements)
-        setup_s = np.array([self._setup_s(p.device.kind) for p in placements])
-        iterations = np.array([[p.job.job.iterations] for p in placements], dtype=np.float64)
-        starts_alike = np.array([p.device.kind in self._release.setup_s for p in placements])
-        inside = solo.in_domain
-        quantities = (
-            (solo.compute_utilization, "fraction", inside["compute_utilization"]),
-            (solo.memory_bytes, "bytes", inside["memory"]),
-            (solo.step_time_s, "seconds", inside["step_time"]),
-            # Quantile by quantile: start-up and step time are late for the same reasons.
-            (
-                setup_s + iterations * solo.step_time_s,
-                "seconds",
-                inside["step_time"] & starts_alike,
-            ),
-        )
+        asked = self.asked(coverage)
+        answered = self.solo(_good_rows(placements))
         forecasts = [
-            self._forecasts(quantiles, unit, of_quantity, coverage, ends)
-            for quantiles, unit, of_quantity in quantities
+            self._forecasts(answered[name], unit, asked) for name, unit in JOB_QUANTITIES.items()
         ]
         return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 
@@ -148,35 +174,114 @@ class Predictor:
         """One forecast per co-location, in order; slowdowns in the order of its members."""
         if not colocations:
             return []
-        ends = self._release.interval_levels(coverage)
-        solo = self._solo(
-            [
-                Placement(job, colocation.device, share)
-                for colocation in colocations
-                for job, share in zip(colocation.members, colocation.shares, strict=True)
-            ]
-        )
+        asked = self.asked(coverage)
+        members = [
+            Placement(job, colocation.device, share)
+            for colocation in colocations
+            for job, share in zip(colocation.members, colocation.shares, strict=True)
+        ]
         sizes = np.array([len(colocation.members) for colocation in colocations])
-        starts = np.cumsum(sizes) - sizes
-        # One stranger makes the whole co-location strange: its neighbours feel it.
-        alike = np.logical_and.reduceat(solo.in_domain["step_time"], starts)
-        inside = np.repeat(alike & contains_together(self._release, colocations), sizes)
-        alone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
-        classes = np.repeat([device_class(c.device) for c in colocations], sizes)
-        quantiles = self._widened(
-            "interference", self._slowdowns(solo, sizes), inside | alone, classes
-        )
-        slowdowns = self._forecasts(quantiles, "slowdown", inside, coverage, ends)
+        capacities = [colocation.device.memory_bytes for colocation in colocations]
+        answered = self.together(_good_rows(members), sizes, capacities)
+        slowdowns = self._forecasts(answered.slowdowns, "slowdown", asked)
+        ends = np.cumsum(sizes).tolist()
         return [
-            self._colocation_forecast(
-                slowdowns[start : start + size],
-                solo.memory_bytes[start : start + size],
-                colocation.device.memory_bytes,
-            )
-            for colocation, start, size in zip(
-                colocations, starts.tolist(), sizes.tolist(), strict=True
+            ColocationForecast(tuple(slowdowns[end - size : end]), fits, probability)
+            for end, size, fits, probability in zip(
+                ends, sizes.tolist(), answered.fits, answered.fit_probability, strict=True
             )
         ]
+
+    # For callers with arrays ------------------------------------------------------------------
+
+    def solo(self, rows: FeatureRows) -> JobQuantiles:
+        """Quantiles of every quantity of jobs alone, by the names in ``JOB_QUANTITIES``."""
+        utilization, memory, step = self._alone(rows)
+        setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
+        starts_alike = np.array([kind in self._release.setup_s for kind in rows.kinds])
+        runtime = Quantiles(
+            # Quantile by quantile: start-up and step time are late for the same reasons.
+            setup_s + rows.iterations[:, np.newaxis] * step.values,
+            step.in_domain & starts_alike[rows.device],
+        )
+        return dict(zip(JOB_QUANTITIES, (utilization, memory, step, runtime), strict=True))
+
+    def together(
+        self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
+    ) -> ColocationQuantiles:
+        """What members of co-locations, one after another, do to each other.
+
+        Parameters
+        ----------
+        sizes : ndarray of int, shape (co-locations,)
+        capacities_bytes : sequence of int
+            Of each co-location's device.
+        """
+        alone = self._alone(members)
+        memory_bytes, step = alone[1].values, alone[2]
+        starts = np.cumsum(sizes) - sizes
+        # One stranger makes the whole co-location strange: its neighbours feel it.
+        alike = np.logical_and.reduceat(step.in_domain, starts)
+        kinds = [members.kinds[i] for i in members.device[starts]]
+        inside = np.repeat(alike & contains_together(self._release, kinds, sizes), sizes)
+        lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
+        classes = device_classes(members.features)
+        slowdowns = self._slowdowns(members.features, alone, sizes)
+        quantiles = self._widened("interference", slowdowns, inside | lone, classes)
+        of_each = np.split(memory_bytes, starts[1:])
+        return ColocationQuantiles(
+            slowdowns=Quantiles(quantiles, inside),
+            sizes=sizes.tolist(),
+            fits=[
+                bool(quantiles[:, self._median].sum() <= capacity)
+                for quantiles, capacity in zip(of_each, capacities_bytes, strict=True)
+            ],
+            fit_probability=[
+                fit_probability(quantiles, self._release.levels, capacity_bytes=capacity)
+                for quantiles, capacity in zip(of_each, capacities_bytes, strict=True)
+            ],
+        )
+
+    def check_probes(self) -> None:
+        """Ask what the release is known to answer.
+
+        Raises
+        ------
+        ReleaseError
+            It answers something else here.
+        """
+        probes = self._release.probes
+        for name, found in self._answers(probes).items():
+            recorded = probes.quantiles[name]
+            off = np.abs(found - recorded) > _ROUNDING * np.abs(recorded) + _LEAST_ROUNDING
+            if off.any():
+                row, level = np.argwhere(off)[0].tolist()
+                raise ReleaseError(
+                    f"{self._release.model_path(name)}: answers {found[row, level]:g} to probe "
+                    f"{row}, and {recorded[row, level]:g} where it was made; this machine's "
+                    "ONNX Runtime computes something else: update it, or make the release again"
+                )
+
+    def changes(self, before: Predictor) -> dict[str, float]:
+        """Of each predictor, the largest factor between medians of this release and of another.
+
+        Asked are the other's probes.
+        """
+        probes = before._release.probes
+        return {
+            name: _largest_factor(
+                found[:, self._median] + _NEAR_ZERO[name],
+                probes.quantiles[name][:, before._median] + _NEAR_ZERO[name],
+            )
+            for name, found in self._answers(probes).items()
+        }
+
+    def _answers(self, probes: Probes) -> dict[str, Array]:
+        def run(name: str, inputs: Mapping[str, Any]) -> Array:
+            present = inputs["mask"] > 0 if "mask" in inputs else None
+            return self.models[name].quantiles(inputs, present)
+
+        return answers(run, probes.features, probes.together, median=self._median)
 
     def warm_up(self) -> None:
         """Run every model once: a release that cannot predict fails here, not at a caller."""
@@ -192,96 +297,78 @@ class Predictor:
         setup_s = self._release.setup_s
         return setup_s[kind] if kind in setup_s else setup_s[""]
 
-    def _forecasts(
-        self, quantiles: Array, unit: str, in_domain: Mask, coverage: float, ends: tuple[int, int]
-    ) -> list[Forecast]:
-        """One forecast per row of quantiles, its interval between the levels ``ends``."""
-        low, high = ends
-        rows = quantiles[:, [low, self._median, high]].tolist()
+    def _forecasts(self, quantiles: Quantiles, unit: str, asked: Asked) -> list[Forecast]:
+        """One forecast per row."""
+        rows = quantiles.values[:, asked.positions[:3]].tolist()
         return [
-            Forecast(median, lowest, highest, unit, inside, self.release_id, coverage)
-            for (lowest, median, highest), inside in zip(rows, in_domain.tolist(), strict=True)
+            Forecast(median, low, high, unit, inside, self.release_id, asked.coverage)
+            for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
-    def _colocation_forecast(
-        self, slowdowns: Sequence[Forecast], memory_bytes: Array, capacity_bytes: int
-    ) -> ColocationForecast:
-        """Of members' slowdowns and their memory quantiles (members, levels)."""
-        return ColocationForecast(
-            slowdowns=tuple(slowdowns),
-            fits=bool(memory_bytes[:, self._median].sum() <= capacity_bytes),
-            fit_probability=fit_probability(
-                memory_bytes, self._release.levels, capacity_bytes=capacity_bytes
-            ),
-        )
-
-    def _solo(self, placements: Sequence[Placement]) -> _Solo:
-        features = _features(placements)
-        inputs = {"features": features.astype(np.float32)}
-        inside = contains(self._release, placements, features)
-        classes = np.array([device_class(placement.device) for placement in placements])
-        utilization, memory_bytes, step_time_s = (
-            self._widened(name, self._models[name].quantiles(inputs), inside[name], classes)
+    def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
+        """Of utilization, memory and step time."""
+        inputs = {"features": rows.features.astype(np.float32)}
+        inside = contains(self._release, rows)
+        classes = device_classes(rows.features)
+        utilization, memory, step = (
+            Quantiles(
+                self._widened(name, self.models[name].quantiles(inputs), inside[name], classes),
+                inside[name],
+            )
             for name in _SOLO
         )
-        known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
-        return _Solo(features, inside, known, utilization, memory_bytes, step_time_s)
+        return utilization, memory, step
 
-    def _widened(
-        self, predictor: str, quantiles: Array, inside: Mask, classes: np.ndarray[Any, Any]
-    ) -> Array:
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Classes) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
+        if inside.all():
+            return quantiles
         out = quantiles.copy()
-        for name, margins in self._release.stranger_margins[predictor].items():
-            rows = ~inside & (classes == name)
-            wider = moved_out(
-                quantiles[rows], margins, self._release.levels,
-                odds=predictor == "compute_utilization",
-            )  # fmt: skip
-            out[rows] = np.maximum(wider, _LEAST[predictor])
+        for name, factors in self._factors[predictor].items():
+            rows = np.flatnonzero(~inside & (classes == name))
+            if len(rows):
+                wider = moved_out(
+                    quantiles[rows], factors, self._median, odds=predictor == "compute_utilization"
+                )
+                out[rows] = np.maximum(wider, _LEAST[predictor])
         return out
 
-    def _slowdowns(self, solo: _Solo, sizes: np.ndarray[Any, Any]) -> Array:
+    def _slowdowns(
+        self, features: Matrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
+    ) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
-        slowdowns = np.ones_like(solo.step_time_s)
-        crowded = sizes > 1
-        if not crowded.any():
+        slowdowns = np.ones_like(alone[2].values)
+        if sizes.max() == 1:
             return slowdowns
-        together = np.repeat(crowded, sizes)  # (members,): is it in a co-location of several
-        medians = [getattr(solo, name)[:, self._median] for name in SOLO_PROFILE]
-        profile = np.where(solo.known, np.column_stack(medians), np.nan)
-        rows = member_matrix(solo.features, profile)
-        # Row-major order of a mask is the order of the members, so it both pads and unpads.
-        present = np.arange(sizes.max()) < sizes[crowded][:, np.newaxis]
-        members = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
-        members[present] = rows[together]
-        slowdowns[together] = self._models["interference"].quantiles(
-            {"members": members, "mask": present.astype(np.float32)}, present
-        )
+        classes = device_classes(features)
+        known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
+        medians = np.column_stack([quantiles.values[:, self._median] for quantiles in alone])
+        rows = member_matrix(features, np.where(known, medians, np.nan)).astype(np.float32)
+        # One size after another: members meet each other, and padding would meet them too.
+        for size in np.unique(sizes[sizes > 1]).tolist():
+            of_size = np.repeat(sizes == size, sizes)
+            members = rows[of_size].reshape(-1, size, rows.shape[1])
+            present = np.ones(members.shape[:2], dtype=np.float32)
+            slowdowns[of_size] = self.models["interference"].quantiles(
+                {"members": members, "mask": present}, present > 0
+            )
         return slowdowns
 
 
-def _features(placements: Sequence[Placement]) -> Array:
-    """Feature matrix, every number of which the models can take."""
-    try:
-        features = matrix(placements)
-    except (ArithmeticError, ValueError) as error:  # a peak of 0 FLOP/s, an integer beyond float
-        raise InvalidJobError(
-            f"features cannot be computed ({error}); check the jobs' sizes and the devices' "
-            "data sheets"
-        ) from error
-    # The models take float32, and logarithms of most columns. Written so that NaN is bad as well.
-    good = (features >= _LEAST_FEATURE) & (np.abs(features) <= np.finfo(np.float32).max)
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
-        placement = placements[row]
-        raise InvalidJobError(
-            f"job {placement.job.job.job_id!r} on {placement.device.kind!r}: feature "
-            f"{columns('full')[column]!r} is {features[row, column]:g}, must be "
-            f"in [{_LEAST_FEATURE[column]:g}, 3.4e38]; "
-            "check the job's sizes and the device's data sheet"
-        )
-    return features
+def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
+    table = placement_table(placements)
+    features, beyond = features_of(table)
+    if beyond:
+        row = min(beyond)
+        who, where = placements[row].job.job.job_id, placements[row].device.kind
+        raise InvalidJobError(f"job {who!r} on {where!r}: {beyond[row]}")
+    return feature_rows(table, features)
+
+
+def _largest_factor(found: Array, before: Array) -> float:
+    """Between two figures, whichever is larger."""
+    ratio = found / before
+    return float(np.maximum(ratio, 1 / ratio).max(initial=1.0))
 
 
 def _median_position(release: Release) -> int:

@@ -1,45 +1,165 @@
-"""The gRPC server: prediction, health and reflection on one port; drains when it is stopped."""
+"""The gRPC server: prediction, inference protocol, health and reflection on one port.
+
+It listens before its release is loaded, so that a balancer sees it come; until then calls end
+with UNAVAILABLE. When it is stopped it says so first, and finishes what it has begun.
+"""
 
 from __future__ import annotations
 
-import errno
-import ipaddress
+import asyncio
 import signal
-import socket
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import Self
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any, Self, TypeVar
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from presage.features.errors import ServiceError
-from presage.models.release import Release
-from presage.serving.predictor import Predictor
-from presage.serving.servicer import SERVICE_NAME, PredictionServicer
-from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
+from presage.models.release import PREDICTORS, Release
+from presage.serving import health, inference_service, prediction_service
+from presage.serving.backlog import Backlog, servers
+from presage.serving.call import Calls, Span, no_span
+from presage.serving.callers import TokenFile
+from presage.serving.descriptors import descriptors
+from presage.serving.follow import Follower, Source
+from presage.serving.limits import RateLimit
+from presage.serving.listen import add_port, address_of, target
+from presage.serving.metrics import Metrics
+from presage.serving.options import Options
+from presage.serving.outcome_log import OutcomeLog
+from presage.serving.served import Served
 from presage.serving.wire_requests import MAX_MESSAGE_BYTES
+from presage.serving.work import Work
 
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 50051
-# Predictions run inline and hold the interpreter's lock for most of their time, so threads add
-# no throughput; these keep one long request, or an open reflection stream, from blocking others.
-WORKERS = 8
-GRACE_S = 10.0
+SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
-_OPTIONS = (
-    # Linux would otherwise let two servers listen on one port, each getting half of the calls.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-)
+T = TypeVar("T")
+# While draining. Streams of reflection end when their clients end them: where no call has come for
+# a while, those are all that is left, and nobody waits for them.
+_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
+
+
+def _channel_options(options: Options) -> list[tuple[str, int]]:
+    return [
+        # Without it Linux would let two servers listen on one port, each getting half of the calls.
+        ("grpc.so_reuseport", int(options.shared_port)),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
+        ("grpc.server.max_pending_requests", 10_000),
+        ("grpc.server.max_pending_requests_hard_limit", 20_000),
+        ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
+        # Who connects and says nothing, and who has gone without saying so.
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ]
+
+
+class Server:
+    """A server in the running event loop."""
+
+    def __init__(self, options: Options, metrics: Metrics, span: Span = no_span) -> None:
+        self.options = options
+        self.host = address_of(options)
+        self.port = options.port
+        tokens = TokenFile(options.tokens) if options.tokens else None
+        rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
+        self.metrics = metrics
+        self.served = Served(metrics, max_change=options.max_change)
+        self._work = Work(metrics, most_queued_rows=options.queue_rows)
+        self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
+        self._health = health.Health(("", *SERVICES, *PREDICTORS))
+        self._follower: Follower | None = None
+        self._stopped = False
+        self._following: asyncio.Task[None] | None = None
+        before = servers()
+        self._server = grpc.aio.server(options=_channel_options(options))
+        self._backlog = Backlog(before, options.queue_calls)
+        self._calls = Calls(metrics, tokens, rate, self._backlog, options.access_log, span)
+        self._prediction = prediction_service.PredictionService(
+            self.served, self._calls, self._work, self._outcomes, self._reload
+        )
+        inference = inference_service.InferenceService(self.served, self._calls, self._work)
+        self._server.add_generic_rpc_handlers(
+            (self._prediction.handlers(), inference.handlers(), self._health.handlers())
+        )
+        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server, pool=descriptors())
+
+    async def start(self, source: Release | Source) -> None:
+        """Listen, load what the source says, and answer.
+
+        Raises
+        ------
+        RegistryError, ReleaseError, ServiceError
+            Nothing listens any more then.
+        """
+        self.port = add_port(self._server, self.host, self.options)
+        await self._server.start()
+        try:
+            if isinstance(source, Release):
+                await asyncio.to_thread(self.served.offer, source)
+            else:
+                self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
+                await self._follower.load()
+        except BaseException:
+            await self.stop(0)
+            raise
+        self._health.serve()
+        if self._follower is not None:
+            self._following = asyncio.create_task(self._follower.run())
+
+    async def stop(self, grace_s: float) -> None:
+        """Say NOT_SERVING, take no new call, and finish those in flight.
+
+        Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        self._health.close()
+        if self._following is not None:
+            self._following.cancel()
+        if grace_s:
+            await asyncio.sleep(self.options.drain_s)
+        self._prediction.close()
+        self._calls.closing = True
+        await self._drained(grace_s)
+        await self._server.stop(grace_s)
+        self._work.close()
+        if self._outcomes is not None:
+            await asyncio.to_thread(self._outcomes.close)
+
+    async def _drained(self, grace_s: float) -> None:
+        """Until all that has arrived is answered.
+
+        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
+        not know whether to send it again.
+        """
+        end_s = time.monotonic() + grace_s
+        before, since_s = (-1, -1), 0.0
+        while (now_s := time.monotonic()) < end_s:
+            calls = self._backlog.calls()
+            if calls != before:
+                before, since_s = calls, now_s
+            # Whoever was answered last may ask once more, and has to be told.
+            quiet_s = _QUIET_S if calls[1] else _TURN_S
+            if not self._calls.in_flight and now_s - since_s > quiet_s:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _reload(self) -> None:
+        if self._follower is not None:
+            await self._follower.load()
 
 
 class RunningServer:
-    """A server that is listening. As a context manager it is stopped at the end.
+    """A server in a thread of this process. As a context manager it is stopped at the end.
 
     Attributes
     ----------
@@ -50,22 +170,17 @@ class RunningServer:
         What a client is given.
     """
 
-    def __init__(
-        self, server: grpc.Server, health_servicer: health.HealthServicer, host: str, port: int
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.target = _target(host, port)
+    def __init__(self, server: Server) -> None:
+        self.host = server.host
+        self.port = server.port
+        self.target = target(server.host, server.port)
+        self.metrics = server.metrics
         self._server = server
-        self._health = health_servicer
 
-    def stop(self, grace_s: float = GRACE_S) -> None:
-        """Say NOT_SERVING, take no new call, and wait for those in flight.
-
-        Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
-        """
-        self._health.enter_graceful_shutdown()
-        self._server.stop(grace_s).wait()
+    def stop(self, grace_s: float | None = None) -> None:
+        """As :meth:`Server.stop`, by default with the grace of its options."""
+        grace_s = self._server.options.grace_s if grace_s is None else grace_s
+        _in_loop(self._server.stop(grace_s))
 
     def __enter__(self) -> Self:
         return self
@@ -74,148 +189,70 @@ class RunningServer:
         self.stop()
 
 
-def start_server(
-    release: Release,
-    *,
-    host: str = DEFAULT_HOST,
-    port: int = DEFAULT_PORT,
-    allow_remote: bool = False,
-    workers: int = WORKERS,
-) -> RunningServer:
-    """Load a release and serve it; returns once the server answers.
-
-    Parameters
-    ----------
-    port : int
-        0 for any that is free.
-    allow_remote : bool
-        Whether to listen beyond loopback. The server neither encrypts nor asks who calls.
+def start_server(source: Release | Source, options: Options | None = None) -> RunningServer:
+    """Serve beside this program; returns once the server answers.
 
     Raises
     ------
     ReleaseError
-        The release cannot predict. Nothing has listened then.
+        The release cannot predict.
+    RegistryError
+        The champion cannot be had.
     ServiceError
-        The host or port cannot be listened on, or is not loopback.
+        The host or port cannot be listened on, or is beyond loopback without leave.
     """
-    address = _address(host, port, allow_remote=allow_remote)
-    predictor = Predictor(release)
-    predictor.warm_up()
 
-    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="presage-grpc")
-    server = grpc.server(pool, options=_OPTIONS)
-    pb_grpc.add_PredictionServiceServicer_to_server(  # type: ignore[no-untyped-call]
-        PredictionServicer(predictor), server
-    )
-    health_servicer = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    # Its own default is SERVING.
-    _set_health(health_servicer, health_pb2.HealthCheckResponse.NOT_SERVING)
-    names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    try:
-        bound_port = server.add_insecure_port(_target(address, port))
-    except RuntimeError as error:  # taken since _address looked
-        raise ServiceError(_in_use(host, port)) from error
-    server.start()
-    _set_health(health_servicer, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(server, health_servicer, address, bound_port)
+    async def begin() -> Server:
+        server = Server(options or Options(port=0), Metrics())
+        await server.start(source)
+        return server
+
+    return RunningServer(_in_loop(begin()))
 
 
-def serve(
-    release: Release,
+async def run_server(
+    source: Release | Source,
+    options: Options,
+    metrics: Metrics,
+    on_ready: Callable[[str, str], None],
     *,
-    host: str = DEFAULT_HOST,
-    port: int = DEFAULT_PORT,
-    allow_remote: bool = False,
-    workers: int = WORKERS,
-    grace_s: float = GRACE_S,
-    on_ready: Callable[[RunningServer], None] = lambda _: None,
+    span: Span = no_span,
+    until_input_ends: bool = False,
 ) -> None:
-    """Serve a release until SIGTERM or SIGINT, then finish the calls in flight and return.
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
 
-    To be called from the main thread. ``on_ready`` is given the server once it answers; a second
-    signal while calls are being finished has its usual effect.
-
-    Raises
-    ------
-    ReleaseError, ServiceError
-        As :func:`start_server`.
+    ``on_ready`` is given the server's target and its release once it answers. With
+    ``until_input_ends`` it also drains when whoever holds its standard input is gone. Raises as
+    :func:`start_server`.
     """
-    with _stop_signals() as signals:
-        running = start_server(
-            release, host=host, port=port, allow_remote=allow_remote, workers=workers
-        )
-        try:
-            on_ready(running)
-            signals.get()
-        except BaseException:
-            running.stop(0)  # else its threads would keep the process alive
-            raise
-    running.stop(grace_s)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    server = Server(options, metrics, span)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), stopped.set)
+    starting = asyncio.create_task(server.start(source))
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return
+    await starting
+    on_ready(target(server.host, server.port), server.served.predictor.release_id)
+    await waiting
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    await server.stop(options.grace_s)
 
 
-@contextmanager
-def _stop_signals() -> Iterator[SimpleQueue[int]]:
-    """SIGTERM and SIGINT as items of a queue, for as long as the block runs."""
-    # Not threading.Event: a handler runs in the thread that waits, and could find its lock taken.
-    signals: SimpleQueue[int] = SimpleQueue()
-    before = {
-        number: signal.signal(number, lambda number, _: signals.put(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One for all servers of this process: gRPC's asyncio layer is not made for several."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
+    return loop
 
 
-def _set_health(servicer: health.HealthServicer, status: int) -> None:
-    for name in (health.OVERALL_HEALTH, SERVICE_NAME):
-        servicer.set(name, status)
-
-
-def _address(host: str, port: int, *, allow_remote: bool) -> str:
-    """The one address to listen on, once it is sure that it may be and can be.
-
-    One, though a name may have several: gRPC is content with any of them, and a server on
-    [::1]:50051 would not notice the other one on 127.0.0.1:50051.
-    """
-    if not 0 <= port <= 65535:
-        raise ServiceError(f"port {port} does not exist; pass --port 0 to 65535 (0: any free)")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ServiceError(
-            f"host {host!r} has no address ({error}); pass --host 127.0.0.1, or an address of "
-            "this machine with --allow-remote"
-        ) from error
-    family, _, _, _, where = min(found, key=lambda row: row[0] != socket.AF_INET)
-    address = str(where[0])
-    if not (allow_remote or ipaddress.ip_address(address).is_loopback):
-        raise ServiceError(
-            f"{host} is not a loopback address, and this server neither encrypts nor asks who "
-            "calls; listen on 127.0.0.1, or pass --allow-remote on a network that you trust"
-        )
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As gRPC does it: connections of a server just stopped do not keep the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(where)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ServiceError(_in_use(host, port)) from error
-            raise ServiceError(
-                f"cannot listen on {_target(host, port)} ({error.strerror}); pass another --host "
-                "or --port"
-            ) from error
-    return address
-
-
-def _in_use(host: str, port: int) -> str:
-    return f"port {_target(host, port)} is in use; stop the other server or pass --port"
-
-
-def _target(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _in_loop(doing: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(doing, _loop()).result()

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+from presage.features.arrays import Array
 
 
-def moved_out(
-    quantiles: Array, margins: Mapping[float, float], levels: tuple[float, ...], *, odds: bool
-) -> Array:
+def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
+    """What each level's quantile is moved by, shape (levels,): below 1 below the median.
+
+    ``margins`` are by lower level, at least 0: of the logarithm of a scale, or of log-odds.
+    """
+    factors = np.ones(len(levels))
+    for level, margin in margins.items():
+        low = levels.index(level)
+        factors[low], factors[len(levels) - 1 - low] = np.exp(-margin), np.exp(margin)
+    return factors
+
+
+def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
     """Move the ends of intervals further from the median, in the space where they were learnt.
 
     Parameters
     ----------
     quantiles : ndarray of shape (rows, levels)
         In their unit.
-    margins : mapping of float to float
-        By lower level, at least 0.
+    factors : ndarray of shape (levels,)
+        Of :func:`factors_of`.
+    middle : int
+        Position of the median.
     odds : bool
-        Of a fraction: margins are of log-odds. Else of the logarithm of a scale.
+        Of a fraction: factors are of odds.
     """
-    out = quantiles.copy()
-    for level, margin in margins.items():
-        low, high = levels.index(level), len(levels) - 1 - levels.index(level)
-        for end, factor in ((low, math.exp(-margin)), (high, math.exp(margin))):
-            moved = quantiles[:, end] * factor
-            out[:, end] = moved / (1 - quantiles[:, end] + moved) if odds else moved
+    out = quantiles * factors
+    if odds:
+        out = out / (1 - quantiles + out)
     # An outer end may be moved by less than an inner one, and stays outside all the same.
-    middle = levels.index(0.5)
-    out[:, middle::-1] = np.minimum.accumulate(out[:, middle::-1], axis=1)
-    out[:, middle:] = np.maximum.accumulate(out[:, middle:], axis=1)
+    for inner in range(middle, 0, -1):
+        np.minimum(out[:, inner - 1], out[:, inner], out=out[:, inner - 1])
+    for inner in range(middle, len(factors) - 1):
+        np.maximum(out[:, inner + 1], out[:, inner], out=out[:, inner + 1])
     return out

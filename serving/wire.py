@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 
-from presage.features.device import Device, Share
+from presage.features.device import SHARING_MODES, Device, Share
 from presage.features.errors import (
     GraphError,
     InvalidJobError,
@@ -21,21 +21,39 @@ from presage.features.errors import (
     UnknownDeviceError,
 )
 from presage.features.forecast import Forecast
-from presage.features.job import MEMORY_FORMATS, Job, JobFeatures, memory_of_peak
+from presage.features.graph import PHASES
+from presage.features.job import (
+    MEMORY_FORMATS,
+    PRECISIONS,
+    Job,
+    JobFeatures,
+    known_version,
+    memory_of_peak,
+)
 from presage.features.memory import MemoryEstimate
+from presage.features.op_kinds import OP_KINDS
+from presage.features.op_shape import SHAPES
 from presage.features.op_stats import OpStats
-from presage.serving.forecasts import ColocationForecast, JobForecast, ReleaseInfo
+from presage.serving.forecasts import (
+    ColocationForecast,
+    JobForecast,
+    RefusedRelease,
+    ReleaseInfo,
+)
+from presage.serving.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
 
 MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
-_JOB_TEXTS = (
+_NOT_FOUND = 5  # gRPC's number
+JOB_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
     "framework_version",
 )  # fmt: skip
 
-DeviceOf = Callable[[str], Device]
+KnownDevice = Callable[[str], Device | None]
+OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
 
 
 def write_job(features: JobFeatures) -> pb.Job:
@@ -83,15 +101,25 @@ def write_job(features: JobFeatures) -> pb.Job:
 
 
 def read_job(row: pb.Job, where: str) -> JobFeatures:
-    """A job and its operator statistics; errors call it ``where``."""
-    for name in _JOB_TEXTS:
+    """A job and its operator statistics; errors call it ``where``, and repeat none of its texts."""
+    for name in JOB_TEXTS:
         check_text(getattr(row, name), f"{where}.{name}")
+    check_known(row.precision, PRECISIONS, f"{where}.precision")
+    check_known(row.memory_format, ("", *MEMORY_FORMATS), f"{where}.memory_format")
+    if row.framework_version and not known_version(row.framework_version):
+        raise InvalidJobError(
+            f"{where}.framework_version must begin with two numbers, as 2.13.0 does; leave it out "
+            "when it is not known"
+        )
     if len(row.op_stats) > MAX_OP_ROWS:
         raise InvalidJobError(
             f"{where}.op_stats has {len(row.op_stats)} rows, at most {MAX_OP_ROWS} are taken; "
             "sum operators of one kind, phase, octave and shape into one row"
         )
-    op_stats, memory = _read_op_stats(row, where), _read_memory(row, where)
+    op_stats = tuple(
+        _read_op_stats(op, f"{where}.op_stats[{i}]") for i, op in enumerate(row.op_stats)
+    )
+    memory = _read_memory(row, where)
     try:
         job = Job(
             job_id=row.job_id,
@@ -112,33 +140,26 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
         raise _located(error, where, f"job {row.job_id!r}: ") from error
 
 
-def _read_op_stats(row: pb.Job, where: str) -> tuple[OpStats, ...]:
-    rows = []
-    for position, op in enumerate(row.op_stats):
-        try:
-            rows.append(
-                OpStats(
-                    kind=op.kind,
-                    phase=op.phase,
-                    intensity_octave=op.intensity_octave,
-                    count=op.count,
-                    input_elements_max=op.input_elements_max,
-                    input_elements=op.input_elements,
-                    output_elements=op.output_elements,
-                    flops=op.flops,
-                    bytes_moved=op.bytes_moved,
-                    parameters=op.parameters,
-                    shape=op.shape,
-                )
-            )
-        except InvalidJobError as error:
-            # Only now, since names that are in the tables are short: the message repeats them.
-            check_text(op.kind, f"{where}.op_stats[{position}].kind")
-            check_text(op.phase, f"{where}.op_stats[{position}].phase")
-            check_text(op.shape, f"{where}.op_stats[{position}].shape")
-            owner = f"operator statistics of {op.kind}: "
-            raise _located(error, f"{where}.op_stats[{position}]", owner) from error
-    return tuple(rows)
+def _read_op_stats(op: pb.OpStats, where: str) -> OpStats:
+    check_known(op.kind, OP_KINDS, f"{where}.kind")
+    check_known(op.phase, PHASES, f"{where}.phase")
+    check_known(op.shape, ("", *SHAPES.get(op.kind, ())), f"{where}.shape")
+    try:
+        return OpStats(
+            kind=op.kind,
+            phase=op.phase,
+            intensity_octave=op.intensity_octave,
+            count=op.count,
+            input_elements_max=op.input_elements_max,
+            input_elements=op.input_elements,
+            output_elements=op.output_elements,
+            flops=op.flops,
+            bytes_moved=op.bytes_moved,
+            parameters=op.parameters,
+            shape=op.shape,
+        )
+    except InvalidJobError as error:
+        raise _located(error, where, f"operator statistics of {op.kind}: ") from error
 
 
 def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:
@@ -183,14 +204,23 @@ def write_device(device: Device) -> pb.Device:
         ) from error
 
 
-def read_device(row: pb.Device, device_of: DeviceOf, where: str) -> Device:
-    """A device by its data sheet; where there is none, ``device_of`` its kind."""
+def read_device(
+    row: pb.Device, known: KnownDevice, where: str, *, nearest: Callable[[str], str] | None = None
+) -> Device:
+    """A device by its data sheet; where there is none, ``known`` of its kind.
+
+    ``nearest`` tells of a kind that is not known which one is like it.
+    """
     check_text(row.kind, f"{where}.kind")
     if not row.HasField("data_sheet"):
-        try:
-            return device_of(row.kind)
-        except UnknownDeviceError as error:
-            raise UnknownDeviceError(f"{where}: {error}, or send its data_sheet") from error
+        found = known(row.kind)
+        if found is None:
+            like = f"{nearest(row.kind)}. " if nearest else ""
+            raise UnknownDeviceError(
+                f"{where}.kind is not known; {like}Measure it with `presage profile`, or send its "
+                "data_sheet"
+            )
+        return found
     sheet = row.data_sheet
     where = f"{where}.data_sheet"
     # Device checks some of these itself, by its own names for them and not by the message's.
@@ -224,7 +254,8 @@ def _read_peaks(sheet: pb.DataSheet, where: str) -> dict[str, float]:
         )
     for precision, value in peaks.items():
         check_text(precision, f"a key of {where}")
-        _check_number(value, f"{where}[{precision!r}]", positive=True)
+        shown = f"[{precision!r}]" if precision in PRECISIONS else " of another precision"
+        _check_number(value, f"{where}{shown}", positive=True)
     return peaks
 
 
@@ -233,97 +264,55 @@ def write_share(share: Share) -> pb.Share:
     return pb.Share(fraction=share.fraction, mode=share.mode)
 
 
-def read_share(row: pb.Placement | pb.Colocation.Member, where: str) -> Share:
-    """The share of a placement or member; the whole device where it has none."""
+def read_share(row: OfShare, where: str) -> Share:
+    """The share that a part of a request has; the whole device where it has none."""
     if not row.HasField("share"):
         return Share()
-    check_text(row.share.mode, f"{where}.share.mode")
+    check_known(row.share.mode, ("", *SHARING_MODES), f"{where}.share.mode")
     try:
         return Share(row.share.fraction, row.share.mode or "exclusive")
     except InvalidJobError as error:
         raise _located(error, f"{where}.share", "") from error
 
 
-def write_job_forecasts(
-    forecasts: Sequence[JobForecast], *, release_id: str, coverage: float
-) -> pb.PredictResponse:
-    """The response that carries these forecasts."""
-    return pb.PredictResponse(
-        forecasts=[
-            pb.JobForecast(
-                compute_utilization=_write_forecast(forecast.compute_utilization),
-                memory_bytes=_write_forecast(forecast.memory_bytes),
-                step_time_s=_write_forecast(forecast.step_time_s),
-                runtime_s=_write_forecast(forecast.runtime_s),
-            )
-            for forecast in forecasts
-        ],
-        release_id=release_id,
-        coverage=coverage,
-    )
+def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
 
+    def read(row: pb.JobForecast) -> JobForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        return JobForecast(*(_read_forecast(getattr(row, q), response) for q in JOB_QUANTITIES))
 
-def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast]:
-    """Forecasts of a response, in its order."""
-    release_id, coverage = response.release_id, response.coverage
-    return [
-        JobForecast(
-            compute_utilization=_read_forecast(row.compute_utilization, release_id, coverage),
-            memory_bytes=_read_forecast(row.memory_bytes, release_id, coverage),
-            step_time_s=_read_forecast(row.step_time_s, release_id, coverage),
-            runtime_s=_read_forecast(row.runtime_s, release_id, coverage),
-        )
-        for row in response.forecasts
-    ]
-
-
-def write_colocation_forecasts(
-    forecasts: Sequence[ColocationForecast], *, release_id: str, coverage: float
-) -> pb.PredictInterferenceResponse:
-    """The response that carries these forecasts."""
-    return pb.PredictInterferenceResponse(
-        forecasts=[
-            pb.ColocationForecast(
-                slowdowns=[_write_forecast(slowdown) for slowdown in forecast.slowdowns],
-                fits=forecast.fits,
-                fit_probability=forecast.fit_probability,
-            )
-            for forecast in forecasts
-        ],
-        release_id=release_id,
-        coverage=coverage,
-    )
+    return [read(row) for row in response.forecasts]
 
 
 def read_colocation_forecasts(
     response: pb.PredictInterferenceResponse,
-) -> list[ColocationForecast]:
-    """Forecasts of a response, in its order."""
-    return [
-        ColocationForecast(
-            slowdowns=tuple(
-                _read_forecast(slowdown, response.release_id, response.coverage)
-                for slowdown in row.slowdowns
-            ),
-            fits=row.fits,
-            fit_probability=row.fit_probability,
-        )
-        for row in response.forecasts
-    ]
+) -> list[ColocationForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
+
+    def read(row: pb.ColocationForecast) -> ColocationForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        slowdowns = tuple(_read_forecast(slowdown, response) for slowdown in row.slowdowns)
+        return ColocationForecast(slowdowns, row.fits, row.fit_probability)
+
+    return [read(row) for row in response.forecasts]
 
 
-def _write_forecast(forecast: Forecast) -> pb.Forecast:
-    return pb.Forecast(
-        median=forecast.median,
-        low=forecast.low,
-        high=forecast.high,
-        unit=forecast.unit,
-        in_domain=forecast.in_domain,
-    )
+def read_error(row: pb.Error) -> PresageError:
+    """The error of ours that stands for a refused part of a request."""
+    not_found = row.grpc_status_code == _NOT_FOUND
+    return UnknownDeviceError(row.message) if not_found else InvalidJobError(row.message)
 
 
-def _read_forecast(row: pb.Forecast, release_id: str, coverage: float) -> Forecast:
-    return Forecast(row.median, row.low, row.high, row.unit, row.in_domain, release_id, coverage)
+def _read_forecast(
+    row: pb.Forecast, response: pb.PredictResponse | pb.PredictInterferenceResponse
+) -> Forecast:
+    return Forecast(
+        row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
+        response.coverage, tuple(zip(response.levels, row.quantiles, strict=True)),
+    )  # fmt: skip
 
 
 def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetReleaseResponse:
@@ -343,10 +332,6 @@ def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetRelease
 
 def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
     """What a server serves; each of its devices comes with a data sheet."""
-
-    def without_sheet(kind: str) -> Device:
-        raise UnknownDeviceError(f"device kind {kind!r} came without its data sheet")
-
     return ReleaseInfo(
         release_id=response.release_id,
         schema_hash=response.schema_hash,
@@ -354,13 +339,25 @@ def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
         op_kinds=tuple(response.op_kinds),
         levels=tuple(response.levels),
         devices={
-            row.kind: read_device(row, without_sheet, f"devices[{i}]")
+            row.kind: read_device(row, _no_device, f"devices[{i}]")
             for i, row in enumerate(response.devices)
         },
         trained_devices=frozenset(response.trained_devices),
         metrics=json.loads(response.metrics_json),
         loaded_at_unix_s=response.loaded_at_unix_s,
+        refused=(
+            RefusedRelease(response.refused.reason, response.refused.refused_at_unix_s)
+            if response.HasField("refused")
+            else None
+        ),
     )
+
+
+def check_known(value: str, known: Collection[str], where: str) -> None:
+    """Refuse a text that is none of a few; it is not repeated."""
+    if value not in known:
+        words = ", ".join(repr(word) for word in known)
+        raise InvalidJobError(f"{where} is not known; use one of {words}")
 
 
 def check_text(value: str, where: str) -> None:
@@ -377,6 +374,11 @@ def _check_number(value: float, where: str, *, positive: bool) -> None:
             f"{where}={value}, must be a finite number {'> 0' if positive else '>= 0'}; "
             "take it from the data sheet"
         )
+
+
+def _no_device(_kind: str) -> Device | None:
+    """A server's devices each come with a data sheet."""
+    return None
 
 
 def _located(error: PresageError, where: str, owner: str) -> InvalidJobError:

@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -85,12 +86,14 @@ class OpStats(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., phase: _Optional[str] = ..., intensity_octave: _Optional[int] = ..., count: _Optional[int] = ..., input_elements_max: _Optional[int] = ..., input_elements: _Optional[int] = ..., output_elements: _Optional[int] = ..., flops: _Optional[float] = ..., bytes_moved: _Optional[float] = ..., parameters: _Optional[int] = ..., shape: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("kind", "data_sheet")
+    __slots__ = ("kind", "data_sheet", "share")
     KIND_FIELD_NUMBER: _ClassVar[int]
     DATA_SHEET_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     kind: str
     data_sheet: DataSheet
-    def __init__(self, kind: _Optional[str] = ..., data_sheet: _Optional[_Union[DataSheet, _Mapping]] = ...) -> None: ...
+    share: Share
+    def __init__(self, kind: _Optional[str] = ..., data_sheet: _Optional[_Union[DataSheet, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
 
 class DataSheet(_message.Message):
     __slots__ = ("compute_capability", "memory_bytes", "cores", "peak_flops_per_s", "memory_bandwidth_bytes_per_s", "op_overhead_s", "context_bytes")
@@ -126,18 +129,28 @@ class Share(_message.Message):
     def __init__(self, fraction: _Optional[float] = ..., mode: _Optional[str] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("median", "low", "high", "unit", "in_domain")
+    __slots__ = ("median", "low", "high", "unit", "in_domain", "quantiles")
     MEDIAN_FIELD_NUMBER: _ClassVar[int]
     LOW_FIELD_NUMBER: _ClassVar[int]
     HIGH_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    QUANTILES_FIELD_NUMBER: _ClassVar[int]
     median: float
     low: float
     high: float
     unit: str
     in_domain: bool
-    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ...) -> None: ...
+    quantiles: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("grpc_status_code", "message")
+    GRPC_STATUS_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    grpc_status_code: int
+    message: str
+    def __init__(self, grpc_status_code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("job_index", "device_index", "share")
@@ -150,38 +163,44 @@ class Placement(_message.Message):
     def __init__(self, job_index: _Optional[int] = ..., device_index: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
 
 class PredictRequest(_message.Message):
-    __slots__ = ("jobs", "devices", "placements", "coverage")
+    __slots__ = ("jobs", "devices", "placements", "coverage", "levels")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     PLACEMENTS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     placements: _containers.RepeatedCompositeFieldContainer[Placement]
     coverage: float
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., placements: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., coverage: _Optional[float] = ...) -> None: ...
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., placements: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JobForecast(_message.Message):
-    __slots__ = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s")
+    __slots__ = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "error")
     COMPUTE_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     compute_utilization: Forecast
     memory_bytes: Forecast
     step_time_s: Forecast
     runtime_s: Forecast
-    def __init__(self, compute_utilization: _Optional[_Union[Forecast, _Mapping]] = ..., memory_bytes: _Optional[_Union[Forecast, _Mapping]] = ..., step_time_s: _Optional[_Union[Forecast, _Mapping]] = ..., runtime_s: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+    error: Error
+    def __init__(self, compute_utilization: _Optional[_Union[Forecast, _Mapping]] = ..., memory_bytes: _Optional[_Union[Forecast, _Mapping]] = ..., step_time_s: _Optional[_Union[Forecast, _Mapping]] = ..., runtime_s: _Optional[_Union[Forecast, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class PredictResponse(_message.Message):
-    __slots__ = ("forecasts", "release_id", "coverage")
+    __slots__ = ("forecasts", "release_id", "coverage", "levels")
     FORECASTS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     forecasts: _containers.RepeatedCompositeFieldContainer[JobForecast]
     release_id: str
     coverage: float
-    def __init__(self, forecasts: _Optional[_Iterable[_Union[JobForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ...) -> None: ...
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, forecasts: _Optional[_Iterable[_Union[JobForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Colocation(_message.Message):
     __slots__ = ("device_index", "members")
@@ -199,36 +218,88 @@ class Colocation(_message.Message):
     def __init__(self, device_index: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Colocation.Member, _Mapping]]] = ...) -> None: ...
 
 class PredictInterferenceRequest(_message.Message):
-    __slots__ = ("jobs", "devices", "colocations", "coverage")
+    __slots__ = ("jobs", "devices", "colocations", "coverage", "levels")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     COLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     colocations: _containers.RepeatedCompositeFieldContainer[Colocation]
     coverage: float
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., colocations: _Optional[_Iterable[_Union[Colocation, _Mapping]]] = ..., coverage: _Optional[float] = ...) -> None: ...
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., colocations: _Optional[_Iterable[_Union[Colocation, _Mapping]]] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ColocationForecast(_message.Message):
-    __slots__ = ("slowdowns", "fits", "fit_probability")
+    __slots__ = ("slowdowns", "fits", "fit_probability", "error")
     SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
     FITS_FIELD_NUMBER: _ClassVar[int]
     FIT_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     slowdowns: _containers.RepeatedCompositeFieldContainer[Forecast]
     fits: bool
     fit_probability: float
-    def __init__(self, slowdowns: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., fits: _Optional[bool] = ..., fit_probability: _Optional[float] = ...) -> None: ...
+    error: Error
+    def __init__(self, slowdowns: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., fits: _Optional[bool] = ..., fit_probability: _Optional[float] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class PredictInterferenceResponse(_message.Message):
-    __slots__ = ("forecasts", "release_id", "coverage")
+    __slots__ = ("forecasts", "release_id", "coverage", "levels")
     FORECASTS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     forecasts: _containers.RepeatedCompositeFieldContainer[ColocationForecast]
     release_id: str
     coverage: float
-    def __init__(self, forecasts: _Optional[_Iterable[_Union[ColocationForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ...) -> None: ...
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, forecasts: _Optional[_Iterable[_Union[ColocationForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class PredictMatrixRequest(_message.Message):
+    __slots__ = ("schema_hash", "features", "device_kinds", "device_index", "precisions", "iterations")
+    class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FP32: _ClassVar[PredictMatrixRequest.Precision]
+        TF32: _ClassVar[PredictMatrixRequest.Precision]
+        FP16: _ClassVar[PredictMatrixRequest.Precision]
+        BF16: _ClassVar[PredictMatrixRequest.Precision]
+        FP64: _ClassVar[PredictMatrixRequest.Precision]
+    FP32: PredictMatrixRequest.Precision
+    TF32: PredictMatrixRequest.Precision
+    FP16: PredictMatrixRequest.Precision
+    BF16: PredictMatrixRequest.Precision
+    FP64: PredictMatrixRequest.Precision
+    SCHEMA_HASH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_KINDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PRECISIONS_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    schema_hash: str
+    features: bytes
+    device_kinds: _containers.RepeatedScalarFieldContainer[str]
+    device_index: _containers.RepeatedScalarFieldContainer[int]
+    precisions: _containers.RepeatedScalarFieldContainer[PredictMatrixRequest.Precision]
+    iterations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, schema_hash: _Optional[str] = ..., features: _Optional[bytes] = ..., device_kinds: _Optional[_Iterable[str]] = ..., device_index: _Optional[_Iterable[int]] = ..., precisions: _Optional[_Iterable[_Union[PredictMatrixRequest.Precision, str]]] = ..., iterations: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PredictMatrixResponse(_message.Message):
+    __slots__ = ("release_id", "levels", "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "in_domain")
+    RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
+    IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    release_id: str
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    compute_utilization: bytes
+    memory_bytes: bytes
+    step_time_s: bytes
+    runtime_s: bytes
+    in_domain: bytes
+    def __init__(self, release_id: _Optional[str] = ..., levels: _Optional[_Iterable[float]] = ..., compute_utilization: _Optional[bytes] = ..., memory_bytes: _Optional[bytes] = ..., step_time_s: _Optional[bytes] = ..., runtime_s: _Optional[bytes] = ..., in_domain: _Optional[bytes] = ...) -> None: ...
 
 class PredictStreamRequest(_message.Message):
     __slots__ = ("request_id", "predict", "predict_interference")
@@ -242,13 +313,6 @@ class PredictStreamRequest(_message.Message):
 
 class PredictStreamResponse(_message.Message):
     __slots__ = ("request_id", "predict", "predict_interference", "error")
-    class Error(_message.Message):
-        __slots__ = ("grpc_status_code", "message")
-        GRPC_STATUS_CODE_FIELD_NUMBER: _ClassVar[int]
-        MESSAGE_FIELD_NUMBER: _ClassVar[int]
-        grpc_status_code: int
-        message: str
-        def __init__(self, grpc_status_code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PREDICT_FIELD_NUMBER: _ClassVar[int]
     PREDICT_INTERFERENCE_FIELD_NUMBER: _ClassVar[int]
@@ -256,11 +320,18 @@ class PredictStreamResponse(_message.Message):
     request_id: int
     predict: PredictResponse
     predict_interference: PredictInterferenceResponse
-    error: PredictStreamResponse.Error
-    def __init__(self, request_id: _Optional[int] = ..., predict: _Optional[_Union[PredictResponse, _Mapping]] = ..., predict_interference: _Optional[_Union[PredictInterferenceResponse, _Mapping]] = ..., error: _Optional[_Union[PredictStreamResponse.Error, _Mapping]] = ...) -> None: ...
+    error: Error
+    def __init__(self, request_id: _Optional[int] = ..., predict: _Optional[_Union[PredictResponse, _Mapping]] = ..., predict_interference: _Optional[_Union[PredictInterferenceResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure")
+    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure", "idempotency_key", "neighbours")
+    class Neighbour(_message.Message):
+        __slots__ = ("job", "share")
+        JOB_FIELD_NUMBER: _ClassVar[int]
+        SHARE_FIELD_NUMBER: _ClassVar[int]
+        job: Job
+        share: Share
+        def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +342,8 @@ class Outcome(_message.Message):
     STEP_TIME_MEDIAN_S_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     job: Job
     device: Device
     share: Share
@@ -281,7 +354,9 @@ class Outcome(_message.Message):
     step_time_median_s: float
     runtime_s: float
     failure: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+    idempotency_key: str
+    neighbours: _containers.RepeatedCompositeFieldContainer[Outcome.Neighbour]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., neighbours: _Optional[_Iterable[_Union[Outcome.Neighbour, _Mapping]]] = ...) -> None: ...
 
 class ReportOutcomesRequest(_message.Message):
     __slots__ = ("outcomes",)
@@ -290,10 +365,21 @@ class ReportOutcomesRequest(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
 
 class ReportOutcomesResponse(_message.Message):
-    __slots__ = ("accepted",)
+    __slots__ = ("accepted", "duplicates", "refused")
+    class Refusal(_message.Message):
+        __slots__ = ("index", "error")
+        INDEX_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        index: int
+        error: Error
+        def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     accepted: int
-    def __init__(self, accepted: _Optional[int] = ...) -> None: ...
+    duplicates: int
+    refused: _containers.RepeatedCompositeFieldContainer[ReportOutcomesResponse.Refusal]
+    def __init__(self, accepted: _Optional[int] = ..., duplicates: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[ReportOutcomesResponse.Refusal, _Mapping]]] = ...) -> None: ...
 
 class GetReleaseRequest(_message.Message):
     __slots__ = ("device_kinds",)
@@ -302,7 +388,14 @@ class GetReleaseRequest(_message.Message):
     def __init__(self, device_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetReleaseResponse(_message.Message):
-    __slots__ = ("release_id", "schema_hash", "columns", "op_kinds", "levels", "devices", "trained_devices", "metrics_json", "loaded_at_unix_s")
+    __slots__ = ("release_id", "schema_hash", "columns", "op_kinds", "levels", "devices", "trained_devices", "metrics_json", "loaded_at_unix_s", "refused")
+    class RefusedRelease(_message.Message):
+        __slots__ = ("reason", "refused_at_unix_s")
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        REFUSED_AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+        reason: str
+        refused_at_unix_s: float
+        def __init__(self, reason: _Optional[str] = ..., refused_at_unix_s: _Optional[float] = ...) -> None: ...
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_HASH_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +405,7 @@ class GetReleaseResponse(_message.Message):
     TRAINED_DEVICES_FIELD_NUMBER: _ClassVar[int]
     METRICS_JSON_FIELD_NUMBER: _ClassVar[int]
     LOADED_AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     release_id: str
     schema_hash: str
     columns: _containers.RepeatedScalarFieldContainer[str]
@@ -321,4 +415,9 @@ class GetReleaseResponse(_message.Message):
     trained_devices: _containers.RepeatedScalarFieldContainer[str]
     metrics_json: str
     loaded_at_unix_s: float
-    def __init__(self, release_id: _Optional[str] = ..., schema_hash: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., op_kinds: _Optional[_Iterable[str]] = ..., levels: _Optional[_Iterable[float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., trained_devices: _Optional[_Iterable[str]] = ..., metrics_json: _Optional[str] = ..., loaded_at_unix_s: _Optional[float] = ...) -> None: ...
+    refused: GetReleaseResponse.RefusedRelease
+    def __init__(self, release_id: _Optional[str] = ..., schema_hash: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., op_kinds: _Optional[_Iterable[str]] = ..., levels: _Optional[_Iterable[float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., trained_devices: _Optional[_Iterable[str]] = ..., metrics_json: _Optional[str] = ..., loaded_at_unix_s: _Optional[float] = ..., refused: _Optional[_Union[GetReleaseResponse.RefusedRelease, _Mapping]] = ...) -> None: ...
+
+class ReloadRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -44,6 +44,11 @@ class PredictionServiceStub:
                 request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.SerializeToString,
                 response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.FromString,
                 _registered_method=True)
+        self.PredictMatrix = channel.unary_unary(
+                '/presage.v1.PredictionService/PredictMatrix',
+                request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixRequest.SerializeToString,
+                response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixResponse.FromString,
+                _registered_method=True)
         self.PredictStream = channel.stream_stream(
                 '/presage.v1.PredictionService/PredictStream',
                 request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictStreamRequest.SerializeToString,
@@ -57,6 +62,11 @@ class PredictionServiceStub:
         self.GetRelease = channel.unary_unary(
                 '/presage.v1.PredictionService/GetRelease',
                 request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseRequest.SerializeToString,
+                response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.FromString,
+                _registered_method=True)
+        self.Reload = channel.unary_unary(
+                '/presage.v1.PredictionService/Reload',
+                request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.ReloadRequest.SerializeToString,
                 response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.FromString,
                 _registered_method=True)
 
@@ -78,15 +88,24 @@ class PredictionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PredictMatrix(self, request, context):
+        """As Predict, of feature rows that the caller computed: for high rates. The rows are of one
+        version of the features; of another the call ends with FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PredictStream(self, request_iterator, context):
-        """Both of the above over one long-lived stream. Not served yet: answers UNIMPLEMENTED.
+        """Predict and PredictInterference over one long-lived stream: answers come in the order of the
+        questions, and one that is refused does not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportOutcomes(self, request, context):
-        """What really happened to a job that was predicted. Not served yet: answers UNIMPLEMENTED.
+        """What really happened to jobs. Once this answers, what was accepted is on the server's disk.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,6 +113,14 @@ class PredictionServiceServicer:
 
     def GetRelease(self, request, context):
         """What is being served.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reload(self, request, context):
+        """Looks for a newer release now, where the server otherwise does every few seconds; answers as
+        GetRelease once it is being served, or FAILED_PRECONDITION with why it was refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,6 +139,11 @@ def add_PredictionServiceServicer_to_server(servicer, server):
                     request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.FromString,
                     response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.SerializeToString,
             ),
+            'PredictMatrix': grpc.unary_unary_rpc_method_handler(
+                    servicer.PredictMatrix,
+                    request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixRequest.FromString,
+                    response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixResponse.SerializeToString,
+            ),
             'PredictStream': grpc.stream_stream_rpc_method_handler(
                     servicer.PredictStream,
                     request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictStreamRequest.FromString,
@@ -125,6 +157,11 @@ def add_PredictionServiceServicer_to_server(servicer, server):
             'GetRelease': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRelease,
                     request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseRequest.FromString,
+                    response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.SerializeToString,
+            ),
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.ReloadRequest.FromString,
                     response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.SerializeToString,
             ),
     }
@@ -182,6 +219,33 @@ class PredictionService:
             '/presage.v1.PredictionService/PredictInterference',
             presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.SerializeToString,
             presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PredictMatrix(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.v1.PredictionService/PredictMatrix',
+            presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixRequest.SerializeToString,
+            presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -262,6 +326,33 @@ class PredictionService:
             target,
             '/presage.v1.PredictionService/GetRelease',
             presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseRequest.SerializeToString,
+            presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.v1.PredictionService/Reload',
+            presage_dot_serving_dot_v1_dot_prediction__pb2.ReloadRequest.SerializeToString,
             presage_dot_serving_dot_v1_dot_prediction__pb2.GetReleaseResponse.FromString,
             options,
             channel_credentials,

@@ -10,6 +10,11 @@ from presage.extras import how_to_install
 def main() -> None:
     """Run the command line; one line where the packages that it needs are not installed."""
     try:
+        if sys.argv[1:2] == ["serve"]:  # without the command line's packages
+            from presage.serving.main import main as serve
+
+            serve(sys.argv[2:])
+            return
         from presage.cli import main as run
     except ModuleNotFoundError as error:
         line = how_to_install(error)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -23,7 +20,6 @@ from presage.pipelines.stage import INTERRUPTED, leave_interrupted
 if TYPE_CHECKING:
     from presage.features.device import Device
     from presage.serving.forecasts import PredictionBackend
-    from presage.serving.server import RunningServer
 
 
 # What comes with Presage, in its checkout.
@@ -269,41 +265,34 @@ def predict(
             print_forecasts(jobs, answers, on, as_json=as_json)
 
 
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def serve(context: typer.Context) -> None:
+    """Answer predictions over gRPC until SIGTERM or Ctrl-C."""
+    # Its options are its own: a serving image has neither typer nor rich.
+    from presage.serving.main import main as serve_main
+
+    serve_main(context.args)
+
+
 @app.command()
-def serve(
-    release: Annotated[Path | None, typer.Option(help="Release folder to serve.")] = None,
-    registry: Annotated[
-        str, typer.Option(help="Registry URI: serve its champion instead of a folder.")
-    ] = "",
-    host: str = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any free one.")] = 50051,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
-    ] = False,
+def token(
+    name: Annotated[str, typer.Argument(help="Who it is for, as logs and limits call it.")],
+    role: Annotated[
+        list[str] | None, typer.Option(help="predict, report or admin; repeat it.")
+    ] = None,
+    file: Annotated[
+        Path, typer.Option(help="Token file of `presage serve --tokens`; a line is added.")
+    ] = Path("tokens"),
 ) -> None:
-    """Answer predictions over gRPC until SIGTERM or Ctrl-C.
+    """Make a token for a caller of the server; it is printed this once, and kept as a hash."""
+    from presage.serving.callers import add_token
 
-    Without --release and --registry the champion of this checkout's registry is served, or before
-    there is any the release that comes with Presage.
-    """
-    from presage.models.registry_uri import configured_uri, peek_champion
-    from presage.models.release import load_release
-    from presage.serving.server import serve as serve_release
-
-    if release is not None and registry:
-        raise typer.BadParameter("give either --release DIR or --registry URI")
-    if release is None and not registry:
-        if peek_champion(configured_uri()) is None:
-            release = PRETRAINED
-        else:
-            registry = configured_uri()
-    folder = release if release is not None else _download_champion(registry)
-    served = load_release(folder)
-
-    def say(running: RunningServer) -> None:
-        typer.echo(f"serving release {served.release_id} on {running.target}")
-
-    serve_release(served, host=host, port=port, allow_remote=allow_remote, on_ready=say)
+    secret = add_token(file, name, role or ["predict"])
+    typer.echo(secret)
+    typer.echo(f"added {name!r} to {file}; the token above is not kept anywhere", err=True)
 
 
 @app.command()
@@ -409,65 +398,6 @@ def _this_machine(backend: PredictionBackend) -> Device:
         return backend.device(here.kind)
     except UnknownDeviceError:
         return here
-
-
-def _download_champion(registry: str) -> Path:
-    """The champion's folder, laid down beside the others in the user's cache.
-
-    A folder that is there and whole is taken as it is, without MLflow.
-    """
-    from presage.features.errors import RegistryError
-    from presage.models.registry_uri import peek_champion
-    from presage.models.release import load_release, put_in_place
-
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/releases"
-    champion = peek_champion(registry)
-    if champion is not None and _is_whole(cache / champion):
-        return cache / champion
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=cache, prefix=".") as partial:
-            _fetch_champion(registry, Path(partial) / "release")
-            # Its own id: the champion may have changed since, or could not be peeked at.
-            folder = cache / load_release(Path(partial) / "release").release_id
-            if not _is_whole(folder):
-                put_in_place(Path(partial) / "release", folder)
-    except OSError as error:
-        raise RegistryError(
-            f"{cache}: the champion cannot be laid down there ({error.strerror}); "
-            "set XDG_CACHE_HOME to a folder that may be written"
-        ) from error
-    return folder
-
-
-def _is_whole(folder: Path) -> bool:
-    from presage.features.errors import ReleaseError
-    from presage.models.release import load_release
-
-    try:
-        return load_release(folder).release_id == folder.name
-    except ReleaseError:
-        return False
-
-
-def _fetch_champion(registry: str, folder: Path) -> None:
-    """Download in a process of its own: MLflow's 175 MB would stay in the server's for ever."""
-    from presage.features.errors import RegistryError
-
-    show = ["models", "show", "champion", "--registry", registry, "--download", str(folder)]
-    done = subprocess.run(
-        [sys.executable, "-m", "presage", *show, "--json"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    if done.returncode == 0:
-        return
-    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    if said.startswith("error: "):
-        raise RegistryError(said.removeprefix("error: "))
-    raise RegistryError(
-        f"{registry}: the champion cannot be downloaded ({said}); "
-        "try `presage models show champion --registry ...`"
-    )
 
 
 def main() -> None:

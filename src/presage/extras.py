@@ -8,7 +8,8 @@ _PACKAGES = {
     "features": "onnx pyarrow pandas psutil",
     "profile": "torch pynvml",
     "ray": "ray",
-    "serve": "onnxruntime grpc_health grpc_reflection",
+    "serve": "onnxruntime grpc_health grpc_reflection prometheus_client",
+    "otel": "opentelemetry",
     "train": "sklearn onnxscript mlflow dvc jinja2",
 }
 EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in row.split()}

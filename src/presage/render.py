@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from presage.features.device import Device, Share
+from presage.features.device import Device
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
-from presage.features.roofline import roofline
 from presage.features.schema import columns, matrix
 from presage.features.units import quantity
 from presage.serving.forecasts import ColocationForecast, JobForecast
@@ -80,10 +79,10 @@ def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_jso
     for name, value in named.items():
         table.add_row(name, f"{value:,.6g}")
     console.print(table)
-    bound = roofline(job, device, Share())
+    roofline_s = matrix([Placement(job, device)])[0, columns("full").index("roofline_s")]
     console.print(
         f"{job.parameters:,} parameters, {quantity(job.peak_live_bytes, 'bytes')} of live tensors, "
-        f"roofline step time {quantity(bound.step_s, 'seconds')} on {device.kind}"
+        f"roofline step time {quantity(roofline_s, 'seconds')} on {device.kind}"
     )
     unknown = sum(row.count for row in job.op_stats if row.kind == "Other")
     if unknown:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from presage.features.cells import CELLS, cells_of
 from presage.features.device import Device
 from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures
+from presage.features.job_table import job_table
 from presage.features.memory import MemoryEstimate
-from presage.features.op_stats import summarize
+from presage.features.op_stats import OpStats, summarize
+from presage.features.placement import Placement
+from presage.features.schema import columns, matrix
 
 
 def node(kind: str = "MatMul", **changes: Any) -> OpNode:
@@ -56,6 +63,18 @@ def features(*nodes: OpNode, **changes: Any) -> JobFeatures:
     return JobFeatures(
         job(**changes), summarize(nodes or (node(),)), parameters=1000, memory=memory()
     )
+
+
+def column(name: str, placement: Placement) -> float:
+    """One column of the full feature set."""
+    return float(matrix([placement])[0, columns("full").index(name)])
+
+
+def cell_of(row: OpStats, ratio: float = 1.0) -> str:
+    """Cell of an operator that takes so many times as long to compute as to move its bytes."""
+    op_classes = job_table([replace(features(), op_stats=(row,))]).op_classes
+    cell = int(cells_of(op_classes, np.array([ratio]))[0])
+    return CELLS[cell]
 
 
 def device(**changes: Any) -> Device:

@@ -6,8 +6,8 @@ import pytest
 from presage.features.device import Share
 from presage.features.member import MEMBER_COLUMNS, SOLO_PROFILE, member_matrix
 from presage.features.placement import Placement
-from presage.features.roofline import roofline
 from presage.features.schema import matrix
+from tests.features import examples
 from tests.features.examples import device, features, node
 
 PLACEMENT = Placement(features(node(), node("Relu", phase="backward")), device(), Share(0.5, "mps"))
@@ -24,13 +24,13 @@ def column(name, **profile):
 
 def test_what_was_measured_alone_is_what_counts():
     measured = {"step_time_s": 0.5, "memory_bytes": 8 << 30, "compute_utilization": 0.4}
-    bound = roofline(PLACEMENT.job, PLACEMENT.device, PLACEMENT.share)
+    roofline_s = examples.column("roofline_s", PLACEMENT)
 
     assert column("log step time", **measured) == log(0.5)
     assert column("log memory / the device's", **measured) == pytest.approx(log(8 / 32))
     assert column("utilization", **measured) == 0.4
     assert exp(column("log roofline / step time", **measured)) == pytest.approx(
-        bound.step_s / 0.5, abs=2e-4
+        roofline_s / 0.5, abs=2e-4
     )
 
 
@@ -38,10 +38,10 @@ def test_what_was_measured_alone_is_what_counts():
 def test_what_nobody_measured_is_what_first_principles_give(nothing):
     profile = dict.fromkeys(SOLO_PROFILE, nothing)
     step_s = exp(column("log step time", **profile))
-    bound = roofline(PLACEMENT.job, PLACEMENT.device, PLACEMENT.share)
+    roofline_s = examples.column("roofline_s", PLACEMENT)
 
-    assert bound.step_s < step_s < bound.step_s + 0.1
-    assert column("utilization", **profile) == pytest.approx(bound.step_s / step_s)
+    assert roofline_s < step_s < roofline_s + 0.1
+    assert column("utilization", **profile) == pytest.approx(roofline_s / step_s)
     assert exp(column("log memory / the device's", **profile)) == pytest.approx(
         ((1 << 28) + PLACEMENT.job.peak_live_bytes) / (32 << 30), rel=0.05
     )

@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.cells import CELLS, cell_of
 from presage.features.device import Share
+from presage.features.framework_release import framework_release
 from presage.features.graph import PHASES
-from presage.features.mixture import framework_release
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.schema import columns, matrix
-from tests.features.examples import device, features, node
+from tests.features.examples import cell_of, device, features, node
 
 NAMES = columns("full")
 
@@ -35,14 +34,14 @@ def test_products_are_told_apart_by_compute_over_memory_time(ratio):
     bounds = [math.exp(-1.5), 1.0, math.exp(1.5)]
     expected = sum(ratio > bound for bound in bounds)
 
-    assert cell_of(stats("MatMul"), ratio, 1.0) == f"MatMul forward {expected}"
+    assert cell_of(stats("MatMul"), ratio) == f"MatMul forward {expected}"
 
 
 def test_convolutions_by_groups_are_told_apart_by_their_shape():
     narrow = stats("GroupedConv2D", shape="6 channels")
     seven = stats("DepthwiseConv2D", phase="backward", shape="49 points")
 
-    cells = [cell_of(row, 1.0, 1.0) for row in (narrow, seven)]
+    cells = [cell_of(row) for row in (narrow, seven)]
     assert cells == ["GroupedConv2D forward 6 channels", "DepthwiseConv2D backward 49 points"]
 
 
@@ -60,12 +59,13 @@ def test_ill_shaped_products_have_a_share_of_their_own_beside_their_cells():
 @given(
     st.sampled_from(OP_KINDS),
     st.sampled_from(PHASES),
-    st.floats(0, 1e3),
-    st.floats(0, 1e3),
+    st.floats(0, 1e12),
     st.floats(0, 1e12),
 )
-def test_every_operator_has_a_cell(kind, phase, compute_s, memory_s, flops):
-    assert cell_of(stats(kind, phase=phase, flops=flops), compute_s, memory_s) in CELLS
+def test_every_operator_has_a_cell_of_its_kind_and_phase(kind, phase, ratio, flops):
+    found = cell_of(stats(kind, phase=phase, flops=flops), ratio)
+
+    assert found.startswith(f"{kind} {phase}" if phase != "optimizer" else phase)
 
 
 def test_shares_of_time_and_of_launches_add_up_to_one():

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from presage.features.cells import CELLS, cell_of
+from presage.features.cells import CELLS
 from presage.features.from_torch.graph import trace_module
 from presage.features.op_shape import SHAPES, shapes_of
 from presage.features.op_stats import summarize
-from tests.features.examples import node
+from tests.features.examples import cell_of, node
 
 CONVOLUTIONS = st.builds(
     lambda kind, phase, length, outputs, parameters, count: node(
@@ -119,6 +119,6 @@ def test_a_row_that_came_without_a_class_has_the_cell_of_its_operators_together(
 
     for row in found:
         assert row.shape
-        assert cell_of(replace(row, shape=""), 1.0, 1.0) == cell_of(row, 1.0, 1.0)
-        assert cell_of(row, 1.0, 1.0) in CELLS
+        assert cell_of(replace(row, shape="")) == cell_of(row)
+        assert cell_of(row) in CELLS
     assert {row.phase for row in found} == {"forward", "backward"}

@@ -2,12 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.device import Share
 from presage.features.errors import InvalidJobError
 from presage.features.graph import merge_equal
 from presage.features.op_stats import OpStats, intensity_octave, summarize
-from presage.features.roofline import roofline
-from tests.features.examples import device, features, node
+from presage.features.placement import Placement
+from tests.features.examples import column, device, features, node
 
 NODES = st.lists(
     st.builds(
@@ -45,7 +44,7 @@ def test_the_roofline_of_statistics_is_within_an_octave_of_the_operator_by_opera
         )
         for n in nodes
     )
-    summed_s = roofline(features(*nodes), where, Share()).step_s
+    summed_s = column("roofline_s", Placement(features(*nodes), where))
 
     # The maximum of sums is at most the sum of maxima; in an octave, at least half of it.
     assert exact_s / 2 <= summed_s * (1 + 1e-9)

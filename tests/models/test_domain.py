@@ -2,10 +2,15 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from presage.features.cells import CELLS
+from presage.features.device_class import DEVICE_CLASSES
+from presage.features.job import PRECISIONS
+from presage.features.job_table import precision_codes
 from presage.features.schema import columns
-from presage.models.domain import Domain, learn_domain, read_domain
+from presage.models.domain import Domain, contains, learn_domain, read_domain, reasons
 
 NAMES = columns("full")
 FORWARD, OTHER = "MatMul forward 0", "Relu forward"
@@ -18,7 +23,7 @@ def rows(*shares, **changed):
     out[:, NAMES.index("unknown_ops")] = 0
     out[:, NAMES.index(f"time_share.{FORWARD}")] = shares
     out[:, NAMES.index(f"time_share.{OTHER}")] = 1 - np.array(shares)
-    for name, value in changed.items():
+    for name, value in ({"compute_capability": 0} | changed).items():
         out[:, NAMES.index(name)] = value
     return out
 
@@ -30,7 +35,9 @@ def domain() -> Domain:
 
 
 def reason(domain, features, precision="fp32"):
-    (found,) = domain.reasons(features, [precision])
+    codes = precision_codes([precision])
+    (found,) = domain.reasons(features, codes)
+    assert domain.contains(features, codes).tolist() == [not found]
     return found
 
 
@@ -64,7 +71,9 @@ def test_it_is_the_same_once_written_and_read(domain):
 
     assert again == domain
     asked = rows(0.1, 0.35, 0.7)
-    assert again.reasons(asked, ["fp32"] * 3) == domain.reasons(asked, ["fp32"] * 3)
+    assert again.reasons(asked, precision_codes(["fp32"] * 3)) == domain.reasons(
+        asked, precision_codes(["fp32"] * 3)
+    )
 
 
 def test_one_model_alone_vouches_for_its_own_mixture_only():
@@ -80,5 +89,63 @@ def test_every_mixture_of_training_is_near_one_that_is_kept():
     domain = learn_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
 
     assert len(domain.mixtures) == 256
-    strangers = [why for why in domain.reasons(rows(*shares), ["fp32"] * 600) if why]
+    strangers = [
+        why for why in domain.reasons(rows(*shares), precision_codes(["fp32"] * 600)) if why
+    ]
     assert len(strangers) < 60
+
+
+@pytest.fixture
+def by_class(domain) -> dict[str, Domain]:
+    """Processors are known by the domain; of GPUs, jobs that spend all their step in OTHER."""
+    return {"processor": domain, "gpu": learn_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
+
+
+ASKED = st.fixed_dictionaries(
+    {
+        "share": st.floats(0, 1),
+        "precision": st.sampled_from(PRECISIONS),
+        "compute_capability": st.sampled_from([0, 0, 7.5]),
+        "unknown_ops": st.sampled_from([0, 0, 0, 2]),
+        "batch_size": st.sampled_from([1, 1, 1, 1.002, 40]),
+    }
+)
+
+
+@given(
+    asked=st.lists(ASKED, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES))
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_row_is_at_home_exactly_where_there_is_no_reason_against_it(by_class, asked, known):
+    domains = {name: by_class[name] for name in known}
+    features = np.concatenate([features_of(**one) for one in asked])
+    precisions = precision_codes(one["precision"] for one in asked)
+
+    why = reasons(domains, features, precisions)
+    at_home = contains(domains, features, precisions)
+
+    assert at_home.tolist() == [not reason for reason in why]
+    alone = [contains(domains, features[[i]], precisions[[i]])[0] for i in range(len(asked))]
+    assert at_home.tolist() == alone
+
+
+def features_of(share, precision, **changes):
+    return rows(share, **changes)
+
+
+def test_of_a_class_of_devices_that_nobody_measured_all_are_strangers(domain):
+    on_gpus = rows(0.4, 0.402, compute_capability=9)
+
+    codes = precision_codes(["fp32"] * 2)
+    assert reasons({"processor": domain}, on_gpus, codes) == ["no job was measured on a gpu"] * 2
+    assert not contains({"processor": domain}, on_gpus, codes).any()
+
+
+def test_more_rows_than_are_looked_at_together_are_judged_alike(domain, monkeypatch):
+    asked = rows(*np.linspace(0, 1, 50))
+    codes = precision_codes(["fp32"] * 50)
+    at_once = domain.contains(asked, codes)
+    monkeypatch.setattr("presage.models.domain.ROWS_AT_ONCE", 7)
+
+    assert 0 < at_once.sum() < 50
+    assert np.array_equal(domain.contains(asked, codes), at_once)

@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.registry import Registry
-from presage.models.registry_uri import configured_uri, peek_champion
+from presage.models.registry_uri import configured_uri
 
 
 @pytest.fixture
@@ -211,38 +209,6 @@ def test_asking_makes_no_registry(tmp_path):
 def test_an_address_of_another_kind_is_refused(uri):
     with pytest.raises(RegistryError, match="give sqlite:///PATH"):
         Registry(uri)
-
-
-def test_the_champion_can_be_seen_in_the_database_without_mlflow(two, releases, tmp_path):
-    assert peek_champion(two.uri) == releases["poor"].release_id
-    two.promote(2)
-    assert peek_champion(two.uri) == releases["good"].release_id
-
-    assert peek_champion(f"sqlite:///{tmp_path}/none.db") is None
-    assert not (tmp_path / "none.db").exists()
-    assert peek_champion("http://127.0.0.1:9") is None
-
-
-def test_the_champion_can_be_seen_on_a_server_without_mlflow():
-    asked = []
-
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            tags = [{"key": "data_digest", "value": "d"}, {"key": "release_id", "value": "abc"}]
-            self.wfile.write(json.dumps({"model_version": {"tags": tags}}).encode())
-
-        def log_message(self, *args):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        assert peek_champion(f"http://127.0.0.1:{server.server_port}/") == "abc"
-        thread.join()
-    assert asked == ["/api/2.0/mlflow/registered-models/alias?name=presage&alias=champion"]
 
 
 def test_the_environment_names_the_registry_before_params_yaml(tmp_path, monkeypatch):

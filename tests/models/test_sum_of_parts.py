@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from presage.features.facts import ON_TOP
+from presage.features.feature_column import ON_TOP
 from presage.features.schema import FEATURE_SETS, columns
 from presage.models.fit import (
     LEVELS,

@@ -10,7 +10,6 @@ from presage.features.device import Share, catalogue
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.job import JobFeatures, memory_of_peak
 from presage.features.placement import Placement
-from presage.features.roofline import roofline
 from presage.features.schema import columns, matrix
 from presage.serving.forecasts import PredictionBackend
 
@@ -34,7 +33,7 @@ def test_one_forecast_per_placement_in_order(backend: PredictionBackend, job, cp
 
     assert len(forecasts) == len(placements)
     for placement, forecast in zip(placements, forecasts, strict=True):
-        expected = 2.0 * roofline(placement.job, placement.device, placement.share).step_s
+        expected = 2.0 * matrix([placement])[0, columns("full").index("roofline_s")]
         assert forecast.step_time_s.median == pytest.approx(expected, rel=1e-6)
 
 

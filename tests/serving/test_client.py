@@ -1,7 +1,9 @@
 """The client against servers that are absent, late, slow, broken or in the way."""
 
+import pickle
 import subprocess
 import sys
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +11,14 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from presage.features.errors import InvalidJobError, ServiceError, UnknownDeviceError
+from presage.features.colocation import Colocation
+from presage.features.device import Share
+from presage.features.errors import (
+    InvalidJobError,
+    OverloadedError,
+    ServiceError,
+    UnknownDeviceError,
+)
 from presage.features.placement import Placement
 from presage.serving.client import PresageClient
 from presage.serving.v1 import prediction_pb2 as pb
@@ -80,7 +89,7 @@ def test_unavailable_is_asked_again(job, cpu):
     [
         (grpc.StatusCode.INVALID_ARGUMENT, InvalidJobError, "^the server's words$"),
         (grpc.StatusCode.NOT_FOUND, UnknownDeviceError, "^the server's words$"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, ServiceError, "too large .*the server's words"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError, ": the server's words$"),
         (grpc.StatusCode.INTERNAL, ServiceError, "failed with INTERNAL: the server's words"),
         (grpc.StatusCode.UNKNOWN, ServiceError, "failed with UNKNOWN"),
         (grpc.StatusCode.UNIMPLEMENTED, ServiceError, "failed with UNIMPLEMENTED"),
@@ -116,20 +125,57 @@ def test_an_answer_that_cannot_be_is_not_passed_on(job, cpu, median):
         client.predict([Placement(job(), cpu)])
 
 
-def test_a_request_too_large_to_send_is_a_service_error(client, job, cpu):
+def test_more_than_one_request_holds_becomes_several(client, job, cpu):
     op = job().op_stats[0]
-    jobs = [job(f"job-{i}", op_stats=(op,) * 5_000) for i in range(20)]  # 5 MB
+    large = [job(f"job-{i}", op_stats=(op,) * 5_000) for i in range(20)]  # 5 MB
+    placements = [Placement(j, cpu) for j in large]
+    placements += [Placement(job(batch_size=1 + i % 7), cpu) for i in range(5000)]
 
-    with pytest.raises(ServiceError, match=r"too large.*ask for less at once"):
-        client.predict([Placement(j, cpu) for j in jobs])
+    answers = client.predict(placements)
+
+    assert len(answers) == len(placements)
+    assert answers[3] == client.predict(placements[3:4])[0]
+    assert answers[-1] == client.predict(placements[-1:])[0]
+    pairs = [Colocation(cpu, (job(), job()), (Share(), Share()))] * 3000
+    assert len(client.predict_interference(pairs)) == 3000
 
 
-def test_more_rows_than_the_server_takes_are_refused_by_it(client, job, cpu):
-    placement = Placement(job(), cpu)
+def test_the_asyncio_client_answers_the_same(server, client, job, cpu):
+    """In a process of its own: gRPC's asyncio layer is not made for two loops in one."""
+    code = """
+        import asyncio, pickle, sys
+        from presage.serving.client import AsyncPresageClient
 
-    assert len(client.predict([placement] * 4096)) == 4096
-    with pytest.raises(InvalidJobError, match="4097 rows, at most 4096"):
-        client.predict([placement] * 4097)
+        async def ask(target, placements, colocations):
+            async with AsyncPresageClient(target) as client:
+                alone = await client.predict(placements)
+                many = await asyncio.gather(*(client.predict(placements) for _ in range(20)))
+                assert all(answer == alone for answer in many)
+                assert await client.predict_matrix(placements) == alone
+                return (
+                    alone,
+                    await client.predict_interference(colocations),
+                    (await client.device("cpu-2")).kind,
+                    (await client.release()).release_id,
+                )
+
+        asked = pickle.load(sys.stdin.buffer)
+        pickle.dump(asyncio.run(ask(*asked)), sys.stdout.buffer)
+    """
+    placements = [Placement(job(), cpu), Placement(job(batch_size=7), cpu, Share(0.5, "mps"))]
+    pairs = [Colocation(cpu, (job(), job()), (Share(), Share()))]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        input=pickle.dumps((server.target, placements, pairs)),
+        capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert pickle.loads(done.stdout) == (
+        client.predict(placements),
+        client.predict_interference(pairs),
+        "cpu-2",
+        client.release().release_id,
+    )
 
 
 def test_one_client_serves_many_threads(client, job, cpu):
@@ -142,7 +188,7 @@ def test_one_client_serves_many_threads(client, job, cpu):
     assert together == alone
 
 
-def test_the_client_imports_only_grpc_and_protobuf():
+def test_the_client_imports_only_grpc_protobuf_and_numpy():
     code = "import sys, presage.serving.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -151,5 +197,5 @@ def test_the_client_imports_only_grpc_and_protobuf():
     assert {"grpc", "google", "presage"} <= foreign
     # grpc itself imports its sister packages where they are installed.
     sisters = {"grpc_health", "grpc_reflection", "grpc_tools", "cython_runtime"}
-    unexpected = foreign - sisters - {"grpc", "google", "presage", "typing_extensions"}
+    unexpected = foreign - sisters - {"grpc", "google", "presage", "typing_extensions", "numpy"}
     assert {name for name in unexpected if not name.startswith("_")} == set()

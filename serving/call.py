@@ -1,0 +1,305 @@
+"""A call from its arrival to its end: who it is from, whether there is time, what it ended with.
+
+Methods take and give bytes and know nothing of gRPC; one table maps their errors to its statuses.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+
+from presage.features.errors import (
+    ConfigError,
+    ExpiredError,
+    ForbiddenError,
+    GraphError,
+    InvalidJobError,
+    InvalidRequestError,
+    InvalidTensorError,
+    OutcomeLogError,
+    OverloadedError,
+    PresageError,
+    ProfilingError,
+    RefusedReleaseError,
+    RegistryError,
+    ReleaseError,
+    ServiceError,
+    StaleSchemaError,
+    TableError,
+    TrainingError,
+    UnauthenticatedError,
+    UnknownDeviceError,
+    UnknownModelError,
+)
+from presage.serving.backlog import Backlog
+from presage.serving.callers import ROLES, Caller, Tokens
+from presage.serving.limits import RateLimit
+from presage.serving.log import log
+from presage.serving.metrics import Metrics
+
+Code = grpc.StatusCode
+
+# INVALID_ARGUMENT and NOT_FOUND: the caller can mend it. UNAVAILABLE: ask again, or elsewhere.
+# INTERNAL: whoever runs this server has to act.
+STATUS: dict[type[PresageError], grpc.StatusCode] = {
+    InvalidJobError: Code.INVALID_ARGUMENT,
+    InvalidRequestError: Code.INVALID_ARGUMENT,
+    InvalidTensorError: Code.INVALID_ARGUMENT,
+    GraphError: Code.INVALID_ARGUMENT,
+    UnknownDeviceError: Code.NOT_FOUND,
+    UnknownModelError: Code.NOT_FOUND,
+    StaleSchemaError: Code.FAILED_PRECONDITION,
+    RefusedReleaseError: Code.FAILED_PRECONDITION,
+    ExpiredError: Code.DEADLINE_EXCEEDED,
+    OverloadedError: Code.RESOURCE_EXHAUSTED,
+    UnauthenticatedError: Code.UNAUTHENTICATED,
+    ForbiddenError: Code.PERMISSION_DENIED,
+    ConfigError: Code.INTERNAL,
+    ReleaseError: Code.INTERNAL,
+    TableError: Code.INTERNAL,
+    ProfilingError: Code.INTERNAL,
+    TrainingError: Code.INTERNAL,
+    RegistryError: Code.UNAVAILABLE,
+    ServiceError: Code.UNAVAILABLE,
+    OutcomeLogError: Code.UNAVAILABLE,
+}
+# The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
+RETRY_AFTER = "grpc-retry-pushback-ms"
+REQUEST_ID = "x-request-id"
+
+_REJECTIONS = {
+    OverloadedError: "overloaded",
+    ExpiredError: "expired",
+    UnauthenticatedError: "unauthenticated",
+    ForbiddenError: "forbidden",
+}
+# Of a message, which gRPC writes in up to three bytes each into metadata of which a client takes
+# 8 KiB: of more it would say RESOURCE_EXHAUSTED, whatever the status was.
+_MOST_DETAILS_BYTES = 2048
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ALL_ROLES = frozenset(ROLES)
+_NOBODY = Caller("", frozenset())
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is being answered.
+
+    Attributes
+    ----------
+    request_id : str
+        The caller's own, or a new one.
+    caller : Caller
+        Nobody, with no role, until it is known.
+    deadline_s : float
+        By ``time.monotonic()``; infinite where the caller waits for ever.
+    rows : int
+        What it asks for, once that is known.
+    """
+
+    method: str
+    request_id: str
+    caller: Caller = _NOBODY
+    deadline_s: float = math.inf
+    rows: int = 0
+
+    def check_time(self) -> None:
+        """Refuse to work for a caller that has stopped to wait."""
+        if time.monotonic() >= self.deadline_s:
+            raise ExpiredError(
+                "the deadline passed before the work was begun; ask for less at once, wait "
+                "longer, or ask another replica"
+            )
+
+
+Unary = Callable[[bytes, Call], bytes | Awaitable[bytes]]
+Stream = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
+Span = Callable[[str, Any], Any]
+
+
+def no_span(_method: str, _context: Any) -> Any:
+    """Calls that are not traced."""
+    return nullcontext()
+
+
+def status_of(error: PresageError) -> grpc.StatusCode:
+    """The status that an error of ours ends a call with."""
+    return STATUS.get(type(error), Code.INTERNAL)
+
+
+@dataclass
+class Calls:
+    """What all calls of a server have in common.
+
+    Attributes
+    ----------
+    tokens : callable
+        Those that are let in now; None where nobody is asked for one.
+    rate : RateLimit or None
+        Of the rows of one client.
+    backlog : Backlog or None
+        Calls that wait.
+    span : callable
+        A context manager for a method and its gRPC context, in which the call is traced.
+    in_flight : int
+        Calls that are being answered.
+    closing : bool
+        Whether no more are taken.
+    """
+
+    metrics: Metrics
+    tokens: Callable[[], Tokens] | None = None
+    rate: RateLimit | None = None
+    backlog: Backlog | None = None
+    access_log: bool = False
+    span: Span = field(default=no_span)
+    in_flight: int = 0
+    closing: bool = False
+
+    def unary(
+        self, name: str, role: str | None, method: Unary
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """A handler of serialized requests, for callers of that role; None for all callers."""
+
+        async def answer(request: bytes, context: Any) -> bytes:
+            begin_s, code = time.monotonic(), Code.OK
+            call = Call(name, _request_id(context))
+            self.in_flight += 1
+            try:
+                self._admit(call, role, context, begin_s)
+                with self.span(name, context):
+                    response = method(request, call)
+                    return response if isinstance(response, bytes) else await response
+            except BaseException as error:
+                code = _code_of(error, call)
+                await self._refuse(context, code, error, call)
+                raise
+            finally:
+                self._end(call, code, begin_s, len(request))
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """A handler of a stream of serialized requests; answers come one for each, in order."""
+
+        # No generator: gRPC would leave one that is cancelled to the garbage collector.
+        async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
+            begin_s, code = time.monotonic(), Code.OK
+            call = Call(name, _request_id(context))
+            self.in_flight += 1
+            try:
+                self._admit(call, role, context, begin_s)
+                with self.span(name, context):
+                    async with aclosing(method(requests, call)) as responses:
+                        async for response in responses:
+                            await context.write(response)
+            except BaseException as error:
+                code = _code_of(error, call)
+                await self._refuse(context, code, error, call)
+                raise
+            finally:
+                self._end(call, code, begin_s, 0)
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+    def take(self, call: Call, rows: int) -> None:
+        """Note what a call asks for, and refuse it where its caller has asked for too much."""
+        call.rows += rows
+        if self.rate is not None:
+            self.rate.take(call.caller.name, rows)
+
+    def _admit(self, call: Call, role: str | None, context: Any, begin_s: float) -> None:
+        """Note who calls and until when; refuse who may not, and who has stopped to wait."""
+        left_s = context.time_remaining()
+        if left_s is not None:
+            call.deadline_s = begin_s + left_s
+        if self.closing:
+            raise ServiceError(
+                "this server is being stopped; ask another replica, or in a moment",
+                retry_after_s=1.0,  # by then it has ended: what meets its last instant is cancelled
+            )
+        if self.backlog is not None and role is not None:
+            self.backlog.check(begin_s)
+        if self.tokens is None or role is None:
+            call.caller = Caller(_name_of(context), _ALL_ROLES)
+        else:
+            call.caller = self.tokens().caller(context.invocation_metadata() or ())
+            call.caller.must_be(role)
+        call.check_time()
+
+    async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
+        """End a call with its status; does nothing to one that has been ended from outside.
+
+        What a defect was is in the log alone.
+        """
+        noted: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
+        if isinstance(error, PresageError):
+            if reason := _REJECTIONS.get(type(error)):
+                self.metrics.rejections.labels(reason).inc()
+            if code is Code.INTERNAL:
+                log(logging.ERROR, "failed", error=str(error), **noted)
+            await context.abort(code, _details(error), _retry_hint(error))
+        elif code is Code.INTERNAL:
+            log(logging.ERROR, "defect", traceback=True, **noted)
+            await context.abort(
+                code, f"the server has a defect; see request {call.request_id} in its log"
+            )
+
+    def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
+        self.in_flight -= 1
+        seconds = time.monotonic() - begin_s
+        self.metrics.count_call(call.method, code.name, seconds, call.rows)
+        if self.access_log:
+            log(
+                logging.INFO, "call", method=call.method, code=code.name,
+                ms=round(1000 * seconds, 3), rows=call.rows, request_bytes=size,
+                client=call.caller.name, request_id=call.request_id,
+            )  # fmt: skip
+
+
+def _code_of(error: BaseException, call: Call) -> Code:
+    """What a call ends with that ends with this exception."""
+    if isinstance(error, PresageError):
+        return status_of(error)
+    # gRPC's own say that the call is over already, as a cancellation does.
+    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
+        return Code.INTERNAL
+    late = time.monotonic() >= call.deadline_s
+    return Code.DEADLINE_EXCEEDED if late else Code.CANCELLED
+
+
+def _details(error: PresageError) -> str:
+    return str(error).encode(errors="replace")[:_MOST_DETAILS_BYTES].decode(errors="ignore")
+
+
+def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
+    if not isinstance(error, OverloadedError | ServiceError) or error.retry_after_s is None:
+        return ()
+    return ((RETRY_AFTER, str(max(1, math.ceil(1000 * error.retry_after_s)))),)
+
+
+def _name_of(context: Any) -> str:
+    """A client's certificate's name, else the host it calls from."""
+    names = context.auth_context().get("x509_common_name")
+    if names:
+        return str(names[0].decode(errors="replace"))
+    peer = unquote(context.peer())  # "ipv4:127.0.0.1:4711", "ipv6:[::1]:4711", "unix:"
+    return peer.partition(":")[2].rpartition(":")[0] or peer
+
+
+def _request_id(context: Any) -> str:
+    """The caller's own, where it is one; else a new one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+            return value
+    return secrets.token_hex(8)

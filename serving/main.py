@@ -1,0 +1,166 @@
+"""``presage serve``, by argparse: a serving image needs no package of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from presage.features.errors import PresageError, ServiceError
+from presage.serving.options import DEFAULT_HOST, DEFAULT_PORT, GRACE_S, Options, Tls
+
+if TYPE_CHECKING:
+    from presage.serving.follow import Source
+
+# What comes with Presage, in its checkout.
+PRETRAINED = Path("data/pretrained/release")
+OUTCOMES = Path("data/outcomes/log.db")
+DRAIN_S = 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    out = argparse.ArgumentParser(
+        prog="presage serve",
+        description="Answer predictions over gRPC until SIGTERM or Ctrl-C. Without --release and "
+        "--registry the champion of this checkout's registry is served, or before there is any "
+        "the release that comes with Presage. What is served is followed: a new champion, or a "
+        "folder that was replaced, takes over between two calls.",
+    )
+    what = out.add_argument_group("what is served").add_mutually_exclusive_group()
+    what.add_argument("--release", type=Path, metavar="DIR", help="a release folder")
+    what.add_argument("--registry", metavar="URI", help="the champion of a registry")
+    _add(out, "how it is followed", [
+        ("--poll-s", float, "S", 5.0, "seconds from one look for a newer release to the next"),
+        ("--max-change", float, "FACTOR", 10.0,
+         "refuse a release whose medians are further than this from the last one's"),
+    ])  # fmt: skip
+    where = _add(out, "where", [
+        ("--host", str, "HOST", DEFAULT_HOST, "address to listen on"),
+        ("--port", int, "PORT", DEFAULT_PORT, "0 for any free one"),
+        ("--workers", int, "N", 1, "processes that share the port, about one for each core"),
+        ("--metrics-port", int, "PORT", None, "answer Prometheus there, on the same host"),
+    ])  # fmt: skip
+    where.add_argument(
+        "--allow-remote", action="store_true", help="listen beyond loopback without encryption"
+    )
+    _add(out, "who may call", [
+        ("--tls-cert", Path, "PEM", None, "the server's certificate"),
+        ("--tls-key", Path, "PEM", None, "its key"),
+        ("--client-ca", Path, "PEM", None, "ask clients for certificates that this one signed"),
+        ("--tokens", Path, "FILE", None, "ask clients for tokens (presage token)"),
+    ])  # fmt: skip
+    _add(out, "how much", [
+        ("--rows-per-s", float, "ROWS", None, "of one client; as many as it likes by default"),
+        ("--queue-calls", int, "CALLS", 256, "that may wait to be begun"),
+        ("--queue-rows", int, "ROWS", 32_768, "of large requests that may wait"),
+        ("--drain-s", float, "S", DRAIN_S, "go on answering this long after SIGTERM"),
+        ("--grace-s", float, "S", GRACE_S, "then wait this long for calls in flight"),
+    ])  # fmt: skip
+    kept = _add(out, "what is kept", [
+        ("--outcomes", Path, "FILE", OUTCOMES, "log of reported outcomes"),
+    ])  # fmt: skip
+    kept.add_argument("--no-outcomes", action="store_true", help="refuse reports")
+    kept.add_argument("--access-log", action="store_true", help="log every call, as JSON")
+    # What one of several workers is told, besides its share of the above.
+    out.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point; one line for an error a person can mend, and exit code 1."""
+    told = list(sys.argv[1:] if argv is None else argv)
+    args = parser().parse_args(told)
+    try:
+        _serve(args, told)
+    except (PresageError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+
+
+def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
+    options = _options(args)
+    if args.workers > 1:
+        from presage.serving.workers import run_workers
+
+        run_workers(args.workers, told, options, args.metrics_port)
+        return
+    from presage.serving.log import log_as_json
+    from presage.serving.metrics import Metrics, show_metrics
+    from presage.serving.server import run_server
+    from presage.serving.tracing import spans
+
+    log_as_json()
+    metrics = Metrics()
+    source = _source(args)
+    shown = None if args.metrics_port is None or args.worker else args.metrics_port
+    stop_showing = show_metrics(metrics, options.host, shown) if shown is not None else None
+    try:
+        asyncio.run(
+            run_server(source, options, metrics, _say, span=spans(), until_input_ends=args.worker)
+        )
+    finally:
+        if stop_showing is not None:
+            stop_showing()
+
+
+def _options(args: argparse.Namespace) -> Options:
+    if args.workers < 1:
+        raise ServiceError(f"--workers {args.workers}: give 1 or more")
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise ServiceError("give both --tls-cert and --tls-key, or neither")
+    if args.client_ca is not None and args.tls_cert is None:
+        raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
+    for name in ("poll_s", "max_change", "rows_per_s", "queue_calls", "queue_rows"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
+    tls = Tls(args.tls_cert, args.tls_key, args.client_ca) if args.tls_cert else None
+    return Options(
+        host=args.host,
+        port=args.port,
+        allow_remote=args.allow_remote,
+        tls=tls,
+        tokens=args.tokens,
+        rows_per_s=args.rows_per_s,
+        queue_calls=args.queue_calls,
+        queue_rows=args.queue_rows,
+        outcomes=None if args.no_outcomes else args.outcomes,
+        access_log=args.access_log,
+        poll_s=args.poll_s,
+        max_change=args.max_change,
+        drain_s=args.drain_s,
+        grace_s=args.grace_s,
+        shared_port=args.worker or args.workers > 1,
+    )
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from presage.models.registry_uri import configured_uri
+    from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
+
+    if args.release is not None:
+        return FolderSource(args.release)
+    if args.registry is not None:
+        return RegistrySource(args.registry)
+    return CheckoutSource(configured_uri(), PRETRAINED)
+
+
+def _say(target: str, release_id: str) -> None:
+    sys.stdout.write(f"serving release {release_id} on {target}\n")
+    sys.stdout.flush()
+
+
+Option = tuple[str, Callable[[str], Any], str, Any, str]
+
+
+def _add(to: Any, title: str, options: Sequence[Option]) -> Any:
+    """A group of options: name, type, placeholder, default, meaning."""
+    group = to.add_argument_group(title)
+    for name, kind, metavar, default, meaning in options:
+        said = meaning if default is None else f"{meaning} ({default})"
+        group.add_argument(name, type=kind, metavar=metavar, default=default, help=said)
+    return group

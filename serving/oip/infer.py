@@ -1,0 +1,108 @@
+"""ModelInfer: a request is checked completely, and only then does a model run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from presage.features.errors import InvalidTensorError
+from presage.serving.oip.messages import ModelInferResponse
+from presage.serving.oip.served import ServedModel, ServedModels
+from presage.serving.oip.tensors import Floats, check_parameters, read_inputs
+from presage.serving.oip.values import Mask, check_values
+from presage.serving.onnx_model import OUTPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A checked request: nothing that a caller can mend is wrong with it.
+
+    Attributes
+    ----------
+    present : ndarray of shape (co-locations, members), or None
+        Where there are members; None for a model of rows.
+    raw : bool
+        Whether contents came as bytes, as they then go back.
+    """
+
+    model: ServedModel
+    inputs: dict[str, Floats]
+    present: Mask | None
+    request_id: str
+    raw: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows, or co-locations x members, padding included: what the model has to work on."""
+        first = next(iter(self.inputs.values()))
+        return math.prod(first.shape[: len(self.model.output.axes)])
+
+
+def infer(request: Any, served: ServedModels) -> Any:
+    """ModelInferResponse to a ModelInferRequest; :func:`run` of :func:`check`."""
+    return run(check(request, served))
+
+
+def check(request: Any, served: ServedModels) -> Inference:
+    """A ModelInferRequest, ready to run.
+
+    Raises
+    ------
+    UnknownModelError
+        There is no such model, or no such version.
+    InvalidTensorError
+        Anything else is wrong. The text repeats nothing that the caller wrote but shapes.
+    """
+    model = served.find(request.model_name, request.model_version)
+    _check_outputs(request.outputs, model)
+    inputs = read_inputs(request, model)
+    present = check_values(inputs)
+    return Inference(model, inputs, present, request.id, bool(request.raw_input_contents))
+
+
+def run(inference: Inference) -> Any:
+    """The ModelInferResponse.
+
+    Raises
+    ------
+    ReleaseError
+        The model fails, or its answer breaks the contract.
+    """
+    quantiles = _quantiles(inference)
+    response = ModelInferResponse()
+    response.CopyFrom(inference.model.answer)
+    response.id = inference.request_id
+    output = response.outputs[0]
+    output.shape.extend(quantiles.shape)
+    if inference.raw:
+        response.raw_output_contents.append(quantiles.tobytes())
+    else:
+        output.contents.fp32_contents.extend(quantiles.ravel().tolist())
+    return response
+
+
+def _quantiles(inference: Inference) -> Floats:
+    """Answer of shape (rows, levels) or (co-locations, members, levels), little-endian."""
+    present = inference.present
+    quantiles = inference.model.onnx.quantiles(inference.inputs, present).astype("<f4")
+    if present is None:
+        return quantiles
+    # Padding is slowed down by nobody.
+    padded = np.ones((*present.shape, quantiles.shape[1]), dtype="<f4")
+    padded[present] = quantiles
+    return padded
+
+
+def _check_outputs(outputs: Sequence[Any], model: ServedModel) -> None:
+    if len(outputs) > 1:
+        raise InvalidTensorError(
+            f"outputs: {len(outputs)} are asked for, {model.name} has one: {OUTPUT}"
+        )
+    for output in outputs:
+        if output.name != OUTPUT:
+            raise InvalidTensorError(f"outputs[0]: unknown name; {model.name} has one: {OUTPUT}")
+        check_parameters(output, OUTPUT)

@@ -1,0 +1,151 @@
+"""The protocol's messages and service, in a descriptor pool of their own.
+
+Every package that brings this protocol (tritonclient, kserve, mlserver) registers the same names
+in protobuf's default pool, and two that differ there are an error at import. In a pool of our own
+they live beside any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "inference"
+SERVICE = "GRPCInferenceService"
+SERVICE_NAME = f"{PACKAGE}.{SERVICE}"
+# Each takes a <method>Request and gives a <method>Response, neither of them a stream.
+METHODS = (
+    "ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer",
+)  # fmt: skip
+
+# A message inside another is written with its owner's name, and after its owner.
+_MESSAGES = {
+    "ServerLiveRequest": "",
+    "ServerLiveResponse": "bool live = 1;",
+    "ServerReadyRequest": "",
+    "ServerReadyResponse": "bool ready = 1;",
+    "ServerMetadataRequest": "",
+    "ServerMetadataResponse": """
+        string name = 1; string version = 2; repeated string extensions = 3;
+    """,
+    "ModelReadyRequest": "string name = 1; string version = 2;",
+    "ModelReadyResponse": "bool ready = 1;",
+    "ModelMetadataRequest": "string name = 1; string version = 2;",
+    # Field 6 is mlserver's, not the standard's: whoever does not know it skips it.
+    "ModelMetadataResponse": """
+        string name = 1; repeated string versions = 2; string platform = 3;
+        repeated ModelMetadataResponse.TensorMetadata inputs = 4;
+        repeated ModelMetadataResponse.TensorMetadata outputs = 5;
+        map<string, InferParameter> parameters = 6;
+    """,
+    "ModelMetadataResponse.TensorMetadata": """
+        string name = 1; string datatype = 2; repeated int64 shape = 3;
+    """,
+    "ModelInferRequest": """
+        string model_name = 1; string model_version = 2; string id = 3;
+        map<string, InferParameter> parameters = 4;
+        repeated ModelInferRequest.InferInputTensor inputs = 5;
+        repeated ModelInferRequest.InferRequestedOutputTensor outputs = 6;
+        repeated bytes raw_input_contents = 7;
+    """,
+    "ModelInferRequest.InferInputTensor": """
+        string name = 1; string datatype = 2; repeated int64 shape = 3;
+        map<string, InferParameter> parameters = 4; InferTensorContents contents = 5;
+    """,
+    "ModelInferRequest.InferRequestedOutputTensor": """
+        string name = 1; map<string, InferParameter> parameters = 2;
+    """,
+    "ModelInferResponse": """
+        string model_name = 1; string model_version = 2; string id = 3;
+        map<string, InferParameter> parameters = 4;
+        repeated ModelInferResponse.InferOutputTensor outputs = 5;
+        repeated bytes raw_output_contents = 6;
+    """,
+    "ModelInferResponse.InferOutputTensor": """
+        string name = 1; string datatype = 2; repeated int64 shape = 3;
+        map<string, InferParameter> parameters = 4; InferTensorContents contents = 5;
+    """,
+    "InferParameter": """
+        bool bool_param = 1; int64 int64_param = 2; string string_param = 3;
+        double double_param = 4; uint64 uint64_param = 5;
+    """,
+    "InferTensorContents": """
+        repeated bool bool_contents = 1; repeated int32 int_contents = 2;
+        repeated int64 int64_contents = 3; repeated uint32 uint_contents = 4;
+        repeated uint64 uint64_contents = 5; repeated float fp32_contents = 6;
+        repeated double fp64_contents = 7; repeated bytes bytes_contents = 8;
+    """,
+}
+_ONEOFS = {"InferParameter": "parameter_choice"}  # all of the message's fields are in it
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "bool": _Field.TYPE_BOOL, "bytes": _Field.TYPE_BYTES, "double": _Field.TYPE_DOUBLE,
+    "float": _Field.TYPE_FLOAT, "int32": _Field.TYPE_INT32, "int64": _Field.TYPE_INT64,
+    "string": _Field.TYPE_STRING, "uint32": _Field.TYPE_UINT32, "uint64": _Field.TYPE_UINT64,
+}  # fmt: skip
+
+
+def _file() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="presage/inference.proto", package=PACKAGE, syntax="proto3"
+    )
+    found: dict[str, descriptor_pb2.DescriptorProto] = {}
+    for name, fields in _MESSAGES.items():
+        owner, _, own_name = name.rpartition(".")
+        siblings = found[owner].nested_type if owner else file.message_type
+        found[name] = siblings.add(name=own_name)
+        _add_fields(found[name], name, fields)
+    service = file.service.add(name=SERVICE)
+    for method in METHODS:
+        service.method.add(
+            name=method,
+            input_type=f".{PACKAGE}.{method}Request",
+            output_type=f".{PACKAGE}.{method}Response",
+        )
+    return file
+
+
+def _add_fields(into: descriptor_pb2.DescriptorProto, name: str, fields: str) -> None:
+    if name in _ONEOFS:
+        into.oneof_decl.add(name=_ONEOFS[name])
+    for kind, field, number in re.findall(r"(\S[^;]*) (\w+) = (\d+);", fields):
+        added = into.field.add(name=field, number=int(number), label=_Field.LABEL_OPTIONAL)
+        if name in _ONEOFS:
+            added.oneof_index = 0
+        label, _, type_name = kind.rpartition(" ")
+        if label:  # "repeated", or the "map<string," before "InferParameter>"
+            added.label = _Field.LABEL_REPEATED
+        if label.startswith("map"):
+            entry = into.nested_type.add(name=f"{field.title()}Entry")
+            entry.options.map_entry = True
+            _add_fields(entry, "", f"string key = 1; {type_name.removesuffix('>')} value = 2;")
+            type_name = f"{name}.{entry.name}"
+        if type_name in _SCALARS:
+            added.type = _SCALARS[type_name]
+        else:
+            added.type, added.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{type_name}"
+
+
+POOL = descriptor_pool.DescriptorPool()
+# Its name, serialized_pb and services are what gRPC reflection asks for.
+FILE = POOL.AddSerializedFile(_file().SerializeToString())
+
+
+def message(name: str) -> Any:
+    """Class of the message ``name``, with its owner's before a dot where it is inside another.
+
+    Built at run time, so unknown to type checkers.
+    """
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+ServerMetadataResponse = message("ServerMetadataResponse")
+ModelReadyResponse = message("ModelReadyResponse")
+ModelMetadataResponse = message("ModelMetadataResponse")
+ModelInferRequest = message("ModelInferRequest")
+ModelInferResponse = message("ModelInferResponse")
+InferParameter = message("InferParameter")
+InferTensorContents = message("InferTensorContents")

@@ -1,0 +1,227 @@
+"""The outcome log: what really happened to jobs, on disk before it is acknowledged.
+
+One SQLite file, which several processes may append to. A row is never changed (triggers see to
+it), a key is taken once, and a commit returns when the disk has it: so ``kill -9``, a full disk or
+a cut cable lose nothing that was acknowledged (decision 17). ``presage outcomes ingest`` reads it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from presage.features.errors import OutcomeLogError
+
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS outcomes (
+    position INTEGER PRIMARY KEY,
+    idempotency_key TEXT NOT NULL UNIQUE,
+    received_at_unix_s REAL NOT NULL,
+    reported_by TEXT NOT NULL,
+    message BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER IF NOT EXISTS never_changed BEFORE UPDATE ON outcomes
+BEGIN SELECT RAISE(ABORT, 'an outcome is never changed'); END;
+CREATE TRIGGER IF NOT EXISTS never_removed BEFORE DELETE ON outcomes
+BEGIN SELECT RAISE(ABORT, 'an outcome is never removed'); END;
+-- REPLACE removes what was there, and fires neither of the above.
+CREATE TRIGGER IF NOT EXISTS never_replaced BEFORE INSERT ON outcomes
+WHEN EXISTS (
+    SELECT 1 FROM outcomes
+    WHERE idempotency_key = NEW.idempotency_key OR position = NEW.position
+)
+BEGIN SELECT RAISE(IGNORE); END;
+COMMIT;
+"""
+_APPEND = """
+INSERT INTO outcomes (idempotency_key, received_at_unix_s, reported_by, message)
+VALUES (?, ?, ?, ?) ON CONFLICT (idempotency_key) DO NOTHING
+"""
+_SELECT = """
+SELECT position, idempotency_key, received_at_unix_s, reported_by, message
+FROM outcomes WHERE position > ? ORDER BY position
+"""
+_BUSY_S = 10.0  # another process is writing: its commits take milliseconds
+_MOST_REPORTS = 256  # that one commit takes
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedOutcome:
+    """A row of the log: ``message`` is a serialized ``presage.v1.Outcome``."""
+
+    position: int
+    idempotency_key: str
+    received_at_unix_s: float
+    reported_by: str
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of a report, all of which is on disk now."""
+
+    accepted: int
+    duplicates: int
+
+
+Report = tuple[Sequence[tuple[str, bytes]], str]
+
+
+class OutcomeLog:
+    """Appends reports in a thread of its own, those that wait together in one commit.
+
+    Raises
+    ------
+    OutcomeLogError
+        The file cannot be opened, or not be written; nothing of the report is acknowledged then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reports: SimpleQueue[tuple[Report, Future[Appended]] | None] = SimpleQueue()
+        self._closed = False
+        self._closing = threading.Lock()
+        opened: Future[None] = Future()
+        self._writer = threading.Thread(target=self._write, args=(opened,), name="outcome-log")
+        self._writer.daemon = True
+        self._writer.start()
+        opened.result()
+
+    def append(
+        self, outcomes: Sequence[tuple[str, bytes]], *, reported_by: str
+    ) -> Future[Appended]:
+        """Put keys and messages on disk; done once they are there.
+
+        A key that the log has already is not written again. A report that is cancelled may be in
+        the log or not, whole.
+        """
+        done: Future[Appended] = Future()
+        with self._closing:
+            if self._closed:
+                raise OutcomeLogError(
+                    f"outcome log {self._path} is closed: this server stops; report to another"
+                )
+            self._reports.put(((outcomes, reported_by), done))
+        return done
+
+    def close(self) -> None:
+        """Finish what was appended before; the log takes no more."""
+        with self._closing:
+            self._closed = True
+            self._reports.put(None)
+        self._writer.join()
+
+    def _write(self, opened: Future[None]) -> None:
+        try:
+            database = _open(self._path)
+        except OutcomeLogError as error:
+            opened.set_exception(error)
+            return
+        opened.set_result(None)
+        with closing(database):
+            while (first := self._reports.get()) is not None:
+                waiting = [first]
+                last = False
+                while not (last or self._reports.empty() or len(waiting) == _MOST_REPORTS):
+                    following = self._reports.get()
+                    last = following is None
+                    if following is not None:
+                        waiting.append(following)
+                self._commit(database, waiting)
+                if last:
+                    return
+
+    def _commit(
+        self, database: sqlite3.Connection, waiting: Sequence[tuple[Report, Future[Appended]]]
+    ) -> None:
+        # A report that was cancelled is dropped; from here on none can be.
+        waiting = [row for row in waiting if row[1].set_running_or_notify_cancel()]
+        try:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                written = [_append(database, report) for report, _ in waiting]
+        except Exception as error:  # whatever it is: others report after these
+            refused = _cannot(self._path, "written", error)
+            for _, done in waiting:
+                done.set_exception(refused)
+            return
+        for (_, done), appended in zip(waiting, written, strict=True):
+            done.set_result(appended)
+
+
+def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
+    """Rows of a log beyond a position, in the order they were written.
+
+    Raises
+    ------
+    OutcomeLogError
+        There is no log, or it cannot be read.
+    """
+    try:
+        # Not mode=ro: a reader of a write-ahead log makes its shared memory where there is none.
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
+            for row in database.execute(_SELECT, (after,)):
+                yield ReportedOutcome(*row)
+    except sqlite3.Error as error:
+        raise OutcomeLogError(
+            f"outcome log {path} cannot be read ({error}); name the file that is the server's "
+            "--outcomes"
+        ) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+        try:
+            _prepare(database)
+        except sqlite3.Error:
+            database.close()
+            raise
+    except (OSError, sqlite3.Error) as error:
+        raise _cannot(path, "opened", error) from error
+    return database
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """Make a new file a log; find out whether any other is one and may be written."""
+    until_s = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            # Readers beside the writer.
+            database.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            # Here alone SQLite does not wait by itself for another process that does the same.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
+    # NORMAL may lose the last commits with the power.
+    database.execute("PRAGMA synchronous = FULL")
+    database.executescript(_SCHEMA)
+    database.execute(_SELECT, (0,))
+
+
+def _append(database: sqlite3.Connection, report: Report) -> Appended:
+    outcomes, reported_by = report
+    now_s = time.time()
+    accepted = sum(
+        database.execute(_APPEND, (key, now_s, reported_by, message)).rowcount
+        for key, message in outcomes
+    )
+    return Appended(accepted, len(outcomes) - accepted)
+
+
+def _cannot(path: Path, what: str, error: Exception) -> OutcomeLogError:
+    return OutcomeLogError(
+        f"outcome log {path} cannot be {what} ({error}); make room for it, or name another file "
+        "with --outcomes"
+    )

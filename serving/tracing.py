@@ -1,0 +1,69 @@
+"""OpenTelemetry spans, one for each call that is let in, where the packages for it are installed.
+
+``pip install 'presage[otel]'`` and OTEL_EXPORTER_OTLP_ENDPOINT turn them on, as the standard's own
+environment variables say; a caller's ``traceparent`` is gone on from.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+from presage.features.errors import ServiceError
+from presage.serving.call import Span, no_span
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def spans() -> Span:
+    """Spans sent where the environment says; none where it says nothing.
+
+    Raises
+    ------
+    ServiceError
+        It says where, and the packages are not there.
+    """
+    told = [name for name in ENDPOINTS if os.environ.get(name)]
+    if not told:
+        return no_span
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        raise ServiceError(
+            f"{told[0]} is set, and {error.name} is not installed; pip install 'presage[otel]'"
+        ) from error
+    provider = TracerProvider(resource=resource())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return spans_of(provider)
+
+
+def resource() -> Any:
+    """What spans say that they are of: of presage, unless the environment names it otherwise."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    return Resource.create({"service.name": "presage"}).merge(OTELResourceDetector().detect())
+
+
+def spans_of(provider: Any) -> Span:
+    """Spans of an OpenTelemetry ``TracerProvider``."""
+    from opentelemetry.propagate import extract
+    from opentelemetry.trace import SpanKind
+
+    tracer = provider.get_tracer("presage.serving")
+
+    def span(method: str, context: Any) -> AbstractContextManager[Any]:
+        metadata = {
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if key in {"traceparent", "tracestate"}
+        }
+        attributes = {"rpc.system": "grpc", "rpc.method": method}
+        started: AbstractContextManager[Any] = tracer.start_as_current_span(
+            method, context=extract(metadata), kind=SpanKind.SERVER, attributes=attributes
+        )
+        return started
+
+    return span

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from presage.models.release import PREDICTORS
+from presage.serving.oip.served import ServedModels
+from presage.serving.onnx_model import OnnxModel
+
+
+class NeverRun:
+    """A model that must not be asked."""
+
+    def quantiles(self, inputs, present=None):
+        raise AssertionError("a model ran although the request is wrong")
+
+
+@pytest.fixture(scope="session")
+def served(release) -> ServedModels:
+    """The release by hand, by the protocol."""
+    models = {
+        name: OnnxModel(
+            release.model_path(name),
+            inputs={"members", "mask"} if name == "interference" else {"features"},
+            levels=len(release.levels),
+            least=1.0 if name == "interference" else 0.0,
+        )
+        for name in PREDICTORS
+    }
+    return ServedModels.of(release, models)
+
+
+@pytest.fixture(scope="session")
+def never_run(release) -> ServedModels:
+    """The same, but for models that fail the test when one of them runs."""
+    models: dict[str, Any] = {name: NeverRun() for name in PREDICTORS}
+    return ServedModels.of(release, models)

@@ -1,0 +1,138 @@
+"""How many calls wait, by gRPC's own count, and when those that are refused may come again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from presage.features.errors import OverloadedError
+from presage.serving.backlog import Backlog, servers
+
+
+class Waiting:
+    """Calls of a server that wait until they are let go; at most 3 may."""
+
+    def __init__(self) -> None:
+        before = servers()
+        self.server = grpc.aio.server()
+        self.backlog = Backlog(before, 3)
+        self._let_go = asyncio.Event()
+        self._calls: list[Any] = []
+        handlers: dict[str, Any] = {"Hold": grpc.unary_unary_rpc_method_handler(self._hold)}
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("test.Service", handlers),)
+        )
+
+    async def _hold(self, request: bytes, _context: object) -> bytes:
+        await self._let_go.wait()
+        return request
+
+    async def more(self, channel: grpc.aio.Channel, calls: int) -> None:
+        hold: Any = channel.unary_unary("/test.Service/Hold")
+        self._calls += [hold(b"") for _ in range(calls)]
+        await self._until(len(self._calls))
+
+    async def end(self) -> None:
+        self._let_go.set()
+        await asyncio.gather(*self._calls)
+        self._let_go, self._calls = asyncio.Event(), []
+        await self._until(0)
+
+    async def _until(self, calls: int) -> None:
+        for _ in range(500):
+            if self.backlog.calls()[1] == calls:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(self.backlog.calls())
+
+
+@asynccontextmanager
+async def waiting():
+    held = Waiting()
+    port = held.server.add_insecure_port("127.0.0.1:0")
+    await held.server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield held, lambda calls: held.more(channel, calls)
+    finally:
+        await held.server.stop(0)
+
+
+def retry_after_s(backlog: Backlog, now_s: float) -> float:
+    """What a call that comes up now is told, which is refused."""
+    with pytest.raises(OverloadedError, match=r"\d calls wait, at most 3 do") as caught:
+        backlog.check(now_s)
+    assert caught.value.retry_after_s is not None
+    return caught.value.retry_after_s
+
+
+def test_calls_are_refused_while_too_many_wait():
+    async def main():
+        async with waiting() as (held, more):
+            await more(3)
+            held.backlog.check(1000.0)
+            await more(2)
+            for _ in range(2):  # each of which is one less that waits
+                assert retry_after_s(held.backlog, 1000.1) > 0
+            held.backlog.check(1000.1)
+            assert held.backlog.calls() == (5, 5)
+            await held.end()
+            held.backlog.check(1000.2)
+            assert held.backlog.calls() == (5, 0)
+
+    asyncio.run(main())
+
+
+def test_it_counts_the_server_that_it_was_made_for():
+    async def main():
+        async with waiting() as (first, of_first), waiting() as (second, of_second):
+            await of_first(5)
+            await of_second(2)
+            assert (first.backlog.calls(), second.backlog.calls()) == ((5, 5), (2, 2))
+            retry_after_s(first.backlog, 1000.0)
+            second.backlog.check(1000.0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [1, 250])  # gRPC tells of a hundred at a time
+def test_it_counts_its_own_server_among_those_of_others(count):
+    async def main():
+        others = [grpc.aio.server() for _ in range(count)]
+        async with waiting() as (held, more):
+            await more(5)
+            assert held.backlog.calls() == (5, 5)
+        del others
+
+    asyncio.run(main())
+
+
+def test_when_to_come_again_is_learnt_while_there_is_always_something_to_answer():
+    async def main():
+        async with waiting() as (held, more):
+            await more(2)
+            held.backlog.check(1000.0)
+            await held.end()
+            await more(5)
+            # Two calls were answered in 50 ms, and five wait.
+            assert retry_after_s(held.backlog, 1000.05) == pytest.approx(5 * 0.025)
+
+    asyncio.run(main())
+
+
+def test_a_pause_is_no_time_that_answers_took():
+    async def main():
+        async with waiting() as (held, more):
+            await more(2)
+            held.backlog.check(1000.0)
+            await held.end()
+            await more(1)
+            await held.end()
+            await more(5)  # all at once, an hour later
+            assert retry_after_s(held.backlog, 4600.0) == pytest.approx(5 * 0.001)
+
+    asyncio.run(main())

@@ -1,0 +1,381 @@
+"""Callers: who is let in by a token file, what a role allows, and what is never said."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
+from presage.serving import callers
+from presage.serving.callers import (
+    ROLES,
+    Caller,
+    TokenFile,
+    Tokens,
+    add_token,
+    new_token,
+    read_tokens,
+)
+
+HASH = hashlib.sha256(b"somebody's token").hexdigest()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens"
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Token files are looked at on every call."""
+    monkeypatch.setattr(callers, "_LOOK_S", 0.0)
+
+
+@pytest.fixture
+def logged(caplog):
+    caplog.set_level(logging.INFO, logger="presage.serving")
+    return lambda: [(row.getMessage(), row.fields) for row in caplog.records]
+
+
+def who(tokens: Tokens, token: str) -> Caller:
+    return tokens.caller([("x-other", "1"), ("authorization", f"Bearer {token}")])
+
+
+def knows(tokens: Tokens, token: str) -> bool:
+    try:
+        return bool(who(tokens, token))
+    except UnauthenticatedError:
+        return False
+
+
+# Tokens ----------------------------------------------------------------------------------------
+
+
+def test_a_new_token_lets_in_by_its_line(path):
+    token, line = new_token("scheduler-1", ["predict", "report"])
+    path.write_text(f"# made today\n\n{line}  # for the cluster\n")
+
+    assert who(read_tokens(path), token) == Caller("scheduler-1", frozenset({"predict", "report"}))
+    assert token not in line
+    assert len(token) >= 43  # 32 random bytes
+
+
+def test_two_new_tokens_are_never_the_same():
+    assert len({new_token("a", ["admin"])[0] for _ in range(100)}) == 100
+
+
+def test_a_name_may_have_several_tokens(path):
+    made = [new_token("a", ["predict"]) for _ in range(2)]  # while one takes the other's place
+    path.write_text("\n".join(line for _, line in made))
+
+    assert [who(read_tokens(path), token).name for token, _ in made] == ["a", "a"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "#a", "-a", "a" * 65, "a\n", "\u00e4", "a/b"])
+def test_a_name_that_is_none(name):
+    with pytest.raises(ConfigError, match=r"must be|the name"):
+        new_token(name, ["predict"])
+
+
+@pytest.mark.parametrize("roles", [[], ["Predict"], ["predict", ""], ["predict", "root"], ["a b"]])
+def test_a_role_that_is_none(roles):
+    with pytest.raises(ConfigError, match=r"must be|role \d is none of predict, report, admin"):
+        new_token("a", roles)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+@pytest.mark.parametrize("around", ["", " ", "\t "])
+def test_the_scheme_in_any_case_and_blanks_around_the_token(path, scheme, around):
+    token, line = new_token("a", ["predict"])
+    path.write_text(line)
+
+    sent = f"{scheme} {around}{token}{around}"
+    assert read_tokens(path).caller([("authorization", sent)]).name == "a"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [],
+        [("x-authorization", "Bearer s3cret")],
+        [("authorization", "s3cret")],
+        [("authorization", "Basic s3cret")],
+        [("authorization", "Bearers3cret")],
+        [("authorization", b"Bearer s3cret")],
+        [("authorization", "")],
+    ],
+)
+def test_no_token_is_asked_for(path, metadata):
+    path.write_text(new_token("a", ["predict"])[1])
+
+    with pytest.raises(UnauthenticatedError, match="send the metadata") as caught:
+        read_tokens(path).caller(metadata)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_token_that_is_not_known_is_not_repeated(path):
+    token, line = new_token("a", ["predict"])
+    path.write_text(line)
+    tokens = read_tokens(path)
+
+    for wrong in ("", "s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
+        with pytest.raises(UnauthenticatedError, match="not known") as caught:
+            who(tokens, wrong)
+        assert not wrong or wrong not in str(caught.value)
+
+
+def test_a_caller_may_do_what_its_roles_say():
+    caller = Caller("ann", frozenset({"report"}))
+
+    caller.must_be("report")
+    for role in ("predict", "admin"):
+        with pytest.raises(
+            ForbiddenError, match=f"'ann' may not do this: it takes the role '{role}'"
+        ):
+            caller.must_be(role)
+
+
+# Tokens that are added -------------------------------------------------------------------------
+
+
+def test_a_token_is_added_to_a_new_file_that_only_its_owner_may_read(path):
+    token = add_token(path, "ann", ["predict", "report"])
+
+    assert who(read_tokens(path), token) == Caller("ann", frozenset({"predict", "report"}))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("end", ["\n", "", "  # ours", "\n\n# more\n"])
+def test_a_token_is_added_to_what_is_there(path, end):
+    first, line = new_token("ann", ["predict"])
+    path.write_text(f"# of this year\n{line}{end}")
+    path.chmod(0o640)
+    before = path.read_text()
+
+    second = add_token(path, "bob", ["admin"])
+
+    tokens = read_tokens(path)
+    assert (who(tokens, first).name, who(tokens, second).name) == ("ann", "bob")
+    assert path.read_text().startswith(before)
+    assert path.stat().st_mode & 0o777 == 0o640  # whoever runs the server still may read it
+
+
+def test_a_token_is_added_where_a_link_points(path, tmp_path):
+    (tmp_path / "secret").write_text(new_token("ann", ["admin"])[1])
+    path.symlink_to(tmp_path / "secret")
+
+    add_token(path, "bob", ["admin"])
+
+    assert path.is_symlink()
+    assert len(read_tokens(tmp_path / "secret")) == 2
+
+
+def test_tokens_that_are_added_at_once_are_all_there(path):
+    with ThreadPoolExecutor(8) as threads:
+        tokens = list(threads.map(lambda i: add_token(path, f"n{i}", ["predict"]), range(40)))
+
+    known = read_tokens(path)
+    assert [who(known, token).name for token in tokens] == [f"n{i}" for i in range(40)]
+
+
+def test_a_name_that_is_taken_is_not_added(path):
+    add_token(path, "ann", ["predict"])
+    before = path.read_text()
+
+    with pytest.raises(ConfigError, match="'ann' has a token"):
+        add_token(path, "ann", ["admin"])
+    with pytest.raises(ConfigError, match="the name must be"):
+        add_token(path, "a/b", ["admin"])
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("place", ["none/tokens", "", "latin-1"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
+    (tmp_path / "latin-1").write_bytes(b"# \xe4")
+
+    with pytest.raises(ConfigError, match=r"cannot be written \(.*--file"):
+        add_token(tmp_path / place, "ann", ["predict"])
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ann", "must be NAME ROLE"),
+        (f"ann {HASH}", "must be NAME ROLE"),
+        (f"ann {HASH} predict", "must be NAME ROLE"),
+        (f"ann predict, report {HASH}", "must be NAME ROLE"),
+        (f"ann predict {HASH.upper()}", "must be NAME ROLE"),
+        (f"ann predict {HASH[:-1]}", "must be NAME ROLE"),
+        (f"ann predict {HASH}0", "must be NAME ROLE"),
+        (f"a/b predict {HASH}", "the name must be"),
+        (f"{HASH} predict {HASH}", ""),
+        (f"ann root {HASH}", "role 1 is none of predict, report, admin"),
+        (f"ann predict,{HASH} {HASH}", "role 2 is none of"),
+        (f"ann {HASH} {HASH}", "role 1 is none of"),
+        (f"ann predict, {HASH}", "role 2 is none of"),
+    ],
+)
+def test_a_bad_line_is_named_and_not_repeated(path, line, said):
+    path.write_text(f"# comment\nok predict {'0' * 64}\n{line}\n")
+
+    if not said:  # a name may look like that
+        assert len(read_tokens(path)) == 2
+        return
+    with pytest.raises(ConfigError) as caught:
+        read_tokens(path)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert said in str(caught.value)
+    assert HASH[:16] not in str(caught.value).lower()
+
+
+WORDS = st.sampled_from(
+    [HASH, HASH.upper(), HASH[:63], "0123456789abcdef" * 4, "s3cret-s3cret-s3cret", "ann", "#",
+     "predict", "admin", f"predict,{HASH}", f"{HASH},s3cret-s3cret-s3cret", ",", ""]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(lines=st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=4))
+def test_whatever_is_in_a_file_no_hash_and_no_token_is_in_the_error(tmp_path_factory, lines):
+    path = tmp_path_factory.getbasetemp() / "tokens-of-any-kind"
+    path.write_text("\n".join(lines))
+    try:
+        read_tokens(path)
+    except ConfigError as error:
+        said = str(error)
+        assert not any(word in said for word in (HASH[:16], HASH[:16].upper(), "s3cret", "0123"))
+
+
+def test_a_hash_of_two_lines_is_refused(path):
+    path.write_text(f"ann admin {HASH}\nbob predict {HASH}\n")
+
+    with pytest.raises(ConfigError, match=r"tokens:2: another line has this hash"):
+        read_tokens(path)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", "a folder"])
+def test_a_file_that_cannot_be_read(path, content):
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
+
+    with pytest.raises(ConfigError, match=r"tokens: the tokens cannot be read .*presage token"):
+        TokenFile(path)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# nobody yet\n"])
+def test_no_server_starts_with_a_file_without_a_token(path, content):
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match="no token is in it"):
+        TokenFile(path)
+
+
+# Files that change -----------------------------------------------------------------------------
+
+
+def test_a_changed_file_is_read_again(path, often, logged):
+    (old, old_line), (new, new_line) = (new_token("a", [role]) for role in ("predict", "admin"))
+    path.write_text(old_line)
+    tokens = TokenFile(path)
+    assert knows(tokens(), old)
+    assert not knows(tokens(), new)
+
+    path.write_text(f"{old_line}\n{new_line}")
+    assert knows(tokens(), old)
+    assert who(tokens(), new).roles == {"admin"}
+
+    path.write_text(new_line)
+    assert not knows(tokens(), old)
+    assert knows(tokens(), new)
+    assert logged() == [
+        ("tokens read again", {"file": str(path), "tokens": count}) for count in (2, 1)
+    ]
+
+
+def test_a_file_that_was_replaced_by_another_of_the_same_length_is_read_again(path, often):
+    (old, old_line), (new, new_line) = (new_token("a", ["predict"]) for _ in range(2))
+    path.write_text(old_line)
+    tokens = TokenFile(path)
+
+    (other := path.with_name("other")).write_text(new_line)
+    other.rename(path)  # as editors do it, and what lays secrets down in containers
+
+    assert knows(tokens(), new)
+    assert not knows(tokens(), old)
+
+
+@pytest.mark.parametrize("how", ["gone", "a bad line", "a folder", "not text"])
+def test_a_file_that_became_unreadable_keeps_whom_it_let_in(path, often, logged, how):
+    token, line = new_token("a", ["predict"])
+    path.write_text(line)
+    tokens = TokenFile(path)
+
+    if how == "a bad line":
+        path.write_text(f"{line}\nann {HASH} {HASH}")
+    elif how == "not text":
+        path.write_bytes(b"\xff")
+    else:
+        path.unlink()
+    if how == "a folder":
+        path.mkdir()
+    for _ in range(3):
+        assert knows(tokens(), token)
+
+    ((event, fields),) = logged()  # once
+    assert event == "tokens not read again"
+    assert str(path) in fields["reason"]
+    assert HASH[:16] not in fields["reason"]
+
+    if path.is_dir():
+        path.rmdir()
+    path.write_text(new_token("a", ["predict"])[1])
+    assert not knows(tokens(), token)
+
+
+def test_a_file_from_which_the_last_token_was_taken_lets_nobody_in(path, often, logged):
+    token, line = new_token("a", ["predict"])
+    path.write_text(line)
+    tokens = TokenFile(path)
+
+    path.write_text(f"# {line}\n")
+
+    assert not knows(tokens(), token)
+    assert logged() == [("tokens read again", {"file": str(path), "tokens": 0})]
+
+
+def test_what_was_changed_while_it_was_read_is_read_again(path, often, monkeypatch):
+    (old, old_line), (new, new_line) = (new_token("a", ["predict"]) for _ in range(2))
+    path.write_text(old_line)
+
+    def read_and_change(read):
+        found = read_tokens(read)
+        path.write_text(f"{new_line}  # and a comment")
+        return found
+
+    monkeypatch.setattr(callers, "read_tokens", read_and_change)
+    tokens = TokenFile(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(callers, "_LOOK_S", 0.0)
+
+    assert knows(tokens(), new)
+    assert not knows(tokens(), old)
+
+
+def test_the_file_is_not_looked_at_on_every_call(path):
+    token, line = new_token("a", [*ROLES])
+    path.write_text(line)
+    tokens = TokenFile(path)
+    path.write_text(new_token("b", ["admin"])[1])
+
+    assert knows(tokens(), token)  # within a second

@@ -1,0 +1,219 @@
+"""Limits: what passes, what is refused, and when to come again."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.features.errors import OverloadedError
+from presage.serving.limits import BatchQueue, RateLimit
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1e6
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def passes(limit: RateLimit, client: str, rows: int) -> bool:
+    try:
+        limit.take(client, rows)
+    except OverloadedError:
+        return False
+    return True
+
+
+def refusal(limit: RateLimit, client: str, rows: int) -> OverloadedError:
+    with pytest.raises(OverloadedError) as caught:
+        limit.take(client, rows)
+    return caught.value
+
+
+# Rows a second ---------------------------------------------------------------------------------
+
+RATES = st.floats(0.5, 1e5)
+REQUESTS = st.lists(
+    st.tuples(st.floats(0, 3), st.integers(0, 5000), st.booleans()), min_size=1, max_size=60
+)
+
+
+@settings(deadline=None)
+@given(rate=RATES, requests=REQUESTS)
+def test_in_no_window_more_passes_than_the_rate_a_burst_and_one_request(rate, requests):
+    clock = Clock()
+    limit = RateLimit(rate, clock=clock)
+    passed = []
+    for wait_s, rows, often in requests:
+        clock.now_s += 0.0 if often else wait_s
+        if passes(limit, "a", rows):
+            passed.append((clock.now_s, rows))
+
+    for begin, (begin_s, _) in enumerate(passed):
+        before_the_last = 0
+        for end_s, rows in passed[begin:]:
+            assert before_the_last <= rate * (end_s - begin_s) + rate * (1 + 1e-6)
+            before_the_last += rows
+
+
+@settings(deadline=None)
+@given(rate=RATES, requests=REQUESTS)
+def test_whoever_waits_as_long_as_it_was_told_passes(rate, requests):
+    clock = Clock()
+    limit = RateLimit(rate, clock=clock)
+    for wait_s, rows, often in requests:
+        clock.now_s += 0.0 if often else wait_s
+        try:
+            limit.take("a", rows)
+        except OverloadedError as error:
+            assert error.retry_after_s is not None
+            assert error.retry_after_s > 0
+            clock.now_s += error.retry_after_s
+            assert passes(limit, "a", rows)
+
+
+def test_a_second_of_rows_passes_at_once_and_again_after_a_second():
+    clock = Clock()
+    limit = RateLimit(100, clock=clock)
+
+    assert [passes(limit, "a", 10) for _ in range(12)] == [True] * 10 + [False] * 2
+    clock.now_s += 1
+    assert [passes(limit, "a", 10) for _ in range(12)] == [True] * 10 + [False] * 2
+    clock.now_s += 3600  # what was not asked for is not saved up
+    assert [passes(limit, "a", 10) for _ in range(12)] == [True] * 10 + [False] * 2
+
+
+def test_a_request_larger_than_a_second_of_rows_is_owed_for():
+    clock = Clock()
+    limit = RateLimit(100, clock=clock)
+
+    assert passes(limit, "a", 1000)
+    assert refusal(limit, "a", 1).retry_after_s == pytest.approx(9.01)
+    clock.now_s += 8.9
+    assert not passes(limit, "a", 1)
+    clock.now_s += 0.2
+    assert passes(limit, "a", 1)
+
+
+def test_asking_too_often_costs_nothing_more():
+    clock = Clock()
+    limit = RateLimit(100, clock=clock)
+    limit.take("a", 100)
+    for _ in range(1000):
+        assert not passes(limit, "a", 4096)
+
+    clock.now_s += 0.02
+    assert passes(limit, "a", 1)
+
+
+def test_clients_do_not_take_from_each_other():
+    limit = RateLimit(10, clock=Clock())
+    limit.take("a", 100)
+
+    assert not passes(limit, "a", 1)
+    assert passes(limit, "b", 10)
+
+
+def test_so_many_clients_are_remembered_and_the_one_unheard_of_for_longest_forgotten():
+    limit = RateLimit(10, clock=Clock())
+    for name in ("old", "new"):
+        limit.take(name, 100)
+    for number in range(9_998):
+        limit.take(str(number), 10)
+    assert not passes(limit, "old", 1)  # heard of again
+
+    limit.take("one more", 1)
+    assert not passes(limit, "old", 1)
+    assert passes(limit, "new", 1)
+
+
+def test_the_refusal_says_the_limit_and_how_to_raise_it():
+    limit = RateLimit(2.5, clock=Clock())
+    limit.take("a", 4)
+
+    assert str(refusal(limit, "a", 1)) == (
+        "more than 2.5 rows a second of this client; wait, or have --rows-per-s raised"
+    )
+
+
+# Rows that wait --------------------------------------------------------------------------------
+
+
+def test_there_is_room_until_it_is_full_and_again_when_something_is_done():
+    queue = BatchQueue(100)
+    with queue.room_for(60):
+        with queue.room_for(40):
+            assert queue.rows == 100
+            with pytest.raises(OverloadedError, match="100 rows wait, at most 100 do"):
+                queue.room_for(1).__enter__()
+        assert queue.rows == 60
+        with pytest.raises(OverloadedError), queue.room_for(41):
+            pass
+        with queue.room_for(40):
+            pass
+    assert queue.rows == 0
+
+
+def test_a_request_larger_than_all_the_room_is_taken_when_nothing_waits():
+    queue = BatchQueue(100)
+    with queue.room_for(101), pytest.raises(OverloadedError), queue.room_for(1):
+        pass
+    with queue.room_for(1), pytest.raises(OverloadedError), queue.room_for(101):
+        pass
+    assert queue.rows == 0
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
+    queue = BatchQueue(50)
+    waiting: list[tuple[int, ExitStack]] = []
+    for rows in data.draw(st.lists(st.integers(0, 80), max_size=40)):
+        if waiting and data.draw(st.booleans()):
+            waiting.pop(data.draw(st.integers(0, len(waiting) - 1)))[1].close()
+        stack = ExitStack()
+        try:
+            stack.enter_context(queue.room_for(rows))
+        except OverloadedError as error:
+            assert sum(taken for taken, _ in waiting) + rows > 50
+            assert error.retry_after_s is not None
+            assert error.retry_after_s > 0
+        else:
+            waiting.append((rows, stack))
+        assert queue.rows == sum(taken for taken, _ in waiting)
+        assert queue.rows <= 50 or sum(taken > 0 for taken, _ in waiting) == 1
+    for _, stack in waiting:
+        stack.close()
+    assert queue.rows == 0
+
+
+def told_to_wait_s(queue: BatchQueue) -> float:
+    with queue.room_for(100), pytest.raises(OverloadedError) as caught, queue.room_for(100):
+        pass
+    assert caught.value.retry_after_s is not None
+    return caught.value.retry_after_s
+
+
+def test_how_long_to_wait_is_learnt_from_what_was_done():
+    queue = BatchQueue(100)
+    for _ in range(20):
+        with queue.room_for(100):
+            time.sleep(0.01)  # 10 000 rows a second, at most
+
+    assert 0.005 < told_to_wait_s(queue) < 0.1
+
+
+def test_how_long_to_wait_is_not_learnt_from_what_was_given_up():
+    queue = BatchQueue(100)
+    for _ in range(20):
+        # As of a call that is cancelled, or refused by a model: over at once, with nothing done.
+        with pytest.raises(KeyboardInterrupt), queue.room_for(100):
+            raise KeyboardInterrupt
+
+    assert queue.rows == 0
+    assert told_to_wait_s(queue) == told_to_wait_s(BatchQueue(100))

@@ -1,0 +1,42 @@
+"""Which quantiles of a release a request is answered with."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.features.errors import InvalidJobError
+from presage.serving.quantiles import JOB_QUANTITIES, asked_of
+from presage.serving.v1 import prediction_pb2 as pb
+
+
+def test_the_quantities_are_those_of_the_protocol_in_its_order():
+    fields = pb.JobForecast.DESCRIPTOR.fields
+    assert [field.name for field in fields if field.name != "error"] == list(JOB_QUANTITIES)
+
+
+@pytest.mark.parametrize(("coverage", "ends"), [(0.8, (1, 3)), (0.9, (0, 4)), (0.8000001, (1, 3))])
+def test_the_median_and_the_ends_of_the_interval(release, coverage, ends):
+    asked = asked_of(release, coverage)
+
+    assert asked.positions == (2, *ends)
+    assert asked.coverage == coverage
+    assert asked.levels == ()
+
+
+def test_quantiles_besides_in_the_order_in_which_they_are_asked_for(release):
+    asked = asked_of(release, 0.8, [0.95, 0.05, 0.95])
+
+    assert asked.positions == (2, 1, 3, 4, 0, 4)
+    assert asked.levels == (0.95, 0.05, 0.95)
+
+
+@pytest.mark.parametrize("coverage", [0.0, 0.5, 1.0, -0.8, float("nan"), float("inf")])
+def test_an_interval_that_the_release_has_not(release, coverage):
+    with pytest.raises(InvalidJobError, match=rf"in release {release.release_id}; .* 0\.8, 0\.9"):
+        asked_of(release, coverage)
+
+
+@pytest.mark.parametrize("level", [0.2, 0.0, float("nan"), 0.9500001])
+def test_a_quantile_that_the_release_has_not(release, level):
+    with pytest.raises(InvalidJobError, match=r"^levels\[1\] is no quantile .* 0\.05, 0\.1, 0\.5"):
+        asked_of(release, 0.8, [0.05, level])
