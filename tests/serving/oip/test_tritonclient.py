@@ -1,67 +1,24 @@
-"""An unmodified tritonclient against our answers, over a real channel."""
-
-from concurrent.futures import ThreadPoolExecutor
+"""An unmodified tritonclient against the server, in a process that has its descriptors too."""
 
 import grpc
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pool
-from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from presage.features.errors import InvalidTensorError, UnknownModelError
-from presage.serving.oip.infer import infer
-from presage.serving.oip.messages import FILE, METHODS, SERVICE, SERVICE_NAME, message
-from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
+from presage.serving.oip.messages import METHODS, SERVICE, SERVICE_NAME
 from tests.serving.oip.requests import WIDTH, colocations, features
 
 triton = pytest.importorskip("tritonclient.grpc")
 utils = pytest.importorskip("tritonclient.utils")
 
-STATUS = {
-    InvalidTensorError: grpc.StatusCode.INVALID_ARGUMENT,
-    UnknownModelError: grpc.StatusCode.NOT_FOUND,
-}
-
-
-def handler(name, function):
-    def answer(request, context):
-        try:
-            return function(request)
-        except tuple(STATUS) as error:
-            return context.abort(STATUS[type(error)], str(error))
-
-    return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=message(f"{name}Request").FromString,
-        response_serializer=message(f"{name}Response").SerializeToString,
-    )
-
 
 @pytest.fixture(scope="module")
-def target(served):
-    """A server of nothing but this protocol, and reflection."""
-    functions = {
-        "ServerLive": lambda request: message("ServerLiveResponse")(live=True),
-        "ServerReady": lambda request: message("ServerReadyResponse")(ready=True),
-        "ServerMetadata": lambda request: server_metadata(),
-        "ModelReady": lambda request: model_ready(request, served),
-        "ModelMetadata": lambda request: model_metadata(request, served),
-        "ModelInfer": lambda request: infer(request, served),
-    }
-    assert set(functions) == set(METHODS)
-    server = grpc.server(ThreadPoolExecutor(2))
-    handlers = {name: handler(name, function) for name, function in functions.items()}
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)])
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(FILE.serialized_pb)
-    reflection.enable_server_reflection([SERVICE_NAME], server, pool=pool)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
+def target(server):
+    """The whole server, with everything else on the port."""
+    return server.target
 
 
 @pytest.fixture(scope="module")

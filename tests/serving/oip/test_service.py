@@ -1,0 +1,121 @@
+"""Wrong requests over the wire: each has its status, names what was expected, and runs nothing."""
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from presage.serving.oip.messages import SERVICE_NAME, message
+from tests.serving.oip.requests import (
+    COLUMNS,
+    WIDTH,
+    features,
+    raw_request,
+    request,
+    tensor,
+    typed_request,
+)
+
+Code = grpc.StatusCode
+GOOD = features()
+RAW = GOOD.tobytes()
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    options = [("grpc.max_send_message_length", 32 * 1024 * 1024)]
+    with grpc.insecure_channel(server.target, options=options) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def infer(channel):
+    return channel.unary_unary(
+        f"/{SERVICE_NAME}/ModelInfer",
+        request_serializer=lambda asked: asked.SerializeToString(),
+        response_deserializer=message("ModelInferResponse").FromString,
+    )
+
+
+def with_value(value):
+    asked = features(3)
+    asked[2, 5] = value
+    return asked
+
+
+def one(shape, datatype="FP32", name="features", raw=RAW, **fields):
+    return request("memory", [tensor(name, shape, datatype)], [raw], **fields)
+
+
+SECRET = "my-secret-model"
+WRONG = {
+    "width": (one([1, WIDTH - 1]), Code.INVALID_ARGUMENT, f"must be [rows, {WIDTH}]"),
+    "rank": (one([WIDTH]), Code.INVALID_ARGUMENT, f"must be [rows, {WIDTH}]"),
+    "byte size": (one([2, WIDTH]), Code.INVALID_ARGUMENT, f"must be {2 * WIDTH * 4}"),
+    "FP64": (one([1, WIDTH], "FP64"), Code.INVALID_ARGUMENT, "must be FP32"),
+    "INT32": (one([1, WIDTH], "INT32"), Code.INVALID_ARGUMENT, "must be FP32"),
+    "bogus type": (one([1, WIDTH], SECRET), Code.INVALID_ARGUMENT, "must be FP32"),
+    "wrong input name": (one([1, WIDTH], name=SECRET), Code.INVALID_ARGUMENT, "takes features"),
+    "no input": (request("memory", []), Code.INVALID_ARGUMENT, "missing among the 0 inputs"),
+    "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "there are"),
+    "unknown version": (
+        one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "no such version of memory",
+    ),
+    "unknown output": (
+        one([1, WIDTH], outputs=[{"name": SECRET}]), Code.INVALID_ARGUMENT, "has one: quantiles",
+    ),
+    "negative shape": (one([-1, WIDTH]), Code.INVALID_ARGUMENT, "with at least 1 of each"),
+    "overflowing shape": (one([2**62, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
+    "too many rows": (one([4097, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
+    "NaN": (
+        raw_request("memory", {"features": with_value(np.nan)}), Code.INVALID_ARGUMENT,
+        f"{COLUMNS[5]!r} of row 2 is not finite",
+    ),
+    "infinity": (
+        typed_request("memory", {"features": with_value(np.inf)}), Code.INVALID_ARGUMENT,
+        f"{COLUMNS[5]!r} of row 2 is not finite",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_request_has_its_status_and_never_runs(server, infer, what):
+    asked, code, said = WRONG[what]
+    before = forecasts_made(server)
+
+    with pytest.raises(grpc.RpcError) as caught:
+        infer(asked, timeout=5)
+
+    assert caught.value.code() is code
+    assert said in str(caught.value.details())
+    assert SECRET not in str(caught.value.details())
+    assert forecasts_made(server) == before
+
+
+def forecasts_made(server):
+    sample = server.metrics.registry.get_sample_value
+    return sample("presage_requests_total", {"method": "ModelInfer", "code": "OK"}) or 0
+
+
+def test_what_is_larger_than_any_request_is_refused_unread(infer):
+    with pytest.raises(grpc.RpcError) as caught:
+        infer(one([6000, WIDTH], raw=bytes(6000 * WIDTH * 4)), timeout=10)
+    assert caught.value.code() is Code.RESOURCE_EXHAUSTED
+
+
+def test_bytes_that_are_no_message_are_an_invalid_argument(channel):
+    call = channel.unary_unary(f"/{SERVICE_NAME}/ModelInfer")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(b"\xff" * 50, timeout=5)
+    assert caught.value.code() is Code.INVALID_ARGUMENT
+    assert "no inference.ModelInferRequest" in str(caught.value.details())
+
+
+def test_each_model_has_a_health_of_its_own(channel):
+    health = health_pb2_grpc.HealthStub(channel)
+    for name in ("", SERVICE_NAME, "compute_utilization", "memory", "step_time", "interference"):
+        answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watch = health.Watch(health_pb2.HealthCheckRequest(service=name), timeout=5)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
