@@ -1,0 +1,34 @@
+"""ONNX Runtime alone: the models one after another on the same rows, with nothing around them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import numpy as np
+import onnxruntime as ort
+
+
+def session(path: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+rows = np.load(sys.argv[1])
+sessions = [session(path) for path in sys.argv[2:]]
+
+
+def once_s() -> float:
+    begin_s = time.perf_counter()
+    for model in sessions:
+        model.run(["quantiles"], {"features": rows})
+    return time.perf_counter() - begin_s
+
+
+once_s()
+for line in sys.stdin:
+    times_s = [once_s() for _ in range(json.loads(line)["calls"])]
+    print(json.dumps({"p50_us": 1e6 * statistics.median(times_s)}), flush=True)
