@@ -45,7 +45,7 @@ def main() -> None:
     os.sched_setaffinity(0, {client_core})
     begin_s, foreign_s = time.monotonic(), busy_s() - own_s()
     with tempfile.TemporaryDirectory(prefix="presage-serving-") as name:
-        folder, release = Path(name), load_release(RELEASE)
+        folder, release = Path(name), load_release(args.release)
         questions = write_questions(folder, release, args.model)
         bench = Bench(
             folder, release, args.model, questions, args.rounds, [server_core], [client_core]
@@ -71,6 +71,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="measure other servers, too")
     parser.add_argument("--model", choices=SOLO_MODELS, default="memory")
+    parser.add_argument("--release", type=Path, default=RELEASE, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="every round's numbers go there")
     parser.add_argument("--page", type=Path, default=PAGE)

@@ -34,11 +34,6 @@ def triton_client(target: str) -> Any:
     return triton.InferenceServerClient(target)
 
 
-@cache
-def http_connection(target: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(target, timeout=60)
-
-
 def raw_call(asked: dict[str, Any]) -> Callable[[], int]:
     """Bytes to bytes, by a stub without messages."""
     body = Path(asked["body"]).read_bytes()
@@ -63,9 +58,9 @@ def triton_call(asked: dict[str, Any]) -> Callable[[], int]:
 
 
 def http_call(asked: dict[str, Any]) -> Callable[[], int]:
-    """JSON to JSON, on one connection."""
+    """JSON to JSON, on one connection; a new one, as servers end those that wait for seconds."""
     body = Path(asked["body"]).read_bytes()
-    connection = http_connection(asked["target"])
+    connection = http.client.HTTPConnection(asked["target"], timeout=60)
 
     def call() -> int:
         connection.request("POST", asked["method"], body, {"Content-Type": "application/json"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +23,8 @@ LOAD_S = 2
 LATENCY_CALLS, LATENCY_S = 1500, 1.5
 SETTLING_CALLS = 200
 BATCH_CALLERS, WORKERS_CALLERS = 4, 64
-BULK_CALLS = 8
-STEADY_CALLS, STEADY_WARM_UP, STEADY_CALLERS = 200_000, 20_000, 16
+BULK_CALLS, ONE_ROW_CALLS = 8, 300
+STEADY_CALLS, STEADY_AT_ONCE, STEADY_CALLERS, STEADY_S = 200_000, 10_000, 16, 150
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,18 @@ def starts(bench: Bench, kinds: Sequence[Kind]) -> Figures:
 
 
 def steady(bench: Bench, kind: Kind) -> Figures:
-    """Memory before and after very many requests, the first few thousands not counted."""
+    """Memory before and after very many requests, of which a slow machine answers fewer."""
     with running(bench, [kind]) as (server,):
         question = server.question(bench.questions)
-        ask = partial(bench.load, server, question, STEADY_CALLERS, seconds=0)
-        ask(calls=STEADY_WARM_UP)
+        ask = partial(bench.load, server, question, STEADY_CALLERS, seconds=0, calls=STEADY_AT_ONCE)
+        ask()
         before_mib = server.processes.pss_mib()
-        ask(calls=STEADY_CALLS)
+        end_s, calls = time.monotonic() + STEADY_S, 0
+        while calls < STEADY_CALLS and time.monotonic() < end_s:
+            calls += ask().calls
         after_mib = server.processes.pss_mib()
     return {
+        "steady_calls": {kind.name: [float(calls)]},
         "steady_before_mib": {kind.name: [before_mib]},
         "steady_after_mib": {kind.name: [after_mib]},
     }
@@ -184,15 +188,9 @@ def batches(bench: Bench, servers: Sequence[Server]) -> Figures:
 def bulk(bench: Bench, presage: Server) -> Figures:
     """Very many jobs in one request, beside the bare models on the same rows on the same core."""
     questions = bench.questions
-    models = [str(bench.release.model_path(name).resolve()) for name in SOLO_MODELS]
-    with (
-        _client(bench) as client,
-        bench.worker(
-            "presage", "bare_models.py", bench.server_cores, str(questions.all_rows), *models
-        ) as bare,
-    ):
+    with _client(bench) as client, _bare_models(bench) as bare:
         turns = {
-            "bare": partial(bare.ask, calls=BULK_CALLS),
+            "bare": partial(bare.ask, calls=BULK_CALLS, rows=questions.predict_many.rows),
             "predict": _caller(client, presage, questions.predict_many, BULK_CALLS),
             "matrix": _caller(client, presage, questions.predict_matrix, BULK_CALLS),
         }
@@ -201,14 +199,18 @@ def bulk(bench: Bench, presage: Server) -> Figures:
 
 
 def in_process(bench: Bench) -> Figures:
-    """The predictor with no server: a job that it has not seen before."""
+    """The predictor with no server: jobs that it has not seen before, and one again and again."""
     words = (str(bench.release.folder.resolve()), str(bench.questions.placements))
-    with bench.worker("presage", "in_process.py", bench.server_cores, *words) as worker:
-        found = [worker.ask() for _ in range(bench.rounds)]
+    with (
+        bench.worker("presage", "in_process.py", bench.server_cores, *words) as worker,
+        _bare_models(bench) as bare,
+    ):
+        turns = {"presage": worker.ask, "bare": partial(bare.ask, calls=ONE_ROW_CALLS, rows=1)}
+        found = interleaved(bench.rounds, turns)
     return {
-        "in_process_us": {"presage": [row["p50_us"] for row in found]},
-        "imports_grpc": {"presage": [float(row["imports_grpc"]) for row in found]},
-    }
+        f"in_process_{name}": {"presage": [row[name] for row in found["presage"]]}
+        for name in ("new_us", "again_us", "imports_grpc")
+    } | {"bare_us": {"bare": [row["p50_us"] for row in found["bare"]]}}
 
 
 @contextlib.contextmanager
@@ -224,6 +226,12 @@ def running(bench: Bench, kinds: Sequence[Kind]) -> Iterator[list[Server]]:
 
 def _client(bench: Bench) -> LineWorker:
     return bench.worker("client", "latency_client.py", bench.client_cores)
+
+
+def _bare_models(bench: Bench) -> LineWorker:
+    models = [str(bench.release.model_path(name).resolve()) for name in SOLO_MODELS]
+    rows = str(bench.questions.all_rows)
+    return bench.worker("presage", "bare_models.py", bench.server_cores, rows, *models)
 
 
 def _caller(

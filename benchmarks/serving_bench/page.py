@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from serving_bench.measure import BATCH_CALLERS, STEADY_CALLS, WORKERS_CALLERS
+from serving_bench.measure import BATCH_CALLERS, WORKERS_CALLERS
 from serving_bench.rounds import Figures, ratio
 from serving_bench.servers import Kind
 
@@ -62,9 +62,11 @@ TARGETS = (
            ("bulk_us", "predict"), ("bulk_us", "bare"), 2.0),
     Target("one `PredictMatrix` of the same rows / ONNX Runtime alone",
            ("bulk_us", "matrix"), ("bulk_us", "bare"), 1.3),
-    Target("predictor in its caller's process, a job not seen before",
-           ("in_process_us", PRESAGE), None, 100, unit=" µs"),
-    Target("imports of `grpc` by that process", ("imports_grpc", PRESAGE), None, 0),
+    Target("predictor in its caller's process, a job it has not seen before",
+           ("in_process_new_us", PRESAGE), None, 100, unit=" µs"),
+    Target("the same, a job asked for again",
+           ("in_process_again_us", PRESAGE), None, 100, unit=" µs"),
+    Target("imports of `grpc` by that process", ("in_process_imports_grpc", PRESAGE), None, 0),
     Target("start to the first right answer", ("start_s", PRESAGE), None, 0.8, unit=" s"),
     Target("memory (PSS) after 200 calls", ("pss_mib", PRESAGE), None, 90, unit=" MiB"),
     Target("packages of a serving image", ("packages", PRESAGE), None, 15),
@@ -141,14 +143,21 @@ def page(
 def _unpromised(figures: Figures) -> list[str]:
     """What has no target."""
     lines = []
-    before, after = (_values(figures, (f"steady_{when}_mib", PRESAGE))
-                     for when in ("before", "after"))  # fmt: skip
-    if before and after:
+    calls, before, after = (
+        _values(figures, (f"steady_{name}", PRESAGE))
+        for name in ("calls", "before_mib", "after_mib")
+    )
+    if calls:
         lines.append(
-            f"Over {STEADY_CALLS:,} requests Presage's memory goes from {before[0]:.1f} to "
+            f"Over {calls[0]:,.0f} requests Presage's memory goes from {before[0]:.1f} to "
             f"{after[0]:.1f} MiB."
         )
     for what, of, to in (
+        ("A call of the smallest server takes {} times the echo's",
+         ("infer_p50_us", SMALLEST), ("infer_p50_us", ECHO)),
+        ("In the caller's process a job not seen before takes {} times what ONNX Runtime alone "
+         "takes for its row in the three networks",
+         ("in_process_new_us", PRESAGE), ("bare_us", "bare")),
         ("By `tritonclient`, whose own time is in both, a call takes {} times the echo's",
          ("triton_p50_us", PRESAGE), ("triton_p50_us", ECHO)),
         (f"Two processes (`--workers 2`) answer {{}} times the requests of one at "
