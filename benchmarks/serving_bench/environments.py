@@ -1,0 +1,78 @@
+"""Virtual environments: one for what Presage's server needs, one for each peer, one for clients.
+
+They are made once, in a folder of caches, and again when what is to be in them changes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path("~/.cache/presage/peers").expanduser()
+ONNXRUNTIME = "onnxruntime==1.31.1"
+# The packages that a server's speed depends on, besides its own.
+COMMON = ("numpy==2.4.6", "grpcio==1.85.1", "protobuf==6.33.6")
+WANTED: dict[str, tuple[str, ...]] = {
+    # With the versions that the tests run with.
+    "presage": (".[serve]", "--constraint", "requirements.lock"),
+    "client": ("tritonclient[grpc]==2.73.0", *COMMON),
+    "kserve": ("kserve==0.21.0", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
+    "mlserver": ("mlserver==1.7.1", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
+    "mlflow": ("mlflow==3.17.2", ONNXRUNTIME, "numpy==2.4.6", "onnx==1.23.2", "uvicorn==0.54.0"),
+}
+# Files that what is installed depends on.
+DEPENDS_ON = {"presage": ("pyproject.toml", "requirements.lock")}
+TOOLS = {"pip", "setuptools", "wheel"}  # of every environment, and no server's
+LIST = """
+import json, importlib.metadata as m
+print(json.dumps({d.metadata["Name"].lower(): d.version for d in m.distributions()}))
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment.
+
+    Attributes
+    ----------
+    packages : dict of str to str
+        Version of each package that a server's image would have, by name.
+    """
+
+    name: str
+    folder: Path
+    packages: dict[str, str]
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+
+def environment(name: str) -> Environment:
+    """The environment, made if there is none such yet; some minutes then for a large one."""
+    folder, mark = FOLDER / name, FOLDER / f"{name}.json"
+    files = [Path(path).read_text() for path in DEPENDS_ON.get(name, ())]
+    wanted = json.dumps([sys.version, WANTED[name], files])
+    if not mark.is_file() or mark.read_text() != wanted:
+        mark.unlink(missing_ok=True)
+        _say(f"making the environment {name} in {folder}")
+        _run(sys.executable, "-m", "venv", "--clear", str(folder))
+        _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *WANTED[name])
+        mark.write_text(wanted)
+    listed = _run(str(folder / "bin" / "python"), "-c", LIST)
+    packages = {k: v for k, v in json.loads(listed).items() if k not in TOOLS}
+    return Environment(name, folder, packages)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

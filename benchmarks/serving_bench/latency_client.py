@@ -1,0 +1,100 @@
+"""One caller: times of calls, one after another. Asked and answered in lines of JSON.
+
+It knows bytes only, and Triton's own client; it needs no package of ours.
+"""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import tritonclient.grpc as triton
+
+MOST_BYTES = 16 * 1024 * 1024
+LENGTHS = [(f"grpc.max_{way}_message_length", MOST_BYTES) for way in ("receive", "send")]
+WARM_UP_CALLS = 50
+
+
+@cache
+def channel(target: str) -> grpc.Channel:
+    return grpc.insecure_channel(target, LENGTHS)
+
+
+@cache
+def triton_client(target: str) -> Any:
+    return triton.InferenceServerClient(target)
+
+
+def raw_call(asked: dict[str, Any]) -> Callable[[], int]:
+    """Bytes to bytes, by a stub without messages."""
+    body = Path(asked["body"]).read_bytes()
+    call = channel(asked["target"]).unary_unary(asked["method"])
+    return lambda: len(call(body, timeout=60))
+
+
+def triton_call(asked: dict[str, Any]) -> Callable[[], int]:
+    """A matrix to a matrix, by Triton's client."""
+    rows = np.load(asked["rows"])
+    client = triton_client(asked["target"])
+
+    def call() -> int:
+        features = triton.InferInput("features", list(rows.shape), "FP32")
+        features.set_data_from_numpy(rows)
+        answer = client.infer(asked["model"], [features], client_timeout=60)
+        # None of an echo, which has no outputs.
+        quantiles = answer.as_numpy("quantiles")
+        return 0 if quantiles is None else quantiles.nbytes
+
+    return call
+
+
+def http_call(asked: dict[str, Any]) -> Callable[[], int]:
+    """JSON to JSON, on one connection; a new one, as servers end those that wait for seconds."""
+    body = Path(asked["body"]).read_bytes()
+    connection = http.client.HTTPConnection(asked["target"], timeout=60)
+
+    def call() -> int:
+        connection.request("POST", asked["method"], body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{asked['target']}: {answer.status} {content[:500]!r}")
+        return len(content)
+
+    return call
+
+
+CALLS = {"raw": raw_call, "triton": triton_call, "http": http_call}
+
+
+def measure(asked: dict[str, Any]) -> dict[str, Any]:
+    """Times of at most ``calls`` calls in at most ``seconds``."""
+    call = CALLS[asked["kind"]](asked)
+    for _ in range(min(WARM_UP_CALLS, max(1, asked["calls"] // 20))):
+        answer_bytes = call()
+    times_s: list[float] = []
+    gc.disable()
+    end_s = time.perf_counter() + asked["seconds"]
+    while len(times_s) < asked["calls"]:
+        begin_s = time.perf_counter()
+        call()
+        now_s = time.perf_counter()
+        times_s.append(now_s - begin_s)
+        if now_s > end_s:
+            break
+    gc.enable()
+    p50, p99 = np.quantile(times_s, (0.5, 0.99)) * 1e6
+    return {"calls": len(times_s), "p50_us": p50, "p99_us": p99, "answer_bytes": answer_bytes}
+
+
+for line in sys.stdin:
+    print(json.dumps(measure(json.loads(line))), flush=True)
