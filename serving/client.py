@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from presage.features.colocation import Colocation
-from presage.features.device import Device
+from presage.features.device import Device, Share
 from presage.features.errors import InvalidJobError, PresageError, ServiceError, UnknownDeviceError
 from presage.features.placement import Placement
 from presage.serving import questions
@@ -22,6 +22,7 @@ from presage.serving.forecasts import (
     JobForecast,
     ReleaseInfo,
 )
+from presage.serving.job_features import job_of
 from presage.serving.outcomes import Outcome, Reported
 from presage.serving.questions import Question
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
@@ -106,6 +107,18 @@ class PresageClient:
         """The same forecasts, of features computed here: the server then does least for each."""
         asked = questions.predict_matrix(placements, coverage)
         return [row for question in asked for row in self._ask(question)]
+
+    def foretell(
+        self, what: Any, kind: str, *, share: Share | None = None, **options: Any
+    ) -> JobForecast:
+        """One forecast of a job on a kind of device.
+
+        ``what`` and the options are :func:`presage.serving.job_features.job_of`'s: a torch module
+        with its inputs, a file, or features. For many at once, or often, make the placements once
+        and ask :meth:`predict`.
+        """
+        placement = Placement(job_of(what, **options), self.device(kind), share or Share())
+        return (self.predict([placement]))[0]
 
     def device(self, kind: str) -> Device:
         """Device of that kind as the server knows it; ask once and keep it."""
@@ -198,6 +211,13 @@ class AsyncPresageClient:
         """As :meth:`PresageClient.predict_matrix`."""
         asked = questions.predict_matrix(placements, coverage)
         return [row for question in asked for row in await self._ask(question)]
+
+    async def foretell(
+        self, what: Any, kind: str, *, share: Share | None = None, **options: Any
+    ) -> JobForecast:
+        """As :meth:`PresageClient.foretell`."""
+        placement = Placement(job_of(what, **options), await self.device(kind), share or Share())
+        return (await self.predict([placement]))[0]
 
     async def device(self, kind: str) -> Device:
         """As :meth:`PresageClient.device`."""

@@ -191,6 +191,42 @@ def from_module(
     )
 
 
+def job_of(what: Any, **options: Any) -> JobFeatures:
+    """Features of whatever a user has of a job.
+
+    Parameters
+    ----------
+    what : JobFeatures, str, Path or (module, inputs)
+        Features as they are; an ONNX file, a JSON file of features, a TensorFlow graph; a torch
+        module or what builds one, with its inputs.
+    **options
+        Of :func:`from_onnx`, :func:`from_tensorflow` or :func:`from_module`: ``iterations``, for
+        files ``batch_size``, ...; none of features.
+
+    Raises
+    ------
+    GraphError, InvalidJobError
+        As those do; or options were given to features, which have their own.
+    """
+    if isinstance(what, tuple):
+        return from_module(*what, **options)
+    path = None if isinstance(what, JobFeatures) else Path(what)
+    if path is not None and path.suffix != ".json":
+        return (from_onnx if path.suffix == ".onnx" else from_tensorflow)(path, **options)
+    if options:
+        raise InvalidJobError(
+            f"job features have their own {', '.join(sorted(options))}; leave that out, or give "
+            "the model that they are of"
+        )
+    if path is None:
+        features: JobFeatures = what
+        return features
+    try:
+        return from_json(path.read_text(), source=str(path))
+    except (OSError, UnicodeError) as error:
+        raise InvalidJobError(f"{path}: cannot be read ({error}); give a file") from error
+
+
 def _on_meta(module: Any) -> Any:
     """A copy of a module whose weights are on the meta device; not even the copy allocates them."""
     on_meta: dict[int, Any] = {}

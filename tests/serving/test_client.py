@@ -199,3 +199,30 @@ def test_the_client_imports_only_grpc_protobuf_and_numpy():
     sisters = {"grpc_health", "grpc_reflection", "grpc_tools", "cython_runtime"}
     unexpected = foreign - sisters - {"grpc", "google", "presage", "typing_extensions", "numpy"}
     assert {name for name in unexpected if not name.startswith("_")} == set()
+
+
+def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
+    torch = pytest.importorskip("torch")
+    from presage.serving.job_features import from_module, to_json
+
+    def build():
+        return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU())
+
+    inputs = torch.zeros(8, 64)
+    (alone,) = client.predict([Placement(from_module(build, inputs, iterations=50), cpu)])
+    assert client.foretell((build, inputs), "cpu-2", iterations=50) == alone
+
+    file = tmp_path / "net.onnx"
+    torch.onnx.export(build(), (inputs,), file, dynamo=True, verbose=False)
+    read = client.foretell(file, "cpu-2", batch_size=8, iterations=50)
+    assert read.memory_bytes.median > 0
+
+    features = tmp_path / "job.json"
+    features.write_text(to_json(job()))
+    assert client.foretell(features, "cpu-2") == client.foretell(job(), "cpu-2")
+    half = client.foretell(job(), "cpu-2", share=Share(0.5, "mps"))
+    assert half.step_time_s.median > client.foretell(job(), "cpu-2").step_time_s.median
+    with pytest.raises(InvalidJobError, match="have their own iterations"):
+        client.foretell(job(), "cpu-2", iterations=5)
+    with pytest.raises(InvalidJobError, match=r"none\.json: cannot be read"):
+        client.foretell(str(tmp_path / "none.json"), "cpu-2")
