@@ -37,7 +37,7 @@ class Share:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Device:
     """A kind of device, by its data sheet or as calibrated on a machine.
 

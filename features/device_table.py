@@ -11,6 +11,7 @@ import numpy as np
 from presage.features.arrays import Matrix
 from presage.features.device import Device
 from presage.features.job import PRECISIONS
+from presage.features.seen import OnceEach
 
 DEVICE_VALUES = (
     "compute_capability", "memory_gb", "cores", "memory_bandwidth_bytes_per_s", "op_overhead_s",
@@ -67,3 +68,10 @@ def _sheet(device: Device) -> tuple[float, ...]:
         device.context_bytes,
         *chain.from_iterable((fp32, peak, bandwidth) for peak in peaks),
     )
+
+
+def _table_of_one(device: Device) -> DeviceTable:
+    return device_table([device])
+
+
+DEVICE_TABLES = OnceEach(_table_of_one)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from presage.features.framework_release import framework_release
 from presage.features.job import PRECISIONS, JobFeatures
 from presage.features.memory import MemoryEstimate, peak_bytes
 from presage.features.op_class import OP_CLASS, with_shapes
+from presage.features.seen import OnceEach
 
 HOLDERS = tuple(field.name for field in fields(MemoryEstimate))
 JOB_SCALARS = (
@@ -96,17 +95,18 @@ def precision_codes(names: Iterable[str]) -> Ints:
 def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
     """Table of jobs, in their order."""
     ops = list(chain.from_iterable([features.op_stats for features in jobs]))
-    values = np.fromiter(chain.from_iterable(map(op_values, ops)), np.float64)
+    classes = map(OP_CLASS.__getitem__, map(op_class_key, ops))
+    values = chain.from_iterable(map(op_values, ops))
     return table_of_rows(
         job_ids=[features.job.job_id for features in jobs],
-        precisions=precision_codes(features.job.precision for features in jobs),
+        precisions=precision_codes([features.job.precision for features in jobs]),
         scalars=[
             job_scalars(features.job, features.parameters, held_bytes(features.memory))
             for features in jobs
         ],
-        op_counts=[len(features.op_stats) for features in jobs],
-        op_classes=[OP_CLASS[key] for key in map(op_class_key, ops)],
-        op_values=values.reshape(len(ops), len(OP_VALUES)),
+        op_counts=np.array([len(features.op_stats) for features in jobs], dtype=np.intp),
+        op_classes=np.fromiter(classes, np.intp, len(ops)),
+        op_values=np.fromiter(values, np.float64, len(ops) * len(OP_VALUES)),
     )
 
 
@@ -131,35 +131,29 @@ def table_of_rows(
     job_ids: Sequence[str],
     precisions: Ints,
     scalars: Sequence[tuple[float, ...]],
-    op_counts: Sequence[int] | Ints,
-    op_classes: Sequence[int] | Ints,
-    op_values: Matrix,
+    op_counts: Ints,
+    op_classes: Ints,
+    op_values: Array,
 ) -> JobTable:
-    """Table of what was read row by row; ``op_values`` is of shape (ops, ``OP_VALUES``).
+    """Table of what was read row by row; of ``op_values`` there are ``OP_VALUES`` an operator.
 
     Operators that came without a shape get that of those in their row together.
     """
-    counts, classes = np.array(op_counts, dtype=np.intp), np.array(op_classes, dtype=np.intp)
-    values = np.ascontiguousarray(op_values.T)
+    values = np.ascontiguousarray(op_values.reshape(len(op_classes), len(OP_VALUES)).T)
     return JobTable(
         tuple(job_ids),
         precisions,
         np.array(scalars, dtype=np.float64).reshape(len(job_ids), len(JOB_SCALARS)),
-        counts,
-        with_shapes(classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),
+        op_counts,
+        with_shapes(op_classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),
         values,
-        counts.cumsum() - counts,
+        op_counts.cumsum() - op_counts,
     )
 
 
-_seen: dict[int, tuple[ref[JobFeatures], JobTable]] = {}
+def _table_of_one(job: JobFeatures) -> JobTable:
+    """Kept as long as the job is, with all that is computed of it."""
+    return job_table([job])
 
 
-def table_of(job: JobFeatures) -> JobTable:
-    """A job's own table: made when the object is first seen, gone when the object is."""
-    key = id(job)
-    if key not in _seen:
-        # Bound early: at the interpreter's end the module may be gone before the job.
-        forget = partial(_seen.pop, key, None)
-        _seen[key] = ref(job, lambda _: forget()), job_table([job])
-    return _seen[key][1]
+JOB_TABLES = OnceEach(_table_of_one)

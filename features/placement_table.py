@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from presage.features.arrays import Array, Ints, Mask
-from presage.features.device_table import DeviceTable, device_table
-from presage.features.job_table import JobTable, job_table, table_of
+from presage.features.device_table import DEVICE_TABLES, DeviceTable, device_table
+from presage.features.job_table import JOB_TABLES, JobTable, job_table
 from presage.features.placement import Placement
+
+T = TypeVar("T")
+
+_FIRST = np.zeros(1, dtype=np.intp)
+_FIRST.setflags(write=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +79,21 @@ class Visits(NamedTuple):
 
 def placement_table(placements: Sequence[Placement]) -> PlacementTable:
     """Table of placements, in their order; a job or device that occurs again is in it once."""
-    # By identity: hashing a job of a hundred operator rows costs more than it saves.
-    jobs = {id(placement.job): placement.job for placement in placements}
-    devices = {id(placement.device): placement.device for placement in placements}
-    job_place = {key: place for place, key in enumerate(jobs)}
-    device_place = {key: place for place, key in enumerate(devices)}
-    # A scheduler that asks for one job at a time asks for it again.
-    table = job_table(list(jobs.values())) if len(jobs) != 1 else table_of(placements[0].job)
-    return PlacementTable(
-        table,
-        device_table(list(devices.values())),
-        np.array([job_place[id(placement.job)] for placement in placements], dtype=np.intp),
-        np.array([device_place[id(placement.device)] for placement in placements], dtype=np.intp),
-        np.array([placement.share.fraction for placement in placements], dtype=np.float64),
-    )
+    job, jobs = _places([placement.job for placement in placements])
+    device, devices = _places([placement.device for placement in placements])
+    share = np.array([placement.share.fraction for placement in placements], dtype=np.float64)
+    # A scheduler that asks for a job at a time asks for it again, and of the same device.
+    job_rows = JOB_TABLES.of(jobs[0]) if len(jobs) == 1 else job_table(jobs)
+    device_rows = DEVICE_TABLES.of(devices[0]) if len(devices) == 1 else device_table(devices)
+    return PlacementTable(job_rows, device_rows, job, device, share)
+
+
+def _places(values: Sequence[T]) -> tuple[Ints, list[T]]:
+    """Position of each value among those that differ, which follow in the order they come in."""
+    if len(values) == 1:
+        return _FIRST, [values[0]]
+    # By identity: hashing a job of a hundred rows of operators costs more than it saves.
+    different = {id(value): value for value in values}
+    place = {key: i for i, key in enumerate(different)}
+    places = np.array([place[id(value)] for value in values], dtype=np.intp)
+    return places, list(different.values())

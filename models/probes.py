@@ -54,6 +54,11 @@ class Probes:
             },
         }
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Probes) and self.as_json() == other.as_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes:
     """The probes that a manifest holds.
@@ -63,22 +68,25 @@ def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes
     KeyError, TypeError, ValueError, AttributeError
         It holds none of this release.
     """
-    features = np.array([row.split() for row in content["features"]], dtype=np.float32)
+    features = _table(content["features"], columns).astype(np.float32)
     together = tuple(tuple(map(int, rows.split())) for rows in content["together"])
     quantiles = {
-        name: np.array([row.split() for row in content["quantiles"][name]], dtype=np.float64)
-        for name in (*SOLO, "interference")
+        name: _table(content["quantiles"][name], levels) for name in (*SOLO, "interference")
     }
-    members = sum(map(len, together))
-    shapes = {**dict.fromkeys(SOLO, (len(features), levels)), "interference": (members, levels)}
-    if features.ndim != 2 or features.shape[1] != columns or not all(together):
-        raise ValueError(f"probes: features of shape {features.shape}")
-    if any(not 0 <= row < len(features) for rows in together for row in rows):
+    if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in together):
         raise ValueError("probes: a co-location of rows that are not there")
-    for name, shape in shapes.items():
-        if quantiles[name].shape != shape:
-            raise ValueError(f"probes: {name} has shape {quantiles[name].shape}, must be {shape}")
+    asked = dict.fromkeys(SOLO, len(features)) | {"interference": sum(map(len, together))}
+    for name, rows in asked.items():
+        if len(quantiles[name]) != rows:
+            raise ValueError(f"probes: {len(quantiles[name])} answers of {name} to {rows} rows")
     return Probes(features, together, quantiles)
+
+
+def _table(lines: Sequence[str], width: int) -> Array:
+    """Numbers of lines, shape (lines, width)."""
+    rows = np.array([line.split() for line in lines], dtype=np.float64)
+    table: Array = rows.reshape(len(lines), width)
+    return table
 
 
 def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:

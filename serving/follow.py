@@ -121,7 +121,7 @@ class Follower:
 
     def __init__(self, served: Served, source: Source, *, poll_s: float = POLL_S) -> None:
         self._served, self._source, self._poll_s = served, source, poll_s
-        self._seen = ""
+        self._seen: str | None = None  # the mark of what was loaded last
         self._away = ""
         self._one_at_a_time = asyncio.Lock()
 
@@ -164,7 +164,8 @@ class Follower:
             except ReleaseError as error:
                 if self._source.mark() != mark:
                     continue  # replaced while it was read
-                self._served.refuse(error)
+                if self._served.is_ready:  # else nothing is served, and the caller hears of it
+                    self._served.refuse(error)
                 raise
             self._seen = mark
             return

@@ -51,7 +51,9 @@ class Served:
             Nobody yet.
         """
         if self._predictor is None:
-            raise ServiceError("the release is still being loaded; ask again in a second")
+            raise ServiceError(
+                "the release is still being loaded; ask again in a second", retry_after_s=0.5
+            )
         return self._predictor
 
     @property

@@ -79,7 +79,7 @@ def read_jobs(rows: Sequence[pb.Job], where: str = "jobs") -> ReadJobs:
     found = np.flatnonzero(good).tolist()
     table = table_of_rows(
         job_ids=[rows[i].job_id for i in found],
-        precisions=precision_codes(rows[i].precision for i in found),
+        precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[of for of, can_be in zip(scalars, good, strict=True) if of and can_be],
         op_counts=op_counts[good],
         op_classes=classes[kept],

@@ -69,6 +69,16 @@ def test_a_job_on_many_devices_is_in_the_table_once(one, devices):
     assert rows.devices.kinds == tuple(where.kind for where in devices)
 
 
+def test_what_is_computed_of_a_job_alone_is_there_when_it_is_asked_for_again():
+    one = features()
+    first = placement_table([Placement(one, device())])
+    matrix(first)
+
+    again = placement_table([Placement(one, device(), share) for share in HALVES])
+    assert again.jobs is first.jobs
+    assert len(again.jobs.computed) == 1
+
+
 def test_no_placement_has_no_row():
     for feature_set in FEATURE_SETS:
         assert matrix([], feature_set).shape == (0, len(columns(feature_set)))

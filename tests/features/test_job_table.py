@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features import job_table as tables
 from presage.features.device_table import DEVICE_VALUES, RATES, device_table
 from presage.features.job import PRECISIONS
-from presage.features.job_table import OP_VALUES, job_table, table_of
+from presage.features.job_table import JOB_TABLES, OP_VALUES, job_table
 from presage.features.op_class import OP_CLASSES
 from tests.features.at_random import JOBS
 from tests.features.examples import device, features, node
@@ -54,24 +53,24 @@ def test_no_array_of_a_table_can_be_written(name):
 
 def test_a_jobs_own_table_is_made_once_and_goes_with_the_job():
     job = features()
-    first = table_of(job)
-    known = len(tables._seen)
+    first = JOB_TABLES.of(job)
+    known = len(JOB_TABLES)
 
-    assert table_of(job) is first
-    assert table_of(replace(job)) is not first  # an equal job is another object
+    assert JOB_TABLES.of(job) is first
+    assert JOB_TABLES.of(replace(job)) is not first  # an equal job is another object
 
     del job
     gc.collect()
-    assert len(tables._seen) == known - 1
+    assert len(JOB_TABLES) == known - 1
 
 
 def test_a_job_travels_to_another_process_without_its_table():
     job = features(node(), node("Relu"))
-    table_of(job)
+    JOB_TABLES.of(job)
 
     again = pickle.loads(pickle.dumps(job))
     assert again == job
-    assert table_of(again) is not table_of(job)
+    assert JOB_TABLES.of(again) is not JOB_TABLES.of(job)
 
 
 def test_a_precision_that_a_device_has_no_figure_for_runs_at_fp32s():

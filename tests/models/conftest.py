@@ -24,6 +24,7 @@ from presage.features.schema import columns
 from presage.models.alone import WHO
 from presage.models.domain import learn_domain
 from presage.models.gate import GatePolicy
+from presage.models.probes import SOLO, Probes
 from presage.models.registry import Registry
 from presage.models.release import PREDICTORS, Release, write_release
 
@@ -128,6 +129,11 @@ def make_release() -> MakeRelease:
             },
             "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in PREDICTORS},
             "setup_s": {"": [1.0] * len(LEVELS)},
+            "probes": Probes(
+                np.zeros((0, len(columns("full"))), np.float32),
+                (),
+                {name: np.zeros((0, len(LEVELS))) for name in (*SOLO, "interference")},
+            ),
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,
             "versions": {"torch": "2.13.0"},

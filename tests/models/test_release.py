@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,6 +10,7 @@ from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.placement import Placement
 from presage.features.schema import matrix
 from presage.models.domain import learn_domain
+from presage.models.probes import SOLO, Probes
 from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.release import training_colocations
@@ -16,6 +18,11 @@ from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]
 DOMAIN = learn_domain(matrix(PLACED), ["net"], ["fp32"])
+PROBES = Probes(
+    matrix(PLACED).astype(np.float32),
+    ((0, 0),),
+    {name: np.arange(5.0)[np.newaxis] for name in SOLO} | {"interference": np.ones((2, 5))},
+)
 MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
 
 
@@ -25,7 +32,7 @@ def write(folder, **changes):
         trained_devices={key: ["example"] for key in PREDICTORS}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
         stranger_margins={name: {"gpu": {0.1: 0.5}} for name in PREDICTORS},
-        setup_s={"": [1, 2, 3, 4, 5]},
+        setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
     return write_release(folder, **(values | changes))
