@@ -21,6 +21,7 @@ ROLES = ("predict", "report", "admin")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_WORD = re.compile(r"[a-z]{1,16}")  # neither a hash nor a token
 _SCHEME = "bearer "
 _LOOK_S = 1.0  # between looks at the file
 
@@ -84,8 +85,8 @@ def read_tokens(path: Path) -> Tokens:
     Raises
     ------
     ConfigError
-        The file cannot be read, or a line is not such a line. It never repeats what a line says:
-        in the wrong place that may be a hash, or a token.
+        The file cannot be read, or a line is not such a line. It repeats nothing that may be a
+        hash or a token in the wrong place.
     """
     try:
         lines = path.read_text().splitlines()
@@ -157,10 +158,8 @@ def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:
         )
     for position, role in enumerate(roles, start=1):
         if role not in ROLES:
-            raise ConfigError(
-                f"{where}: role {position} is none of {', '.join(ROLES)}; use these, with commas "
-                "between"
-            )
+            named = repr(role) if _WORD.fullmatch(role) else f"no. {position}"
+            raise ConfigError(f"{where}: role {named} is not known; use {', '.join(ROLES)}")
     return words[2], Caller(name, frozenset(roles))
 
 

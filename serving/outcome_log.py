@@ -122,7 +122,7 @@ class OutcomeLog:
     def _write(self, opened: Future[None]) -> None:
         try:
             database = _open(self._path)
-        except OutcomeLogError as error:
+        except Exception as error:  # whatever it is: somebody waits
             opened.set_exception(error)
             return
         opened.set_result(None)

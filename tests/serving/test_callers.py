@@ -84,7 +84,7 @@ def test_a_name_that_is_none(name):
 
 @pytest.mark.parametrize("roles", [[], ["Predict"], ["predict", ""], ["predict", "root"], ["a b"]])
 def test_a_role_that_is_none(roles):
-    with pytest.raises(ConfigError, match=r"must be|role \d is none of predict, report, admin"):
+    with pytest.raises(ConfigError, match=r"must be|role .* is not known; use predict, report"):
         new_token("a", roles)
 
 
@@ -218,10 +218,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
         (f"ann predict {HASH}0", "must be NAME ROLE"),
         (f"a/b predict {HASH}", "the name must be"),
         (f"{HASH} predict {HASH}", ""),
-        (f"ann root {HASH}", "role 1 is none of predict, report, admin"),
-        (f"ann predict,{HASH} {HASH}", "role 2 is none of"),
-        (f"ann {HASH} {HASH}", "role 1 is none of"),
-        (f"ann predict, {HASH}", "role 2 is none of"),
+        (f"ann root {HASH}", "role 'root' is not known; use predict, report, admin"),
+        (f"ann predict,{HASH} {HASH}", "role no. 2 is not known"),
+        (f"ann {HASH} {HASH}", "role no. 1 is not known"),
+        (f"ann predict, {HASH}", "role no. 2 is not known"),
     ],
 )
 def test_a_bad_line_is_named_and_not_repeated(path, line, said):

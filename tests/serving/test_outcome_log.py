@@ -249,6 +249,8 @@ def test_a_folder_that_cannot_be(tmp_path):
     for path in (tmp_path / "file" / "log.db", tmp_path):
         with pytest.raises(OutcomeLogError, match=r"cannot be opened.*--outcomes"):
             OutcomeLog(path)
+    with pytest.raises(ValueError, match="null"):
+        OutcomeLog(tmp_path / "a\0b" / "log.db")
 
 
 @contextmanager

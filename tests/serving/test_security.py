@@ -224,7 +224,7 @@ def test_a_client_that_asks_for_more_than_its_rows_is_told_when_to_come_back(
 def test_a_token_file_that_is_none_keeps_the_server_from_starting(release, tmp_path):
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
-        (f"scheduler owner {'0' * 64}\n", "role 1 is none of predict, report, admin"),
+        (f"scheduler owner {'0' * 64}\n", "role 'owner' is not known"),
         ("# nobody\n", "no token is in it"),
     ):
         (tmp_path / "tokens").write_text(text)
