@@ -49,6 +49,7 @@ _SELECT = """
 SELECT position, idempotency_key, received_at_unix_s, reported_by, message
 FROM outcomes WHERE position > ? ORDER BY position
 """
+_FIND = "SELECT message FROM outcomes WHERE idempotency_key = ?"
 _BUSY_S = 10.0  # another process is writing: its commits take milliseconds
 _MOST_REPORTS = 256  # that one commit takes
 
@@ -66,10 +67,15 @@ class ReportedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a report, all of which is on disk now."""
+    """What became of a report.
+
+    ``conflicting`` are the positions of outcomes whose key stands for another outcome; all others
+    are on disk now.
+    """
 
     accepted: int
     duplicates: int
+    conflicting: tuple[int, ...] = ()
 
 
 Report = tuple[Sequence[tuple[str, bytes]], str]
@@ -100,8 +106,9 @@ class OutcomeLog:
     ) -> Future[Appended]:
         """Put keys and messages on disk; done once they are there.
 
-        A key that the log has already is not written again. A report that is cancelled may be in
-        the log or not, whole.
+        A key that the log has already is not written again; where it stands for another outcome,
+        as when two clusters name their jobs alike, that is said. A report that is cancelled may be
+        in the log or not, whole.
         """
         done: Future[Appended] = Future()
         with self._closing:
@@ -213,11 +220,14 @@ def _prepare(database: sqlite3.Connection) -> None:
 def _append(database: sqlite3.Connection, report: Report) -> Appended:
     outcomes, reported_by = report
     now_s = time.time()
-    accepted = sum(
-        database.execute(_APPEND, (key, now_s, reported_by, message)).rowcount
-        for key, message in outcomes
-    )
-    return Appended(accepted, len(outcomes) - accepted)
+    accepted, conflicting = 0, []
+    for position, (key, message) in enumerate(outcomes):
+        if database.execute(_APPEND, (key, now_s, reported_by, message)).rowcount:
+            accepted += 1
+        elif database.execute(_FIND, (key,)).fetchone() != (message,):
+            conflicting.append(position)
+    duplicates = len(outcomes) - accepted - len(conflicting)
+    return Appended(accepted, duplicates, tuple(conflicting))
 
 
 def _cannot(path: Path, what: str, error: Exception) -> OutcomeLogError:

@@ -134,6 +134,14 @@ class PredictionService:
         appended = await asyncio.wrap_future(
             self._outcomes.append(rows, reported_by=call.caller.name)
         )
+        positions = [i for i in range(len(message.outcomes)) if i not in errors]
+        for i in appended.conflicting:
+            errors[positions[i]] = InvalidJobError(
+                f"outcomes[{positions[i]}].idempotency_key stands for another outcome; give each "
+                "report a name that no other reporter uses, such as one that begins with yours"
+            )
+        if len(errors) == len(message.outcomes):
+            raise errors[min(errors)]
         counted = self._calls.metrics.outcomes
         counted.labels("accepted").inc(appended.accepted)
         counted.labels("duplicate").inc(appended.duplicates)

@@ -287,6 +287,19 @@ def test_a_report_is_on_disk_once_and_says_what_is_wrong_with_the_rest(reporting
     ]
 
 
+def test_a_key_that_stands_for_something_else_is_no_duplicate(reporting, job, cpu):
+    client, log, _ = reporting
+    client.report([Outcome("job-17", job(), cpu, runtime_s=1.0)])
+    other = Outcome("job-17", job("of another cluster"), cpu, runtime_s=9.0)
+
+    reported = client.report([Outcome("job-18", job(), cpu, runtime_s=1.0), other])
+
+    assert (reported.accepted, reported.duplicates, list(reported.refused)) == (1, 0, [1])
+    with pytest.raises(InvalidJobError, match=r"outcomes\[0\]\.idempotency_key stands for another"):
+        client.report([other])
+    assert len(list(read_outcomes(log))) == 2
+
+
 BAD_OUTCOMES = [
     ({"idempotency_key": ""}, r"outcomes\[0\]\.idempotency_key is empty; give each report"),
     ({"idempotency_key": "k" * 257}, "idempotency_key has 257 characters"),
