@@ -130,7 +130,8 @@ class PredictionService:
         if not good:
             raise errors[min(errors)]
         call.check_time()
-        rows = [(row.idempotency_key, row.SerializeToString()) for row in good]
+        # In one order, so that what is sent again is the same bytes.
+        rows = [(row.idempotency_key, row.SerializeToString(deterministic=True)) for row in good]
         appended = await asyncio.wrap_future(
             self._outcomes.append(rows, reported_by=call.caller.name)
         )
