@@ -50,11 +50,14 @@ def main() -> None:
         bench = Bench(
             folder, release, args.model, questions, args.rounds, [server_core], [client_core]
         )
-        figures = measure_all(bench, kinds)
+        figures: Figures = {}
+        try:
+            measure_all(bench, kinds, figures)
+        finally:
+            if args.json is not None:
+                args.json.write_text(json.dumps(figures, indent=1))
     seconds, foreign_s = time.monotonic() - begin_s, busy_s() - own_s() - foreign_s
     say(f"measured in {seconds:.0f} s")
-    if args.json is not None:
-        args.json.write_text(json.dumps(figures, indent=1))
     about = {
         "command": " ".join(["python benchmarks/serving.py", *sys.argv[1:]]),
         "machine": machine(),
@@ -79,13 +82,14 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure_all(bench: Bench, kinds: Sequence[Kind]) -> Figures:
+def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
     """All figures of these servers; those of Presage alone only if it is among them."""
     of = {kind.name: kind for kind in kinds}
-    figures: Figures = {
-        "packages": {k.name: [float(len(environment_of(k.environment).packages))]
-                     for k in kinds if k.package},
-    }  # fmt: skip
+    figures["packages"] = {
+        kind.name: [float(len(environment_of(kind.environment).packages))]
+        for kind in kinds
+        if kind.package
+    }
     say("starts")
     figures |= measure.starts(bench, kinds)
     with measure.running(bench, kinds) as servers:
@@ -105,7 +109,6 @@ def measure_all(bench: Bench, kinds: Sequence[Kind]) -> Figures:
         figures |= measure.in_process(bench)
         figures |= measure.more_processes(bench, of["presage"])
         figures |= measure.steady(bench, of["presage"])
-    return figures
 
 
 def two_cores() -> tuple[int, int]:

@@ -1,10 +1,12 @@
 """Virtual environments: one for what Presage's server needs, one for each peer, one for clients.
 
-They are made once, in a folder of caches, and again when what is to be in them changes.
+They are made once, in a folder of caches; when what is to be in one changes, another is made.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import subprocess
 import sys
@@ -53,15 +55,19 @@ class Environment:
 
 def environment(name: str) -> Environment:
     """The environment, made if there is none such yet; some minutes then for a large one."""
-    folder, mark = FOLDER / name, FOLDER / f"{name}.json"
     files = [Path(path).read_text() for path in DEPENDS_ON.get(name, ())]
     wanted = json.dumps([sys.version, WANTED[name], files])
-    if not mark.is_file() or mark.read_text() != wanted:
-        mark.unlink(missing_ok=True)
-        _say(f"making the environment {name} in {folder}")
-        _run(sys.executable, "-m", "venv", "--clear", str(folder))
-        _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *WANTED[name])
-        mark.write_text(wanted)
+    # Each checkout has its own where they want different ones, and takes it away from no other.
+    folder = FOLDER / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / "done"
+    with (folder.with_suffix(".lock")).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be making it
+        if not done.is_file():
+            _say(f"making the environment {name} in {folder}")
+            _run(sys.executable, "-m", "venv", "--clear", str(folder))
+            _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *WANTED[name])
+            done.touch()
     listed = _run(str(folder / "bin" / "python"), "-c", LIST)
     packages = {k: v for k, v in json.loads(listed).items() if k not in TOOLS}
     return Environment(name, folder, packages)

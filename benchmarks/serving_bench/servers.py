@@ -41,6 +41,8 @@ class Kind:
         Whose version tells its own, in the environment; "" for scripts of ours.
     http : bool
         Whether it is asked by HTTP and JSON, not by gRPC.
+    answers : int
+        How many in a row, each on a new connection, say that all its processes answer.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Kind:
     command: Command
     package: str = ""
     http: bool = False
+    answers: int = 1
 
 
 class Server:
@@ -135,15 +138,18 @@ def free_port() -> int:
 
 def _wait(server: Server, question: Question) -> None:
     """Until it answers; what it answers is looked at afterwards, without haste."""
-    end_s = time.perf_counter() + MOST_START_S
+    end_s, answered = time.perf_counter() + MOST_START_S, 0
     while time.perf_counter() < end_s:
         server.processes.check_running()
         try:
             _ask(server, question)
         except (OSError, http.client.HTTPException, grpc.RpcError):
+            answered = 0
             time.sleep(LOOK_S)
         else:
-            return
+            answered += 1
+            if answered == server.kind.answers:
+                return
     raise SystemExit(f"{server.kind.name}: no answer in {MOST_START_S:g} s")
 
 
@@ -248,4 +254,6 @@ PEERS: Sequence[Kind] = (
     Kind("mlserver", "MLServer", "mlserver", _mlserver, "mlserver"),
     Kind("mlflow", "MLflow models serve", "mlflow", _mlflow, "mlflow", http=True),
 )
-WORKERS = Kind("workers", "Presage, two processes", "presage", _presage("--workers", "2"))
+WORKERS = Kind(
+    "workers", "Presage, two processes", "presage", _presage("--workers", "2"), answers=20
+)
