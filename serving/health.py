@@ -67,9 +67,10 @@ class Health:
             if status != said:
                 said = status
                 yield _Status(status=status)
-            if self._closing:
+            elif self._closing:  # only once it was said: it may change while that is written
                 return
-            await changed.wait()
+            else:
+                await changed.wait()
 
     def _known(self) -> str:
         return ", ".join(repr(name) for name in self._statuses)
