@@ -3,19 +3,22 @@
 gRPC takes calls in faster than they are answered, and hands them over one by one; behind its own
 bound it cancels them without a reason. So its own count (channelz) is looked at now and then, and
 while there are too many, calls are refused as they come up, which costs a fraction of an answer.
+
+A look takes 0.1 ms and 25 us more for every connection: the more there are, the rarer it is.
 """
 
 from __future__ import annotations
 
 import json
+import time
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # as grpcio-channelz does
 
 from presage.features.errors import OverloadedError
 from presage.serving.options import MOST_CALLS
 
-_LOOK_S = 0.01
-_BUSY_S = 0.1  # after more than this the server had a pause
+_LOOK_S = 0.01  # from look to look, at the least
+_LOOKING = 0.01  # part of the time that is spent on it
 
 
 def servers() -> frozenset[int]:
@@ -36,9 +39,8 @@ class Backlog:
         self._most_calls = most_calls
         self._id = max(servers() - before)
         self._calls = 0
-        self._call_s = 1e-3  # between two answers of late
-        self._looked_s = 0.0
-        self._done = self._found = 0  # when it was looked at last
+        self._call_s = 1e-3  # between two calls that come up while others wait
+        self._came_s = self._look_at_s = 0.0
 
     def check(self, now_s: float) -> None:
         """Refuse a call where too many wait behind it.
@@ -48,8 +50,11 @@ class Backlog:
         OverloadedError
             With about the time after which they will have been answered.
         """
+        if self._calls > 1:
+            self._call_s += 0.1 * (now_s - self._came_s - self._call_s)
         self._calls -= 1  # this one comes up
-        if now_s - self._looked_s > _LOOK_S:
+        self._came_s = now_s
+        if now_s >= self._look_at_s:
             self._look(now_s)
         if self._calls > self._most_calls:
             raise OverloadedError(
@@ -60,21 +65,13 @@ class Backlog:
 
     def calls(self) -> tuple[int, int]:
         """Calls that have ever arrived, and those of them that have not ended."""
-        started, done = self._counts()
-        return started, started - done
-
-    def _counts(self) -> tuple[int, int]:
         found = json.loads(cygrpc.channelz_get_server(self._id))["server"]["data"]
         started, succeeded, failed = (
             int(found.get(name, 0)) for name in ("callsStarted", "callsSucceeded", "callsFailed")
         )
-        return started, succeeded + failed
+        return started, started - succeeded - failed
 
     def _look(self, now_s: float) -> None:
-        started, done = self._counts()
-        since_s = now_s - self._looked_s
-        # Only of a time in which there was always something to answer: pauses are no answers' time.
-        if done > self._done and self._found > 1 and since_s < _BUSY_S:
-            self._call_s = since_s / (done - self._done)
-        self._calls = self._found = started - done
-        self._done, self._looked_s = done, now_s
+        _, self._calls = self.calls()
+        looked_s = time.monotonic() - now_s
+        self._look_at_s = now_s + max(_LOOK_S, looked_s / _LOOKING)

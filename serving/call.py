@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import re
-import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ from presage.features.errors import (
     UnknownDeviceError,
     UnknownModelError,
 )
+from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
@@ -122,6 +123,7 @@ class Call:
             )
 
 
+Metadata = Sequence[tuple[str, str | bytes]]
 Unary = Callable[[bytes, Call], bytes | Awaitable[bytes]]
 Stream = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 Span = Callable[[str, Any], Any]
@@ -149,6 +151,10 @@ class Calls:
         Of the rows of one client.
     backlog : Backlog or None
         Calls that wait.
+    access_log : AccessLog or None
+        Where every call is noted.
+    certificates : bool
+        Whether clients have some, which they are named by.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
     in_flight : int
@@ -161,7 +167,8 @@ class Calls:
     tokens: Callable[[], Tokens] | None = None
     rate: RateLimit | None = None
     backlog: Backlog | None = None
-    access_log: bool = False
+    access_log: AccessLog | None = None
+    certificates: bool = False
     span: Span = field(default=no_span)
     in_flight: int = 0
     closing: bool = False
@@ -173,10 +180,11 @@ class Calls:
 
         async def answer(request: bytes, context: Any) -> bytes:
             begin_s, code = time.monotonic(), Code.OK
-            call = Call(name, _request_id(context))
+            metadata = context.invocation_metadata() or ()
+            call = Call(name, _request_id(metadata))
             self.in_flight += 1
             try:
-                self._admit(call, role, context, begin_s)
+                self._admit(call, role, context, metadata, begin_s)
                 with self.span(name, context):
                     response = method(request, call)
                     return response if isinstance(response, bytes) else await response
@@ -195,10 +203,11 @@ class Calls:
         # No generator: gRPC would leave one that is cancelled to the garbage collector.
         async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
             begin_s, code = time.monotonic(), Code.OK
-            call = Call(name, _request_id(context))
+            metadata = context.invocation_metadata() or ()
+            call = Call(name, _request_id(metadata))
             self.in_flight += 1
             try:
-                self._admit(call, role, context, begin_s)
+                self._admit(call, role, context, metadata, begin_s)
                 with self.span(name, context):
                     async with aclosing(method(requests, call)) as responses:
                         async for response in responses:
@@ -218,7 +227,9 @@ class Calls:
         if self.rate is not None:
             self.rate.take(call.caller.name, rows)
 
-    def _admit(self, call: Call, role: str | None, context: Any, begin_s: float) -> None:
+    def _admit(
+        self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
+    ) -> None:
         """Note who calls and until when; refuse who may not, and who has stopped to wait."""
         left_s = context.time_remaining()
         if left_s is not None:
@@ -231,9 +242,9 @@ class Calls:
         if self.backlog is not None and role is not None:
             self.backlog.check(begin_s)
         if self.tokens is None or role is None:
-            call.caller = Caller(_name_of(context), _ALL_ROLES)
+            call.caller = Caller(self._name_of(context), _ALL_ROLES)
         else:
-            call.caller = self.tokens().caller(context.invocation_metadata() or ())
+            call.caller = self.tokens().caller(metadata)
             call.caller.must_be(role)
         call.check_time()
 
@@ -259,12 +270,21 @@ class Calls:
         self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
-        if self.access_log:
-            log(
-                logging.INFO, "call", method=call.method, code=code.name,
-                ms=round(1000 * seconds, 3), rows=call.rows, request_bytes=size,
-                client=call.caller.name, request_id=call.request_id,
+        if self.access_log is not None:
+            self.access_log.note(
+                method=call.method, code=code.name, seconds=seconds, rows=call.rows,
+                request_bytes=size, client=call.caller.name, request_id=call.request_id,
             )  # fmt: skip
+
+    def _name_of(self, context: Any) -> str:
+        """A client's certificate's name, else the host it calls from."""
+        if self.certificates:
+            names = context.auth_context().get("x509_common_name")
+            if names:
+                return str(names[0].decode(errors="replace"))
+        # "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"
+        peer = context.peer()
+        return unquote(peer.partition(":")[2].rpartition(":")[0]) or peer
 
 
 def _code_of(error: BaseException, call: Call) -> Code:
@@ -288,18 +308,9 @@ def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
     return ((RETRY_AFTER, str(max(1, math.ceil(1000 * error.retry_after_s)))),)
 
 
-def _name_of(context: Any) -> str:
-    """A client's certificate's name, else the host it calls from."""
-    names = context.auth_context().get("x509_common_name")
-    if names:
-        return str(names[0].decode(errors="replace"))
-    peer = unquote(context.peer())  # "ipv4:127.0.0.1:4711", "ipv6:[::1]:4711", "unix:"
-    return peer.partition(":")[2].rpartition(":")[0] or peer
-
-
-def _request_id(context: Any) -> str:
+def _request_id(metadata: Metadata) -> str:
     """The caller's own, where it is one; else a new one."""
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata:
         if key == REQUEST_ID and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value
-    return secrets.token_hex(8)
+    return f"{random.getrandbits(64):016x}"

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
+from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
@@ -80,7 +81,11 @@ class Server:
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
         self._backlog = Backlog(before, options.queue_calls)
-        self._calls = Calls(metrics, tokens, rate, self._backlog, options.access_log, span)
+        self._access_log = AccessLog() if options.access_log else None
+        self._calls = Calls(
+            metrics, tokens, rate, self._backlog, self._access_log,
+            certificates=options.tls is not None and options.tls.client_ca is not None, span=span,
+        )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )
@@ -132,6 +137,8 @@ class Server:
         await self._drained(grace_s)
         await self._server.stop(grace_s)
         self._work.close()
+        if self._access_log is not None:
+            self._access_log.flush()
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
 

@@ -24,6 +24,7 @@ from presage.features.errors import (
     PresageError,
     ReleaseError,
 )
+from presage.serving.access_log import AccessLog
 from presage.serving.call import RETRY_AFTER, STATUS, Call, Calls, status_of
 from presage.serving.callers import Caller, Tokens, new_token, read_tokens
 from presage.serving.limits import RateLimit
@@ -97,14 +98,26 @@ def bearer(token: str) -> list[tuple[str, str]]:
     return [("authorization", f"Bearer {token}")]
 
 
+class Logged:
+    """What is logged, as it is written; calls, where they are noted in ``access_log``, too."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.access_log = AccessLog(self.stream)
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """The lines so far."""
+        self.access_log.flush()
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
 @pytest.fixture
 def logged():
-    """What is logged, as it is written: a function that gives the lines so far."""
     logger = logging.getLogger(LOGGER)
     before = logger.handlers, logger.propagate, logger.level
-    stream = io.StringIO()
-    log_as_json(stream)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    found = Logged()
+    log_as_json(found.stream)
+    yield found
     logger.handlers, logger.propagate = before[:2]
     logger.setLevel(before[2])
 
@@ -288,7 +301,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
     known, token = tokens
 
     async def main():
-        calls = calls_with(tokens=lambda: known, access_log=True)
+        calls = calls_with(tokens=lambda: known, access_log=logged.access_log)
         async with serving(calls) as (_, ask):
             mine = [*bearer(token["predict"]), ("x-request-id", "r-1")]
             await ask("Echo", b"12345", metadata=mine)
@@ -314,7 +327,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
 )
 def test_a_request_id_that_is_none_is_replaced(logged, sent):
     async def main():
-        async with serving(calls_with(access_log=True)) as (service, ask):
+        async with serving(calls_with(access_log=logged.access_log)) as (service, ask):
             await ask("Echo", b"", metadata=[("x-request-id", sent)])
             return service.asked[0].request_id
 
@@ -414,7 +427,7 @@ def test_a_token_is_in_no_log(logged, tokens, caplog):
         raise ValueError("anything")
 
     async def main():
-        calls = calls_with(tokens=lambda: known, access_log=True)
+        calls = calls_with(tokens=lambda: known, access_log=logged.access_log)
         async with serving(calls, Defect=defect) as (_, ask):
             await ask("Echo", b"", metadata=bearer(token["predict"]))
             for sent in (token["predict"], token["report"], "wr0ng-wr0ng"):
@@ -500,7 +513,7 @@ def test_a_call_whose_deadline_has_passed_is_not_run(logged):
         return request
 
     async def main():
-        calls = calls_with(access_log=True)
+        calls = calls_with(access_log=logged.access_log)
         async with serving(calls, Block=block) as (service, ask):
             await ask("Echo", b"")  # connected
             blocking = ask("Block", b"")
@@ -532,7 +545,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_ended(logged, how, method):
             ends.append("stream")
 
     async def main():
-        calls = calls_with(access_log=True)
+        calls = calls_with(access_log=logged.access_log)
         async with serving(calls, Unary=unary, Stream=stream) as (_, ask):
             argument = b"" if method == "Unary" else iter([b""])
             call = ask(method, argument, timeout=0.3 if how == "deadline" else None)
@@ -595,7 +608,7 @@ def test_a_client_that_leaves_while_it_is_written_to_is_no_defect(logged, answer
             ends.append(1)
 
     async def main():
-        calls = calls_with(access_log=True)
+        calls = calls_with(access_log=logged.access_log)
         async with serving(calls, Endless=endless) as (_, ask):
             call = ask("Endless", iter([b""]))
             for _ in range(20 if answers == "read" else 1):
