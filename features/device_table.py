@@ -43,7 +43,11 @@ class DeviceTable:
 
 
 def device_table(devices: Sequence[Device]) -> DeviceTable:
-    """Table of devices, in their order."""
+    """Table of devices, in their order; of one alone it is made once."""
+    return _TABLES.of(devices[0]) if len(devices) == 1 else _table(devices)
+
+
+def _table(devices: Sequence[Device]) -> DeviceTable:
     sheets = np.array([_sheet(device) for device in devices], dtype=np.float64)
     sheets = sheets.reshape(len(devices), len(DEVICE_VALUES) + len(PRECISIONS) * len(RATES))
     sheets.setflags(write=False)
@@ -71,7 +75,7 @@ def _sheet(device: Device) -> tuple[float, ...]:
 
 
 def _table_of_one(device: Device) -> DeviceTable:
-    return device_table([device])
+    return _table([device])
 
 
-DEVICE_TABLES = OnceEach(_table_of_one)
+_TABLES = OnceEach(_table_of_one)

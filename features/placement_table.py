@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from presage.features.arrays import Array, Ints, Mask
-from presage.features.device_table import DEVICE_TABLES, DeviceTable, device_table
+from presage.features.device_table import DeviceTable, device_table
 from presage.features.job_table import JOB_TABLES, JobTable, job_table
 from presage.features.placement import Placement
 
@@ -82,10 +82,9 @@ def placement_table(placements: Sequence[Placement]) -> PlacementTable:
     job, jobs = _places([placement.job for placement in placements])
     device, devices = _places([placement.device for placement in placements])
     share = np.array([placement.share.fraction for placement in placements], dtype=np.float64)
-    # A scheduler that asks for a job at a time asks for it again, and of the same device.
+    # A scheduler that asks for a job at a time asks for it again.
     job_rows = JOB_TABLES.of(jobs[0]) if len(jobs) == 1 else job_table(jobs)
-    device_rows = DEVICE_TABLES.of(devices[0]) if len(devices) == 1 else device_table(devices)
-    return PlacementTable(job_rows, device_rows, job, device, share)
+    return PlacementTable(job_rows, device_table(devices), job, device, share)
 
 
 def _places(values: Sequence[T]) -> tuple[Ints, list[T]]:

@@ -19,6 +19,7 @@ from presage.serving.options import MOST_CALLS
 
 _LOOK_S = 0.01  # from look to look, at the least
 _LOOKING = 0.01  # part of the time that is spent on it
+_BUSY_S = 0.1  # a look that is overdue for longer comes after a pause
 
 
 def servers() -> frozenset[int]:
@@ -39,8 +40,9 @@ class Backlog:
         self._most_calls = most_calls
         self._id = max(servers() - before)
         self._calls = 0
-        self._call_s = 1e-3  # between two calls that come up while others wait
-        self._came_s = self._look_at_s = 0.0
+        self._call_s = 1e-3  # between two answers of late
+        self._looked_s = self._look_at_s = 0.0
+        self._done = self._found = 0  # when it was looked at last
 
     def check(self, now_s: float) -> None:
         """Refuse a call where too many wait behind it.
@@ -50,10 +52,7 @@ class Backlog:
         OverloadedError
             With about the time after which they will have been answered.
         """
-        if self._calls > 1:
-            self._call_s += 0.1 * (now_s - self._came_s - self._call_s)
         self._calls -= 1  # this one comes up
-        self._came_s = now_s
         if now_s >= self._look_at_s:
             self._look(now_s)
         if self._calls > self._most_calls:
@@ -65,13 +64,22 @@ class Backlog:
 
     def calls(self) -> tuple[int, int]:
         """Calls that have ever arrived, and those of them that have not ended."""
+        started, done = self._counts()
+        return started, started - done
+
+    def _counts(self) -> tuple[int, int]:
         found = json.loads(cygrpc.channelz_get_server(self._id))["server"]["data"]
         started, succeeded, failed = (
             int(found.get(name, 0)) for name in ("callsStarted", "callsSucceeded", "callsFailed")
         )
-        return started, started - succeeded - failed
+        return started, succeeded + failed
 
     def _look(self, now_s: float) -> None:
-        _, self._calls = self.calls()
-        looked_s = time.monotonic() - now_s
-        self._look_at_s = now_s + max(_LOOK_S, looked_s / _LOOKING)
+        begin_s = time.thread_time()
+        started, done = self._counts()
+        # Only of a time in which there was always something to answer: pauses are no answers' time.
+        if done > self._done and self._found > 1 and now_s - self._look_at_s < _BUSY_S:
+            self._call_s = (now_s - self._looked_s) / (done - self._done)
+        self._calls = self._found = started - done
+        self._done, self._looked_s = done, now_s
+        self._look_at_s = now_s + max(_LOOK_S, (time.thread_time() - begin_s) / _LOOKING)

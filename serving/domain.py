@@ -14,10 +14,9 @@ from presage.serving.feature_rows import FeatureRows
 def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:
     """Which rows each predictor knows the like of."""
     alike = release.contains(rows.features, rows.precision)
-    return {
-        predictor: alike & np.array([kind in kinds for kind in rows.kinds])[rows.device]
-        for predictor, kinds in release.trained_devices.items()
-    }
+    trained = release.trained_devices
+    known = np.array([[kind in kinds for kind in rows.kinds] for kinds in trained.values()])
+    return dict(zip(trained, known.take(rows.device, axis=1) & alike, strict=True))
 
 
 def contains_together(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:

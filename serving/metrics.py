@@ -40,6 +40,9 @@ class Metrics:
             "request_rows", "Placements, members, feature rows or outcomes of a call", ["method"],
             buckets=_ROWS, **add,
         )  # fmt: skip
+        self.repeated = Counter(
+            "repeated", "Requests whose very bytes were answered before, and so again", **add
+        )
         self.rejections = Counter(
             "rejections", "Calls that were refused unread, by why", ["reason"], **add
         )
@@ -91,8 +94,10 @@ class Metrics:
     def count_domain(self, quantity: str, inside: int, outside: int) -> None:
         """Count forecasts by whether the release vouches for them."""
         of_inside, of_outside = self._of_quantity(quantity)
-        of_inside.inc(inside)
-        of_outside.inc(outside)
+        if inside:
+            of_inside.inc(inside)
+        if outside:
+            of_outside.inc(outside)
 
     def count_release(self, release_id: str, loaded_at_unix_s: float, before: str) -> None:
         """Count a release that is served from now on."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 OUTPUT = "quantiles"
+_FEW = 4  # rows that Python compares sooner than numpy begins
 
 
 class OnnxModel:
@@ -81,18 +84,29 @@ class OnnxModel:
                 "train it again with this version"
             )
         rows: Array = (raw if present is None else raw[present]).astype(np.float64)
-        # Where no quantile is below the one before it, the first is the least and the last the
-        # largest, and none is NaN.
-        in_order = rows[:, 1:] >= rows[:, :-1]
-        good = (rows[:, 0] >= self._least) & (rows[:, -1] < np.inf)
-        if not (in_order.all() and good.all()):
-            row = int(np.argmin(good & in_order.all(axis=1)))
+        if not _is_good(rows, self._least):
+            row = next(i for i in range(len(rows)) if not _is_good(rows[i : i + 1], self._least))
             raise ReleaseError(
                 f"{self._path}: predicted quantiles {rows[row].tolist()} for row {row}, must be "
                 f"finite, at least {self._least:g} and not decreasing; "
                 "roll back with `presage models rollback`"
             )
         return rows
+
+
+def _is_good(rows: Array, least: float) -> bool:
+    """Whether quantiles (rows, levels) are finite, none below ``least``, and do not decrease.
+
+    Where none is below the one before it, the first is the least, the last the largest, and none
+    is NaN.
+    """
+    if len(rows) <= _FEW:
+        return all(
+            least <= row[0] and row[-1] < math.inf and all(map(le, row, row[1:]))
+            for row in rows.tolist()
+        )
+    in_order = (rows[:, 1:] >= rows[:, :-1]).all()
+    return bool(in_order and rows[:, 0].min() >= least and rows[:, -1].max() < math.inf)
 
 
 def _first_line(error: Exception) -> str:

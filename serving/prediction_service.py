@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import (
@@ -19,17 +21,17 @@ from presage.features.errors import (
     ServiceError,
 )
 from presage.serving import encode, wire, wire_matrix, wire_outcomes, wire_requests
+from presage.serving.answers import Answer, Answers
 from presage.serving.call import Call, Calls, status_of
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
 from presage.serving.log import log
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.outcome_scores import count_outcomes
-from presage.serving.predictor import Predictor
 from presage.serving.quantiles import JobQuantiles
 from presage.serving.served import Served
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire_requests import Asking
-from presage.serving.work import Work
+from presage.serving.work import Work, is_small
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 
@@ -57,6 +59,7 @@ class PredictionService:
     ) -> None:
         self._served, self._calls, self._work = served, calls, work
         self._outcomes, self._reload = outcomes, reload
+        self._answers, self._answers_together = Answers(), Answers()
         self._closing = asyncio.Event()
         self._scoring: set[asyncio.Task[None]] = set()
 
@@ -84,12 +87,19 @@ class PredictionService:
 
     def predict(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Solo forecasts of placements."""
-        return self._predict(_parsed(pb.PredictRequest, request), len(request), call)
+        known = self._answers.find(request, self._served.predictor)
+        if known is not None:
+            return self._again(known, call)
+        message = _parsed(pb.PredictRequest, request)
+        return self._predict(message, len(request), call, request)
 
     def predict_interference(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Slowdowns and fit of co-locations."""
+        known = self._answers_together.find(request, self._served.predictor)
+        if known is not None:
+            return self._again(known, call)
         message = _parsed(pb.PredictInterferenceRequest, request)
-        return self._predict_interference(message, len(request), call)
+        return self._predict_interference(message, len(request), call, request)
 
     def predict_matrix(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Solo forecasts of rows of features."""
@@ -100,7 +110,7 @@ class PredictionService:
 
         def answer() -> bytes:
             answered = predictor.solo(wire_matrix.read_matrix(message, predictor.schema_hash))
-            self._count_domain(answered)
+            self._count_domain(_in_domain(answered))
             return encode.matrix_response(answered, predictor.levels, predictor.release_id)
 
         return self._work.run(rows, len(request), call, answer)
@@ -182,43 +192,70 @@ class PredictionService:
         return response.SerializeToString()
 
     def _predict(
-        self, request: pb.PredictRequest, size_bytes: int, call: Call
+        self, request: pb.PredictRequest, size_bytes: int, call: Call, content: bytes | None = None
     ) -> bytes | Awaitable[bytes]:
+        """``content`` is what the request was read from, if from nothing else's."""
         rows = wire_requests.count_predict(request)
-        self._calls.take(call, rows)
         predictor = self._served.predictor  # all of the answer is this one's
-        return self._work.run(rows, size_bytes, call, lambda: self._forecast(request, predictor))
 
-    def _forecast(self, request: pb.PredictRequest, predictor: Predictor) -> bytes:
-        asked = predictor.asked(*wire_requests.read_asked(request))
-        asking, features = _features(wire_requests.read_predict(request, predictor))
-        answered = predictor.solo(features)
-        self._count_domain(answered)
-        return encode.predict_response(
-            answered, asked, predictor.release_id, errors=_errors(asking.errors)
-        )
+        def forecast() -> Answer:
+            asked = predictor.asked(*wire_requests.read_asked(request))
+            asking, features = _features(wire_requests.read_predict(request, predictor))
+            answered = predictor.solo(features)
+            response = encode.predict_response(
+                answered, asked, predictor.release_id, errors=_errors(asking.errors)
+            )
+            return Answer(response, rows, _in_domain(answered))
+
+        keep = None if content is None else partial(self._answers.keep, content, predictor)
+        return self._answered(rows, size_bytes, call, forecast, keep)
 
     def _predict_interference(
-        self, request: pb.PredictInterferenceRequest, size_bytes: int, call: Call
-    ) -> bytes | Awaitable[bytes]:
+        self, request: pb.PredictInterferenceRequest, size_bytes: int, call: Call,
+        content: bytes | None = None,
+    ) -> bytes | Awaitable[bytes]:  # fmt: skip
         rows = wire_requests.count_predict_interference(request)
-        self._calls.take(call, rows)
         predictor = self._served.predictor
-        return self._work.run(
-            rows, size_bytes, call, lambda: self._forecast_together(request, predictor)
-        )
 
-    def _forecast_together(
-        self, request: pb.PredictInterferenceRequest, predictor: Predictor
-    ) -> bytes:
-        asked = predictor.asked(*wire_requests.read_asked(request))
-        asking, features = _features(wire_requests.read_predict_interference(request, predictor))
-        answered = predictor.together(features, asking.sizes, asking.capacities_bytes())
-        self._count_domain({"slowdown": answered.slowdowns})
-        return encode.interference_response(
-            answered, asked, predictor.release_id,
-            colocations=asking.rows, errors=_errors(asking.errors),
-        )  # fmt: skip
+        def forecast() -> Answer:
+            asked = predictor.asked(*wire_requests.read_asked(request))
+            asking, features = _features(
+                wire_requests.read_predict_interference(request, predictor)
+            )
+            answered = predictor.together(features, asking.sizes, asking.capacities_bytes())
+            response = encode.interference_response(
+                answered, asked, predictor.release_id,
+                colocations=asking.rows, errors=_errors(asking.errors),
+            )  # fmt: skip
+            return Answer(response, rows, _in_domain({"slowdown": answered.slowdowns}))
+
+        known = self._answers_together
+        keep = None if content is None else partial(known.keep, content, predictor)
+        return self._answered(rows, size_bytes, call, forecast, keep)
+
+    def _answered(
+        self, rows: int, size_bytes: int, call: Call, forecast: Callable[[], Answer],
+        keep: Callable[[Answer], None] | None,
+    ) -> bytes | Awaitable[bytes]:  # fmt: skip
+        """The answer, when its turn comes; a small one may be kept."""
+        self._calls.take(call, rows)
+        kept = keep if is_small(rows, size_bytes) else None
+
+        def answer() -> bytes:
+            found = forecast()
+            self._count_domain(found.in_domain)
+            if kept is not None:
+                kept(found)
+            return found.content
+
+        return self._work.run(rows, size_bytes, call, answer)
+
+    def _again(self, known: Answer, call: Call) -> bytes:
+        """What was answered before; it is counted as if for the first time."""
+        self._calls.take(call, known.rows)
+        self._count_domain(known.in_domain)
+        self._calls.metrics.repeated.inc()
+        return known.content
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """The stream's next question; None at its end.
@@ -258,10 +295,9 @@ class PredictionService:
         field = pb.PredictStreamResponse.DESCRIPTOR.fields_by_name[body].number
         return encode.stream_response(message.request_id, field, content)
 
-    def _count_domain(self, answered: JobQuantiles) -> None:
-        for name, quantiles in answered.items():
-            inside = int(quantiles.in_domain.sum())
-            self._calls.metrics.count_domain(name, inside, len(quantiles.in_domain) - inside)
+    def _count_domain(self, in_domain: Mapping[str, tuple[int, int]]) -> None:
+        for name, (inside, outside) in in_domain.items():
+            self._calls.metrics.count_domain(name, inside, outside)
 
     def _score(self, outcomes: Sequence[pb.Outcome]) -> None:
         """Compare with forecasts, beside the calls: nobody waits for it."""
@@ -306,6 +342,14 @@ def _features(asking: Asking) -> tuple[Asking, FeatureRows]:
     if not len(features):
         raise asking.errors[min(asking.errors)]
     return asking, feature_rows(asking.table, features)
+
+
+def _in_domain(answered: JobQuantiles) -> dict[str, tuple[int, int]]:
+    """Of each quantity, forecasts that the release vouches for, and others."""
+    return {
+        name: (inside := int(np.count_nonzero(q.in_domain)), len(q.in_domain) - inside)
+        for name, q in answered.items()
+    }
 
 
 def _errors(errors: Mapping[int, PresageError]) -> dict[int, pb.Error]:

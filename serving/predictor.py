@@ -20,7 +20,7 @@ from presage.features.device import (
     known_device,
     nearest_kind,
 )
-from presage.features.device_class import device_classes
+from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.forecast import Forecast
 from presage.features.job import Job, JobFeatures, memory_of_peak
@@ -50,8 +50,6 @@ from presage.serving.quantiles import (
     asked_of,
 )
 from presage.serving.widening import factors_of, moved_out
-
-Classes = np.ndarray[Any, np.dtype[np.str_]]
 
 # Below these a prediction cannot be meant.
 _LEAST = {
@@ -83,10 +81,14 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
+        # Rows: of a job that is none, of strangers on a processor, of strangers on a GPU.
         self._factors = {
-            name: {of: factors_of(margins, release.levels) for of, margins in by_class.items()}
+            name: np.array(
+                [factors_of(margins, release.levels)
+                 for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
+            )
             for name, by_class in release.stranger_margins.items()
-        }
+        }  # fmt: skip
         self._classes = {name: release.classes(name) for name in PREDICTORS}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
@@ -225,9 +227,10 @@ class Predictor:
         kinds = [members.kinds[i] for i in members.device[starts]]
         inside = np.repeat(alike & contains_together(self._release, kinds, sizes), sizes)
         lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
-        classes = device_classes(members.features)
         slowdowns = self._slowdowns(members.features, alone, sizes)
-        quantiles = self._widened("interference", slowdowns, inside | lone, classes)
+        quantiles = self._widened(
+            "interference", slowdowns, inside | lone, _on_gpu(members.features)
+        )
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
             slowdowns=Quantiles(quantiles, inside),
@@ -309,29 +312,24 @@ class Predictor:
         """Of utilization, memory and step time."""
         inputs = {"features": rows.features.astype(np.float32)}
         inside = contains(self._release, rows)
-        classes = device_classes(rows.features)
+        on_gpu = _on_gpu(rows.features)
         utilization, memory, step = (
             Quantiles(
-                self._widened(name, self.models[name].quantiles(inputs), inside[name], classes),
+                self._widened(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
                 inside[name],
             )
             for name in _SOLO
         )
         return utilization, memory, step
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask, classes: Classes) -> Array:
+    def _widened(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
-        if inside.all():
+        outside = ~inside
+        if not np.count_nonzero(outside):
             return quantiles
-        out = quantiles.copy()
-        for name, factors in self._factors[predictor].items():
-            rows = np.flatnonzero(~inside & (classes == name))
-            if len(rows):
-                wider = moved_out(
-                    quantiles[rows], factors, self._median, odds=predictor == "compute_utilization"
-                )
-                out[rows] = np.maximum(wider, _LEAST[predictor])
-        return out
+        factors = self._factors[predictor].take(outside * (1 + on_gpu), axis=0)
+        out = moved_out(quantiles, factors, self._median, odds=predictor == "compute_utilization")
+        return np.maximum(out, _LEAST[predictor], out=out)
 
     def _slowdowns(
         self, features: Matrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
@@ -353,6 +351,12 @@ class Predictor:
                 {"members": members, "mask": present}, present > 0
             )
         return slowdowns
+
+
+def _on_gpu(features: Matrix) -> Mask:
+    """Which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
+    on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
+    return on_gpu
 
 
 def _good_rows(placements: Sequence[Placement]) -> FeatureRows:

@@ -24,11 +24,13 @@ def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array
 def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
     """Move the ends of intervals further from the median, in the space where they were learnt.
 
+    Factors of 1 move nothing, not even by a rounding.
+
     Parameters
     ----------
     quantiles : ndarray of shape (rows, levels)
         In their unit.
-    factors : ndarray of shape (levels,)
+    factors : ndarray of shape (rows, levels)
         Of :func:`factors_of`.
     middle : int
         Position of the median.
@@ -37,10 +39,8 @@ def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> A
     """
     out = quantiles * factors
     if odds:
-        out = out / (1 - quantiles + out)
+        out /= 1 + (out - quantiles)
     # An outer end may be moved by less than an inner one, and stays outside all the same.
-    for inner in range(middle, 0, -1):
-        np.minimum(out[:, inner - 1], out[:, inner], out=out[:, inner - 1])
-    for inner in range(middle, len(factors) - 1):
-        np.maximum(out[:, inner + 1], out[:, inner], out=out[:, inner + 1])
+    out[:, middle::-1] = np.minimum.accumulate(out[:, middle::-1], axis=1)
+    out[:, middle:] = np.maximum.accumulate(out[:, middle:], axis=1)
     return out

@@ -22,6 +22,11 @@ INLINE_BYTES = 64 * 1024
 THREADS = 2
 
 
+def is_small(rows: int, size_bytes: int) -> bool:
+    """Whether a request is answered at once."""
+    return rows <= INLINE_ROWS and size_bytes <= INLINE_BYTES
+
+
 class Work:
     """Runs functions that give a response's bytes, in their turn and not after their deadline."""
 
@@ -40,7 +45,7 @@ class Work:
         OverloadedError, ExpiredError
             There is no room to wait, or the caller's deadline has passed; nothing was run.
         """
-        if rows <= INLINE_ROWS and size_bytes <= INLINE_BYTES:
+        if is_small(rows, size_bytes):
             call.check_time()
             return answer()
 
