@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import http.client
+import itertools
 import json
 import sys
 import time
@@ -22,6 +23,8 @@ import tritonclient.grpc as triton
 MOST_BYTES = 16 * 1024 * 1024
 LENGTHS = [(f"grpc.max_{way}_message_length", MOST_BYTES) for way in ("receive", "send")]
 WARM_UP_CALLS = 50
+COUNTER_DIGITS = 8
+counter = itertools.count()
 
 
 @cache
@@ -35,10 +38,19 @@ def triton_client(target: str) -> Any:
 
 
 def raw_call(asked: dict[str, Any]) -> Callable[[], int]:
-    """Bytes to bytes, by a stub without messages."""
+    """Bytes to bytes, by a stub without messages; with ``counter_at``, never the same again."""
     body = Path(asked["body"]).read_bytes()
     call = channel(asked["target"]).unary_unary(asked["method"])
-    return lambda: len(call(body, timeout=60))
+    at = asked.get("counter_at")
+    if at is None:
+        return lambda: len(call(body, timeout=60))
+    before, after = body[:at], body[at + COUNTER_DIGITS :]
+
+    def call_anew() -> int:
+        number = b"%0*d" % (COUNTER_DIGITS, next(counter))
+        return len(call(before + number + after, timeout=60))
+
+    return call_anew
 
 
 def triton_call(asked: dict[str, Any]) -> Callable[[], int]:

@@ -144,11 +144,14 @@ def latencies(bench: Bench, servers: Sequence[Server]) -> Figures:
 
 
 def predict_latency(bench: Bench, servers: Sequence[Server]) -> Figures:
-    """Predict of a job on a device at one caller, and its bytes echoed."""
-    question = bench.questions.predict
+    """Predict of a job on a device at one caller, another job every time or one, and echoes."""
+    questions = {"predict": bench.questions.predict, "predict_again": bench.questions.predict_again}
+    figures: Figures = {}
     with _client(bench) as client:
-        turns = {server.kind.name: _caller(client, server, question) for server in servers}
-        return _microseconds("predict", interleaved(bench.rounds, turns))
+        for name, question in questions.items():
+            turns = {server.kind.name: _caller(client, server, question) for server in servers}
+            figures |= _microseconds(name, interleaved(bench.rounds, turns))
+    return figures
 
 
 def throughput(bench: Bench, servers: Sequence[Server]) -> Figures:
@@ -247,7 +250,7 @@ def _caller(
     def turn() -> dict[str, Any]:
         found = client.ask(
             kind=kind, target=server.target, method=question.method, body=str(question.body),
-            calls=calls, seconds=LATENCY_S,
+            calls=calls, seconds=LATENCY_S, counter_at=question.counter_at,
         )  # fmt: skip
         assert found["answer_bytes"] == answer_bytes, (server.kind.name, question.method, found)
         return found

@@ -31,6 +31,7 @@ PREDICT, PREDICT_MATRIX = (
     f"/presage.v1.PredictionService/{method}" for method in ("Predict", "PredictMatrix")
 )
 INVOCATIONS = "/invocations"
+COUNTER = b"00000000"
 # Builds of ONNX Runtime add in different orders.
 CLOSE = {"rtol": 1e-4}
 
@@ -49,6 +50,8 @@ class Question:
         same file).
     rows_file : Path, optional
         For Triton's client: the matrix itself.
+    counter_at : int, optional
+        Where eight digits are in the body that make a request another one.
     """
 
     method: str
@@ -57,6 +60,7 @@ class Question:
     check: Check
     rows: int = 1
     rows_file: Path | None = None
+    counter_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Questions:
     invoke: Question
     invoke_rows: Question
     predict: Question
+    predict_again: Question  # the same, without a counter
     predict_many: Question
     predict_matrix: Question
     all_rows: Path  # of predict_many, as float32
@@ -90,12 +95,16 @@ def write_questions(folder: Path, release: Release, model: str) -> Questions:
     one, many = rows[:1], rows[:BATCH_ROWS]
     expected = quantiles[model]
     ask = _Writer(folder)
+    predict = ask.predict(
+        "predict", [numbered(jobs[0])], devices[:1], release, _first(quantiles, 1)
+    )
     return Questions(
         infer=ask.infer(model, one, expected[:1]),
         infer_rows=ask.infer(model, many, expected[:BATCH_ROWS]),
         invoke=ask.invoke(one, expected[:1]),
         invoke_rows=ask.invoke(many, expected[:BATCH_ROWS]),
-        predict=ask.predict("predict", jobs[:1], devices[:1], release, _first(quantiles, 1)),
+        predict=replace(predict, counter_at=predict.body.read_bytes().index(COUNTER)),
+        predict_again=predict,
         predict_many=ask.predict("predict_many", jobs, devices, release, quantiles),
         predict_matrix=ask.matrix(placements, rows, quantiles),
         all_rows=all_rows,
@@ -111,6 +120,11 @@ def thousand_jobs() -> list[JobFeatures]:
         replace(features, job=replace(features.job, job_id=f"job-{i}"))
         for i, features in enumerate(jobs)
     ]
+
+
+def numbered(features: JobFeatures) -> JobFeatures:
+    """The job, with a counter in its name."""
+    return replace(features, job=replace(features.job, job_id=f"job-{COUNTER.decode()}"))
 
 
 def run_model(release: Release, name: str, rows: Any) -> Any:
