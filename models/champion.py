@@ -6,6 +6,7 @@ It asks the registry itself, over REST or in the database, never a copy that cou
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -29,6 +30,7 @@ from presage.models.release import MANIFEST, PREDICTORS, load_release, put_in_pl
 
 # As models/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"
+KEPT_RELEASES = 16  # of a cache
 
 _TIMEOUT_S = 5.0  # for the next bytes
 _LONGEST_S = 60.0  # for all of a file
@@ -99,6 +101,7 @@ def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
     """
     folder = cache / champion.release_id
     if is_whole(folder):
+        _note_use(folder)
         return folder
     partial = cache / f".{champion.release_id}.{secrets.token_hex(4)}"
     try:
@@ -108,6 +111,8 @@ def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
         with _alone(cache):
             if not is_whole(folder):  # another process may have been quicker
                 put_in_place(partial, folder)
+            _note_use(folder)
+            _forget_old(cache)
     except OSError as error:
         raise RegistryError(
             f"{cache}: the champion cannot be laid down there ({error.strerror or error}); "
@@ -116,6 +121,20 @@ def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def _note_use(folder: Path) -> None:
+    """Make it the one used last; another user's may be read, and not be noted."""
+    with contextlib.suppress(PermissionError):
+        os.utime(folder)
+
+
+def _forget_old(cache: Path) -> None:
+    """Remove all releases but those used last; one that is asked for again is fetched again."""
+    releases = [path for path in cache.iterdir() if (path / MANIFEST).is_file()]
+    releases.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in releases[KEPT_RELEASES:]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def is_whole(folder: Path) -> bool:

@@ -211,6 +211,8 @@ class Calls:
                 with self.span(name, context):
                     async with aclosing(method(requests, call)) as responses:
                         async for response in responses:
+                            if self.tokens is not None:  # it may have been taken back
+                                self.tokens().caller(metadata).must_be(role)
                             await context.write(response)
             except BaseException as error:
                 code = _code_of(error, call)

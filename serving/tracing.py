@@ -7,12 +7,16 @@ environment variables say; a caller's ``traceparent`` is gone on from.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from presage.features.errors import ServiceError
-from presage.serving.call import Span, no_span
+import grpc
 
+from presage.features.errors import PresageError, ServiceError
+from presage.serving.call import Span, no_span, status_of
+
+STATUS_CODE = "rpc.grpc.status_code"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -54,16 +58,31 @@ def spans_of(provider: Any) -> Span:
 
     tracer = provider.get_tracer("presage.serving")
 
-    def span(method: str, context: Any) -> AbstractContextManager[Any]:
+    @contextmanager
+    def span(method: str, context: Any) -> Iterator[None]:
         metadata = {
             key: value
             for key, value in context.invocation_metadata() or ()
             if key in {"traceparent", "tracestate"}
         }
         attributes = {"rpc.system": "grpc", "rpc.method": method}
-        started: AbstractContextManager[Any] = tracer.start_as_current_span(
+        with tracer.start_as_current_span(
             method, context=extract(metadata), kind=SpanKind.SERVER, attributes=attributes
-        )
-        return started
+        ) as started:
+            code = grpc.StatusCode.OK
+            try:
+                yield
+            except BaseException as error:
+                code = _code_of(error)
+                raise
+            finally:
+                started.set_attribute(STATUS_CODE, code.value[0])
 
     return span
+
+
+def _code_of(error: BaseException) -> grpc.StatusCode:
+    if isinstance(error, PresageError):
+        return status_of(error)
+    over = not isinstance(error, Exception) or isinstance(error, grpc.aio.BaseError)
+    return grpc.StatusCode.CANCELLED if over else grpc.StatusCode.INTERNAL

@@ -55,6 +55,21 @@ def laid_down(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.name != ".lock")
 
 
+def test_a_cache_keeps_the_releases_that_were_used_last(two, cache, monkeypatch):
+    monkeypatch.setattr(module, "KEPT_RELEASES", 2)
+    champion = named(two.uri)
+    folder = lay_down(two.uri, champion, cache)
+    for age_s, name in enumerate(("aa", "bb", "cc"), start=1):
+        shutil.copytree(folder, cache / name)
+        os.utime(cache / name, (time.time() - age_s,) * 2)
+    shutil.rmtree(folder)
+    (cache / "notes").mkdir()  # no release
+
+    lay_down(two.uri, champion, cache)
+
+    assert laid_down(cache) == sorted([champion.release_id, "aa", "notes"])
+
+
 # Found in a database ---------------------------------------------------------------------------
 
 

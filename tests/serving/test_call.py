@@ -624,6 +624,24 @@ def test_a_client_that_leaves_while_it_is_written_to_is_no_defect(logged, answer
     assert [(line["event"], line["code"]) for line in logged()] == [("call", "CANCELLED")]
 
 
+def test_a_stream_ends_when_its_token_is_taken_back(tokens):
+    known, token = tokens
+    let_in = [known]
+
+    async def main():
+        calls = calls_with(tokens=lambda: let_in[-1])
+        async with serving(calls) as (_, ask):
+            call = ask("Each", metadata=bearer(token["predict"]))
+            await call.write(b"a")
+            assert await call.read() == b"a"
+            let_in.append(Tokens({}))
+            await call.write(b"b")
+            code, _details = await ended(call.read())
+            assert code is Code.UNAUTHENTICATED
+
+    asyncio.run(main())
+
+
 def test_streams_that_are_open_when_the_server_stops_are_no_defects(logged):
     ends = []
 

@@ -78,7 +78,9 @@ def test_every_call_has_a_span(provider, exporter):
     for span in found:
         assert span.kind is SpanKind.SERVER
         assert span.parent is None
-        assert dict(span.attributes) == {"rpc.system": "grpc", "rpc.method": span.name}
+        assert dict(span.attributes) == {
+            "rpc.system": "grpc", "rpc.method": span.name, "rpc.grpc.status_code": 0,
+        }  # fmt: skip
         assert span.status.status_code is StatusCode.UNSET
         assert span.end_time >= span.start_time
 
@@ -151,6 +153,9 @@ def test_a_refused_and_a_cancelled_call_have_ended_spans(provider, exporter, cap
     assert refused.status.status_code is StatusCode.ERROR
     assert refused.status.description == "InvalidJobError: jobs[0].batch_size=0"
     assert {span.name for span in cancelled} == {"Slow", "Each"}
+    (slow,) = (span for span in cancelled if span.name == "Slow")
+    codes = [span.attributes["rpc.grpc.status_code"] for span in (refused, slow)]
+    assert codes == [3, 1]  # INVALID_ARGUMENT, CANCELLED
     assert not [row for row in caplog.records if row.name.startswith("opentelemetry")]
 
 
