@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -244,7 +245,7 @@ class Calls:
         if self.backlog is not None and role is not None:
             self.backlog.check(begin_s)
         if self.tokens is None or role is None:
-            call.caller = Caller(self._name_of(context), _ALL_ROLES)
+            call.caller = self._unasked(context)
         else:
             call.caller = self.tokens().caller(metadata)
             call.caller.must_be(role)
@@ -278,15 +279,19 @@ class Calls:
                 request_bytes=size, client=call.caller.name, request_id=call.request_id,
             )  # fmt: skip
 
-    def _name_of(self, context: Any) -> str:
-        """A client's certificate's name, else the host it calls from."""
+    def _unasked(self, context: Any) -> Caller:
+        """Whoever is not asked for a token: a certificate's name, else the host it calls from."""
         if self.certificates:
             names = context.auth_context().get("x509_common_name")
             if names:
-                return str(names[0].decode(errors="replace"))
-        # "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"
-        peer = context.peer()
-        return unquote(peer.partition(":")[2].rpartition(":")[0]) or peer
+                return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)
+        return _host(context.peer())
+
+
+@lru_cache(maxsize=1024)
+def _host(peer: str) -> Caller:
+    """Of "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"."""
+    return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, _ALL_ROLES)
 
 
 def _code_of(error: BaseException, call: Call) -> Code:

@@ -78,9 +78,7 @@ class InferenceService:
     def _model_infer(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         inference = check(_parsed("ModelInfer", request), self._current())
         self._calls.take(call, inference.rows)
-        return self._work.run(
-            _weight(inference), len(request), call, lambda: _written(run(inference))
-        )
+        return self._work.run(_weight(inference), len(request), call, lambda: run(inference))
 
     def _current(self) -> ServedModels:
         """The models of the release that is served now; all of an answer is that one's."""

@@ -14,6 +14,7 @@ import onnxruntime as ort
 from presage.features.errors import ReleaseError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 OUTPUT = "quantiles"
@@ -59,6 +60,10 @@ class OnnxModel:
             )
 
     def quantiles(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Array:
+        """What :meth:`run` gives, in float64."""
+        return self.run(inputs, present).astype(np.float64)
+
+    def run(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Floats:
         """Checked quantiles of shape (rows, levels), not decreasing along a row.
 
         ``present`` picks the rows out of an output with more dimensions; what a model says of
@@ -83,7 +88,7 @@ class OnnxModel:
                 f"{self._path}: answered with shape {raw.shape}, must be {expected}; "
                 "train it again with this version"
             )
-        rows: Array = (raw if present is None else raw[present]).astype(np.float64)
+        rows: Floats = raw if present is None else raw[present]
         if not _is_good(rows, self._least):
             row = next(i for i in range(len(rows)) if not _is_good(rows[i : i + 1], self._least))
             raise ReleaseError(
@@ -94,7 +99,7 @@ class OnnxModel:
         return rows
 
 
-def _is_good(rows: Array, least: float) -> bool:
+def _is_good(rows: Floats, least: float) -> bool:
     """Whether quantiles (rows, levels) are finite, none below ``least``, and do not decrease.
 
     Where none is below the one before it, the first is the least, the last the largest, and none

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from presage.features.errors import InvalidTensorError
 from presage.serving.oip.messages import ModelInferResponse
-from presage.serving.oip.served import ServedModel, ServedModels
+from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
 from presage.serving.oip.tensors import Floats, check_parameters, read_inputs
 from presage.serving.oip.values import Mask, check_values
 from presage.serving.onnx_model import OUTPUT
@@ -42,11 +43,6 @@ class Inference:
         return math.prod(first.shape[: len(self.model.output.axes)])
 
 
-def infer(request: Any, served: ServedModels) -> Any:
-    """ModelInferResponse to a ModelInferRequest; :func:`run` of :func:`check`."""
-    return run(check(request, served))
-
-
 def check(request: Any, served: ServedModels) -> Inference:
     """A ModelInferRequest, ready to run.
 
@@ -64,8 +60,8 @@ def check(request: Any, served: ServedModels) -> Inference:
     return Inference(model, inputs, present, request.id, bool(request.raw_input_contents))
 
 
-def run(inference: Inference) -> Any:
-    """The ModelInferResponse.
+def run(inference: Inference) -> bytes:
+    """The ModelInferResponse, serialized.
 
     Raises
     ------
@@ -73,22 +69,31 @@ def run(inference: Inference) -> Any:
         The model fails, or its answer breaks the contract.
     """
     quantiles = _quantiles(inference)
-    response = ModelInferResponse()
-    response.CopyFrom(inference.model.answer)
-    response.id = inference.request_id
-    output = response.outputs[0]
-    output.shape.extend(quantiles.shape)
+    # Serialized messages that follow one another are one message with the fields of all.
+    rest = ModelInferResponse(id=inference.request_id)
     if inference.raw:
-        response.raw_output_contents.append(quantiles.tobytes())
+        output = _output(quantiles.shape)
+        rest.raw_output_contents.append(quantiles.tobytes())
     else:
-        output.contents.fp32_contents.extend(quantiles.ravel().tolist())
-    return response
+        output = b""
+        contents = {"fp32_contents": quantiles.ravel().tolist()}
+        rest.outputs.add(**OUTPUT_TENSOR, shape=quantiles.shape, contents=contents)
+    return b"".join((inference.model.answer, output, rest.SerializeToString()))
+
+
+@lru_cache
+def _output(shape: tuple[int, ...]) -> bytes:
+    """A response's output tensor without its contents."""
+    content: bytes = ModelInferResponse(
+        outputs=[{**OUTPUT_TENSOR, "shape": shape}]
+    ).SerializeToString()
+    return content
 
 
 def _quantiles(inference: Inference) -> Floats:
     """Answer of shape (rows, levels) or (co-locations, members, levels), little-endian."""
     present = inference.present
-    quantiles = inference.model.onnx.quantiles(inference.inputs, present).astype("<f4")
+    quantiles = inference.model.onnx.run(inference.inputs, present).astype("<f4", copy=False)
     if present is None:
         return quantiles
     # Padding is slowed down by nobody.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from presage.features.errors import UnknownModelError
 from presage.features.member import MEMBER_COLUMNS
@@ -13,6 +12,7 @@ from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.onnx_model import OUTPUT, OnnxModel
 
 DATATYPE = "FP32"  # of every tensor, in and out
+OUTPUT_TENSOR = {"name": OUTPUT, "datatype": DATATYPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class ServedModel:
     inputs : mapping of str to TensorSpec
     output : TensorSpec
         Its columns are the quantile levels.
-    answer : ModelInferResponse
-        What all answers have in common; copied, never changed.
+    answer : bytes
+        What all answers have in common, of a serialized ModelInferResponse.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ServedModel:
     inputs: Mapping[str, TensorSpec]
     output: TensorSpec
     unit: str
-    answer: Any
+    answer: bytes
 
     @property
     def takes(self) -> str:
@@ -120,6 +120,5 @@ def _served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
                 "unit": InferParameter(string_param=unit),
                 "levels": InferParameter(string_param=",".join(levels)),
             },
-            outputs=[{"name": OUTPUT, "datatype": DATATYPE}],
-        ),
+        ).SerializeToString(),
     )

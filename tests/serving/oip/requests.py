@@ -8,11 +8,23 @@ import numpy as np
 
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.schema import columns
-from presage.serving.oip.messages import InferTensorContents, ModelInferRequest, message
+from presage.serving.oip.infer import check, run
+from presage.serving.oip.messages import (
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+    message,
+)
+from presage.serving.oip.served import ServedModels
 
 COLUMNS = columns("full")
 WIDTH = len(COLUMNS)
 MEMBER_WIDTH = len(MEMBER_COLUMNS)
+
+
+def infer(request: Any, served: ServedModels) -> Any:
+    """ModelInferResponse to a ModelInferRequest."""
+    return ModelInferResponse.FromString(run(check(request, served)))
 
 
 def features(rows: int = 1) -> np.ndarray[Any, Any]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from presage.serving.oip.infer import check, infer
+from presage.serving.oip.infer import check
 from presage.serving.oip.messages import message
 from presage.serving.wire_requests import MAX_MEMBERS, MAX_ROWS
 from tests.serving.oip.requests import (
@@ -12,6 +12,7 @@ from tests.serving.oip.requests import (
     answered,
     colocations,
     features,
+    infer,
     raw_request,
     request,
     tensor,

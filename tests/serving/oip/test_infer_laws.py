@@ -9,7 +9,6 @@ from hypothesis.extra.numpy import arrays
 
 from presage.features.errors import InvalidTensorError, PresageError, UnknownModelError
 from presage.features.schema import FEATURE_SETS
-from presage.serving.oip.infer import infer
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse
 from presage.serving.oip.values import MOST
 from tests.serving.oip.requests import (
@@ -18,6 +17,7 @@ from tests.serving.oip.requests import (
     answered,
     colocations,
     features,
+    infer,
     raw_request,
     tensor,
     typed_request,

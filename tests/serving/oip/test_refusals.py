@@ -8,7 +8,6 @@ import pytest
 
 from presage.features.errors import InvalidTensorError, UnknownModelError
 from presage.features.member import MEMBER_COLUMNS
-from presage.serving.oip.infer import infer
 from presage.serving.oip.messages import message
 from tests.serving.oip.requests import (
     COLUMNS,
@@ -16,6 +15,7 @@ from tests.serving.oip.requests import (
     WIDTH,
     colocations,
     features,
+    infer,
     raw_request,
     request,
     tensor,
