@@ -43,7 +43,7 @@ class _FeatureTransform(nn.Module):
         return torch.where(self.as_is, x, torch.log(x.clamp_min(0) + self.offsets))
 
 
-class _Calibration(nn.Module):
+class Calibration(nn.Module):
     """What :func:`presage.models.conformal.calibrate` does, as part of the graph.
 
     ``identity`` are the columns, as networks see them, that devices with margins of their own
@@ -97,7 +97,7 @@ class ScalarPredictor(nn.Module):
         super().__init__()
         self.transform = _FeatureTransform()
         self.stack = stack
-        self.calibrate = _Calibration(margins, stack.identity.tolist())
+        self.calibrate = Calibration(margins, stack.identity.tolist())
         self.is_scale = target.is_scale
         self.prior = None if target.prior is None else columns("full").index(target.prior)
 
@@ -196,7 +196,7 @@ class InterferencePredictor(nn.Module):
     def __init__(self, stack: InterferenceStack, margins: Margins) -> None:
         super().__init__()
         self.stack = stack
-        self.calibrate = _Calibration(margins, MEMBER_IDENTITY)
+        self.calibrate = Calibration(margins, MEMBER_IDENTITY)
         self.members = int(stack.standardize.mean.shape[0])
 
     def forward(self, members: Tensor, mask: Tensor) -> Tensor:
