@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from onnxscript import opset20
 from torch import Tensor, nn
 
 from presage.features.device_class import DEVICE_CLASSES
@@ -230,6 +231,7 @@ def export(module: nn.Module, examples: dict[str, tuple[Tensor, tuple[str, ...]]
             dynamic_shapes=shapes,
             external_data=False,
             verbose=False,
+            custom_translation_table={torch.ops.aten.softplus.default: _softplus},
         )
     assert program is not None
     model = program.model_proto
@@ -237,6 +239,12 @@ def export(module: nn.Module, examples: dict[str, tuple[Tensor, tuple[str, ...]]
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """torch's own translation adds a choice for large values, which ONNX Runtime has inside."""
+    assert beta == 1.0
+    return opset20.Softplus(x)
 
 
 def _strip_paths(model: Any) -> None:

@@ -65,32 +65,32 @@ class FoldedLevels(nn.Module):
         sign = torch.zeros(gaps, len(LEVELS))
         sign[range(gaps), OUTER] = SIDE
         buffers = {
-            "steps": steps.flatten(0, 1),
-            "bias": bias,
-            "parts": parts.repeat(combinations, 1),
-            "own": own,
-            "doubt": torch.ones(1, gaps),
-            "side": sign,
+            "steps": steps.flatten(0, 1).T,
+            "bias": bias[:, None],
+            "parts": parts.repeat(combinations, 1).T,
+            "own": own.T,
+            "doubt": torch.ones(gaps, 1),
+            "side": sign.T,
         }
         for name, value in buffers.items():
-            self.register_buffer(name, value.float())
+            self.register_buffer(name, value.float().contiguous())
         self.register_buffer("inner", torch.tensor(INNER))
 
     def forward(self, steps: Tensor, sums: Tensor | None, own: Tensor | None) -> Tensor:
-        """(rows, members x (steps + 2)), (rows, combinations x members), (rows, devices)."""
-        whole = torch.addmm(self.bias, steps, self.steps)
+        """(members x (steps + 2), rows), (combinations x members, rows), (devices, rows)."""
+        whole = torch.addmm(self.bias, self.steps, steps)
         if sums is not None:
-            whole = torch.addmm(whole, sums, self.parts)
-        median, gaps, *contrasts = whole.split(self.widths, 1)
+            whole = torch.addmm(whole, self.parts, sums)
+        median, gaps, *contrasts = whole.split(self.widths)
         for contrast in contrasts:
-            differ = torch.linalg.vector_norm(contrast, dim=1, keepdim=True)
-            gaps = torch.addmm(gaps, differ, self.doubt)
+            differ = torch.linalg.vector_norm(contrast, dim=0, keepdim=True)
+            gaps = torch.addmm(gaps, self.doubt, differ)
         if own is not None:
-            gaps = torch.addmm(gaps, own, self.own)
+            gaps = torch.addmm(gaps, self.own, own)
         gaps = gaps.relu()
         for _ in range(MIDDLE - 1):
-            gaps = torch.maximum(gaps, gaps.index_select(1, self.inner))
-        return torch.addmm(median, gaps, self.side)
+            gaps = torch.maximum(gaps, gaps.index_select(0, self.inner))
+        return torch.addmm(median, self.side, gaps)
 
 
 def _outward() -> Tensor:

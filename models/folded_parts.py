@@ -49,14 +49,14 @@ class FoldedParts(nn.Module):
             self.masks += [who] * len(weight)
             change = CONDITION_LIMIT * torch.tanh(weight[:, met].sum(1) / CONDITION_LIMIT)
             factors.append((always + change).exp())
-        table = torch.cat(factors).T.float()  # (parts and the rest, combinations x members)
-        self.register_buffer("factors", table[:-1].contiguous())
-        self.register_buffer("of_rest", table[-1:].contiguous())
-        self.register_buffer("whole", -parts.is_whole[:, None])
-        self.register_buffer("one", torch.ones(1))
+        table = torch.cat(factors).float()  # (combinations x members, parts and the rest)
+        self.register_buffer("factors", table[:, :-1].contiguous())
+        self.register_buffer("of_rest", table[:, -1:].contiguous())
+        self.register_buffer("whole", -parts.is_whole[None])
+        self.register_buffer("one", torch.ones(1, 1))
 
     def forward(self, shares: Tensor) -> Tensor:
-        """(rows, parts) -> logarithms of sums (rows, combinations x members)."""
-        rest = torch.addmm(self.one, shares, self.whole).relu()
-        sums = torch.addmm(shares @ self.factors, rest, self.of_rest)
+        """(parts, rows) -> logarithms of sums (combinations x members, rows)."""
+        rest = torch.addmm(self.one, self.whole, shares).relu()
+        sums = torch.addmm(self.factors @ shares, self.of_rest, rest)
         return sums.clamp_min(LEAST_SUM).log()
