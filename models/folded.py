@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from presage.models.export_onnx import ScalarPredictor
 from presage.models.fit import CHANNELS_LAST
 from presage.models.folded_columns import Columns, Conjunction, Held, alike, positive, truth
 from presage.models.folded_levels import FoldedLevels
 from presage.models.folded_network import FirstLayer, head, second_layer
 from presage.models.folded_parts import FoldedParts
+from presage.models.predictors import ScalarPredictor
 
 
 class FoldedScalar(nn.Module):
@@ -28,6 +28,7 @@ class FoldedScalar(nn.Module):
     low: Tensor
     high: Tensor
     offsets: Tensor
+    middles: Tensor
     truth_weight: Tensor
     truth_bias: Tensor
     first: Tensor
@@ -49,11 +50,17 @@ class FoldedScalar(nn.Module):
         prior = [] if predictor.prior is None else [Held(predictor.prior, -math.inf, math.inf)]
         columns = [*logs, *first.as_is, *shares, *prior, *boxes]
         self.read_again = len(first.again)
-        self.widths = [len(logs), len(first.as_is), len(shares), len(prior), len(boxes)]
-        self.truths = [1, len(devices), len(self.levels.devices), len(masks)]
+        self.widths = _some(
+            logs=len(logs), as_is=len(first.as_is), shares=len(shares), prior=len(prior),
+            boxes=len(boxes),
+        )  # fmt: skip
+        self.truths = _some(
+            nhwc=1, devices=len(devices), own=len(self.levels.devices), masks=len(masks)
+        )
         buffers = {
             "low": torch.tensor([[column.low] for column in columns]),
             "high": torch.tensor([[column.high] for column in columns]),
+            "middles": torch.tensor([[column.middle] for column in logs]),
             "offsets": torch.tensor([[column.offset] for column in logs]),
             "truth_weight": weight.T,
             "truth_bias": bias[:, None],
@@ -69,31 +76,35 @@ class FoldedScalar(nn.Module):
         """(rows, columns) -> (rows, levels)."""
         # Rows side by side: what is picked, split or put together is then long runs of memory.
         raw = features.T.index_select(0, self.positions)
-        kept = torch.minimum(torch.maximum(raw, self.low), self.high)
-        logs, as_is, shares, prior, _ = _split(kept, self.widths)
-        inside = (kept == raw)[-self.widths[-1] :].to(raw.dtype)
-        truths = torch.addmm(self.truth_bias, self.truth_weight, inside).relu()
-        nhwc, devices, own, masks = _split(truths, self.truths)
-        seen = [(logs + self.offsets).log()]
+        held = torch.minimum(torch.maximum(raw, self.low), self.high)
+        of = _split(held, self.widths)
+        inside = (held == raw)[-self.widths["boxes"] :].to(raw.dtype)
+        true = _split(torch.addmm(self.truth_bias, self.truth_weight, inside).relu(), self.truths)
+        logs = [(of["logs"] + self.offsets).log() - self.middles]
         if self.read_again:
-            plain, again = seen[0].split([len(logs) - self.read_again, self.read_again])
-            seen = [plain, again * nhwc]
-        inputs = torch.cat([*seen, as_is, nhwc, devices])
+            plain = len(self.offsets) - self.read_again
+            logs = list(torch.split(logs[0], [plain, self.read_again]))
+            logs[1] = logs[1] * true["nhwc"]
+        inputs = torch.cat([*logs, of["as_is"], true["nhwc"], true["devices"]])
         hidden = F.silu(torch.matmul(self.second, F.silu(torch.matmul(self.first, inputs))))
         steps = F.softplus(torch.matmul(self.head, hidden))  # (members, levels + 1, rows)
-        sums = None if self.parts is None else self.parts(shares) * masks
-        learnt: Tensor = self.levels(steps.flatten(0, 1), sums, own)
+        sums = None if self.parts is None else self.parts(of["shares"]) * true["masks"]
+        learnt: Tensor = self.levels(steps.flatten(0, 1), sums, true.get("own"))
         if not self.is_scale:
             return torch.sigmoid(learnt).T
         # e^15 times the prior is no forecast any more, but it is a number.
         scale = torch.exp(learnt.clamp(-15.0, 15.0))
-        return (scale if prior is None else scale * prior).T
+        return (scale * of["prior"] if "prior" in of else scale).T
 
 
 _NHWC = Conjunction(frozenset({positive(CHANNELS_LAST)}))
 
 
-def _split(rows: Tensor, widths: list[int]) -> list[Tensor | None]:
-    """Columns of these widths, None for none."""
-    parts = iter(rows.split([width for width in widths if width]))
-    return [next(parts) if width else None for width in widths]
+def _some(**widths: int) -> dict[str, int]:
+    """Those that are not empty."""
+    return {name: width for name, width in widths.items() if width}
+
+
+def _split(rows: Tensor, widths: dict[str, int]) -> dict[str, Tensor]:
+    """Parts of these widths."""
+    return dict(zip(widths, torch.split(rows, list(widths.values())), strict=True))

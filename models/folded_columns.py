@@ -18,11 +18,12 @@ _LEAST_POSITIVE = float(torch.finfo(torch.float32).tiny)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Held:
-    """A raw column, held within bounds."""
+    """A raw column, held within bounds; its logarithm is taken less ``middle``."""
 
     position: int
     low: float
     high: float
+    middle: float = 0.0
 
     @property
     def offset(self) -> float:
@@ -30,12 +31,13 @@ class Held:
         return float(_OFFSETS[self.position])
 
 
-def held(position: int, low: float, high: float) -> Held:
-    """A column of which the logarithm, or itself where used as it is, is held within bounds."""
+def held(position: int, middle: float, reach: float) -> Held:
+    """A column of which the logarithm, or itself where used as it is, is held near ``middle``."""
+    low, high = middle - reach, middle + reach
     offset = float(_OFFSETS[position])
     if math.isnan(offset):
         return Held(position, low, high)
-    return Held(position, max(math.exp(low) - offset, 0.0), math.exp(high) - offset)
+    return Held(position, max(math.exp(low) - offset, 0.0), math.exp(high) - offset, middle)
 
 
 class Columns:
@@ -72,7 +74,7 @@ def alike(device: Tensor, identity: Sequence[int]) -> Conjunction:
     """Whether a row's device is what :func:`presage.models.device_effect.same_device` says."""
     return Conjunction(
         frozenset(
-            held(position, value - TOLERANCE, value + TOLERANCE)
+            held(position, value, TOLERANCE)
             for position, value in zip(identity, device.tolist(), strict=True)
         )
     )

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from presage.models.device_effect import TOLERANCE
 from presage.models.ensemble import DOUBT
-from presage.models.export_onnx import Calibration
 from presage.models.fit import LEVELS, ScalarStack
 from presage.models.folded_columns import Conjunction, alike
 from presage.models.folded_network import MIDDLE, OUTER
+from presage.models.predictors import Calibration
 
 SIDE = torch.tensor([1.0 if level > MIDDLE else -1.0 for level in OUTER])
 # Of every level but the median, the next one towards it; itself where that is the median.
@@ -81,7 +81,7 @@ class FoldedLevels(nn.Module):
         whole = torch.addmm(self.bias, self.steps, steps)
         if sums is not None:
             whole = torch.addmm(whole, self.parts, sums)
-        median, gaps, *contrasts = whole.split(self.widths)
+        median, gaps, *contrasts = torch.split(whole, self.widths)
         for contrast in contrasts:
             differ = torch.linalg.vector_norm(contrast, dim=0, keepdim=True)
             gaps = torch.addmm(gaps, self.doubt, differ)

@@ -40,27 +40,32 @@ class FirstLayer:
         self.as_is.place(Held(0, 1.0, 1.0))
         mean, scale = (t[:, 0].double() for t in (stack.standardize.mean, stack.standardize.scale))
         positions = [*stack.columns.tolist(), *stack.by_layout.tolist()]
-        edge = stack.standardize.LIMIT * scale
+        reach = stack.standardize.LIMIT * scale
         columns = [
-            [held(*one) for one in zip(positions, low, high, strict=True)]
-            for low, high in zip((mean - edge).tolist(), (mean + edge).tolist(), strict=True)
+            [held(*one) for one in zip(positions, *of, strict=True)]
+            for of in zip(mean.tolist(), reach.tolist(), strict=True)
         ]
         own = len(stack.columns)
         groups = [
             self.again if k >= own else self.as_is if math.isnan(one.offset) else self.logs
             for k, one in enumerate(columns[0])
         ]
-        places = [[group.place(one) for group, one in zip(groups, of)] for of in columns]
+        places = [
+            [group.place(one) for group, one in zip(groups, of, strict=True)] for of in columns
+        ]
 
         constant = len(self.logs) + len(self.again)
         nhwc = constant + len(self.as_is)
         start = {id(self.logs): 0, id(self.again): len(self.logs), id(self.as_is): constant}
-        at = torch.tensor([[start[id(g)] + p for g, p in zip(groups, of)] for of in places])
+        at = torch.tensor(
+            [[start[id(g)] + p for g, p in zip(groups, of, strict=True)] for of in places]
+        )
 
         weight = torch.cat([stack.net.first.weight, stack.net.linear.weight], -1).double()
         bias = torch.cat([stack.net.first.bias, stack.net.linear.bias], -1).double()
         effect = stack.device_effect.effect_weight.double()  # (members, devices, hidden + 1)
-        zero = -mean / scale  # what 0 is standardized to
+        is_log = torch.tensor([group is not self.as_is for group in groups])
+        zero = torch.where(is_log, 0.0, -mean / scale)  # what a 0 of the matrix' input stands for
         absent = zero.clone()  # and what is read again where images are contiguous
         floors = (stack.floors - mean[:, own:]) / scale[:, own:]
         absent[:, own:] = floors.clamp(-stack.standardize.LIMIT, stack.standardize.LIMIT)
