@@ -1,0 +1,159 @@
+"""What is exported says what was trained, in few operators, and asks no network in vain."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+
+from presage.features.device_class import COMPUTE_CAPABILITY
+from presage.features.schema import columns
+from presage.models.export_onnx import export
+from presage.models.fit import (
+    CHANNELS_LAST,
+    LEVELS,
+    FitConfig,
+    ScalarStack,
+    inputs_of,
+    transform_features,
+)
+from presage.models.folded import FoldedScalar
+from presage.models.margins import Margins
+from presage.models.predictors import AsMeasured, ScalarPredictor, of_device_class
+from presage.models.sum_of_parts import CONDITIONS
+from presage.models.targets import TARGETS
+
+CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
+COLUMNS = columns("full")
+IDENTITY = list(inputs_of((), "full").identity)
+DEVICES = np.array([[8.0, 80.0, 6912], [8.0, 80.4, 6912], [7.5, 11.0, 4352], [0.0, 4.0, 2]])
+STRANGER = [9.0, 24.0, 16384]
+NARROW, CROSSING, WIDE = {0.05: 0.03, 0.1: 0.01}, {0.05: -0.4, 0.1: 0.2}, {0.05: -2.0, 0.1: -3.0}
+
+
+def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
+    """Raw features: sizes over many decades, shares of which most are 0, and flags."""
+    rng = np.random.default_rng(seed)
+    raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
+    shares = inputs_of(TARGETS["step_time"].inputs, "full").parts
+    raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
+    raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
+    raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
+    return raw
+
+
+def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike=True):
+    """Networks of random weights, which saw the same rows or each its own."""
+    torch.manual_seed(seed)
+    x = torch.from_numpy(transform_features(rows(60, seed), "full")).float()
+    weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
+    target = TARGETS[name]
+    stack = ScalarStack(
+        x, torch.randn(members, 60), weights, inputs_of(target.inputs, "full"), CONFIG
+    )
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return ScalarPredictor(stack.eval(), target, margins).eval()
+
+
+def own_margins(*margins) -> Margins:
+    """Of the first devices, as networks know them."""
+    raw = np.ones((len(margins), len(COLUMNS)))
+    raw[:, IDENTITY] = DEVICES[: len(margins)]
+    known = transform_features(raw, "full")[:, IDENTITY].tolist()
+    own = tuple((tuple(who), margin) for who, margin in zip(known, margins, strict=True))
+    return Margins(NARROW, {}, own)
+
+
+def asked(n: int = 200) -> torch.Tensor:
+    raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
+    raw[:5, inputs_of(TARGETS["step_time"].inputs, "full").parts] = 0
+    return torch.from_numpy(raw).float()
+
+
+@torch.no_grad()
+def assert_same(one, other, x) -> None:
+    torch.testing.assert_close(other(x), one(x), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_folded_predictor_says_the_same(name, members):
+    one = predictor(name, members, own_margins(WIDE, CROSSING))
+    assert_same(one, FoldedScalar(one), asked())
+
+
+def test_members_that_standardize_each_by_its_own_rows_do_so_when_folded():
+    one = predictor("step_time", 3, own_margins(), alike=False)
+    assert_same(one, FoldedScalar(one), asked())
+
+
+@pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
+def test_no_margin_turns_a_folded_interval_inside_out(margin):
+    one = predictor("memory", 2, Margins(margin, {}))
+    folded = FoldedScalar(one)(asked()).detach()
+
+    assert (folded.diff(dim=1) >= 0).all()
+    assert_same(one, FoldedScalar(one), asked())
+
+
+def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margins():
+    one = predictor("step_time", 2, own_margins(NARROW, {0.05: 1.0, 0.1: 0.5}, WIDE))
+    of_first = rows(20, 2, DEVICES[:1])
+    between = of_first.copy()
+    between[:, IDENTITY] = (DEVICES[0] + DEVICES[1]) / 2
+
+    for raw in (of_first, between):
+        assert_same(one, FoldedScalar(one), torch.from_numpy(raw).float())
+
+
+def test_what_is_no_number_stays_none():
+    one = predictor("step_time", 2, own_margins())
+    x = asked(3)
+    x[1, inputs_of(TARGETS["step_time"].inputs, "full").columns] = torch.nan
+
+    assert FoldedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
+
+
+def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    if tmp_path is not None:
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def exported(module) -> bytes:
+    return export(module, {"features": (asked(2), ("rows",))})
+
+
+def test_an_exported_predictor_has_few_operators(tmp_path):
+    session(exported(predictor("step_time", 3, own_margins(WIDE))), tmp_path)
+
+    assert len(onnx.load(tmp_path / "optimized.onnx").graph.node) <= 42
+
+
+@pytest.fixture(scope="module")
+def of_classes():
+    """GPUs' networks of two origins, and a processor's, as torch and as ONNX."""
+    gpu, here, processor = (predictor("memory", 2, own_margins(WIDE), seed) for seed in (1, 2, 3))
+    known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
+    of_gpu = AsMeasured(here, gpu, known, IDENTITY, raw=True)
+    module = of_device_class(
+        {"processor": processor, "gpu": of_gpu}, scale=True, column=COMPUTE_CAPABILITY
+    )
+    return module.eval(), session(exported(module))
+
+
+@pytest.mark.parametrize(
+    "devices", [[0], [2], [3], [0, 2], [0, 3], [2, 3], [3, 0, 2, 0, 3], []], ids=str
+)
+def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_classes, devices):
+    module, onnx_file = of_classes
+    raw = rows(len(devices), 4)
+    raw[:, IDENTITY] = DEVICES[devices] if devices else np.empty((0, 3))
+    x = torch.from_numpy(raw).float()
+    found = onnx_file.run(["quantiles"], {"features": x.numpy()})[0]
+
+    assert found.shape == (len(devices), len(LEVELS))
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5)
