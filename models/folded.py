@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from presage.models.fit import CHANNELS_LAST
 from presage.models.folded_columns import Columns, Conjunction, Held, alike, positive, truth
 from presage.models.folded_levels import FoldedLevels
-from presage.models.folded_network import FirstLayer, head, second_layer
+from presage.models.folded_network import FirstLayer, head, second_layer, steps_and_medians
 from presage.models.folded_parts import FoldedParts
 from presage.models.predictors import ScalarPredictor
 
@@ -34,6 +34,9 @@ class FoldedScalar(nn.Module):
     first: Tensor
     second: Tensor
     head: Tensor
+    level_weight: Tensor
+    level_bias: Tensor
+    of_sums: Tensor
 
     def __init__(self, predictor: ScalarPredictor) -> None:
         super().__init__()
@@ -42,7 +45,10 @@ class FoldedScalar(nn.Module):
         first = FirstLayer(stack)
         self.parts = None if stack.parts is None else FoldedParts(stack.parts)
         masks, shares = ([], []) if self.parts is None else (self.parts.masks, self.parts.shares)
-        self.levels = FoldedLevels(stack, predictor.calibrate, len(masks) // len(stack.y_mean))
+        members = len(stack.y_mean)
+        self.levels = FoldedLevels(members, predictor.calibrate, raw=True)
+        level_weight, level_bias = steps_and_medians(stack, self.levels)
+        of_sums = self.levels.of_median.repeat(len(masks) // members, 1)
         devices = [alike(device, stack.identity.tolist()) for device in stack.device_effect.known]
         boxes = Columns()
         weight, bias = truth([_NHWC, *devices, *self.levels.devices, *masks], boxes)
@@ -67,6 +73,9 @@ class FoldedScalar(nn.Module):
             "first": first.weight.mT,
             "second": second_layer(stack.net).mT,
             "head": head(stack.net).mT,
+            "level_weight": level_weight.T,
+            "level_bias": level_bias[:, None],
+            "of_sums": of_sums.T,
         }
         for name, value in buffers.items():
             self.register_buffer(name, value.detach().float().contiguous())
@@ -88,8 +97,11 @@ class FoldedScalar(nn.Module):
         inputs = torch.cat([*logs, of["as_is"], true["nhwc"], true["devices"]])
         hidden = F.silu(torch.matmul(self.second, F.silu(torch.matmul(self.first, inputs))))
         steps = F.softplus(torch.matmul(self.head, hidden))  # (members, levels + 1, rows)
-        sums = None if self.parts is None else self.parts(of["shares"]) * true["masks"]
-        learnt: Tensor = self.levels(steps.flatten(0, 1), sums, true.get("own"))
+        asked = torch.addmm(self.level_bias, self.level_weight, steps.flatten(0, 1))
+        if self.parts is not None:
+            sums = self.parts(of["shares"]) * true["masks"]
+            asked = torch.addmm(asked, self.of_sums, sums)
+        learnt: Tensor = self.levels(asked, true.get("own"))
         if not self.is_scale:
             return torch.sigmoid(learnt).T
         # e^15 times the prior is no forecast any more, but it is a number.

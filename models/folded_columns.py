@@ -31,10 +31,13 @@ class Held:
         return float(_OFFSETS[self.position])
 
 
-def held(position: int, middle: float, reach: float) -> Held:
-    """A column of which the logarithm, or itself where used as it is, is held near ``middle``."""
+def held(position: int, middle: float, reach: float, *, raw: bool = True) -> Held:
+    """A column of which the logarithm, or itself where used as it is, is held near ``middle``.
+
+    ``raw`` columns are of the full feature set; others are as networks see them already.
+    """
     low, high = middle - reach, middle + reach
-    offset = float(_OFFSETS[position])
+    offset = float(_OFFSETS[position]) if raw else math.nan
     if math.isnan(offset):
         return Held(position, low, high)
     return Held(position, max(math.exp(low) - offset, 0.0), math.exp(high) - offset, middle)
@@ -70,11 +73,11 @@ def positive(position: int) -> Held:
     return Held(position, _LEAST_POSITIVE, math.inf)
 
 
-def alike(device: Tensor, identity: Sequence[int]) -> Conjunction:
+def alike(device: Tensor, identity: Sequence[int], *, raw: bool = True) -> Conjunction:
     """Whether a row's device is what :func:`presage.models.device_effect.same_device` says."""
     return Conjunction(
         frozenset(
-            held(position, value, TOLERANCE)
+            held(position, value, TOLERANCE, raw=raw)
             for position, value in zip(identity, device.tolist(), strict=True)
         )
     )

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from presage.models.device_effect import TOLERANCE
 from presage.models.ensemble import DOUBT
-from presage.models.fit import LEVELS, ScalarStack
+from presage.models.fit import LEVELS
 from presage.models.folded_columns import Conjunction, alike
-from presage.models.folded_network import MIDDLE, OUTER
 from presage.models.predictors import Calibration
 
+MIDDLE = LEVELS.index(0.5)
+OUTER = [level for level in range(len(LEVELS)) if level != MIDDLE]
 SIDE = torch.tensor([1.0 if level > MIDDLE else -1.0 for level in OUTER])
 # Of every level but the median, the next one towards it; itself where that is the median.
 INNER = [
@@ -28,60 +29,48 @@ INNER = [
 
 
 class FoldedLevels(nn.Module):
-    """Steps and medians of members, and logarithms of sums -> levels (rows, levels).
+    """A row's median, gaps and contrasts of members -> levels, with doubt and margins.
 
     Attributes
     ----------
     devices : list of Conjunction
         Those that have margins of their own.
+    of_median : Tensor of shape (members, outputs)
+        What is asked for, of the members' medians.
+    of_gaps : Tensor of shape (members, gaps, outputs)
+        And of their gaps.
+    shift : Tensor of shape (outputs,)
+        What is asked for besides: margins of everybody.
     """
 
-    steps: Tensor
-    bias: Tensor
-    parts: Tensor
     own: Tensor
     doubt: Tensor
     inner: Tensor
     side: Tensor
 
-    def __init__(self, stack: ScalarStack, calibrate: Calibration, combinations: int) -> None:
+    def __init__(self, members: int, calibrate: Calibration, *, raw: bool) -> None:
         super().__init__()
-        scale, mean = (t.flatten().double() for t in (stack.y_scale, stack.y_mean))
-        members, gaps = len(scale), len(OUTER)
-        of_median = torch.cat([torch.full((members, 1), 1 / members), _contrasts(members)], 1)
-        of_median = of_median.double()  # (members, 1 + contrasts)
-        steps = torch.zeros(members, gaps + 2, members + gaps).double()
-        where = [0, *range(1 + gaps, members + gaps)]  # in a row: median, gaps, contrasts
-        steps[:, :gaps, 1 : 1 + gaps] = _outward() * scale[:, None, None] / members
-        steps[:, gaps, where] = of_median * scale[:, None]
-        steps[:, gaps + 1, where] = -of_median * scale[:, None]
-        bias = torch.zeros(members + gaps).double()
-        bias[where] = mean @ of_median
-        bias[1 : 1 + gaps] = calibrate.shift[OUTER] * SIDE
-        parts = torch.zeros(members, members + gaps).double()
-        parts[:, where] = of_median
-        self.devices, own = _own_margins(calibrate)
+        gaps = len(OUTER)
         self.widths = [1, gaps, members - 1] if members > 1 else [1, gaps]
-        sign = torch.zeros(gaps, len(LEVELS))
-        sign[range(gaps), OUTER] = SIDE
-        buffers = {
-            "steps": steps.flatten(0, 1).T,
-            "bias": bias[:, None],
-            "parts": parts.repeat(combinations, 1).T,
-            "own": own.T,
-            "doubt": torch.ones(gaps, 1),
-            "side": sign.T,
-        }
-        for name, value in buffers.items():
-            self.register_buffer(name, value.float().contiguous())
+        outputs = sum(self.widths)
+        self.of_median = torch.zeros(members, outputs).double()
+        self.of_median[:, 0] = 1 / members
+        self.of_median[:, 1 + gaps :] = _contrasts(members)
+        self.of_gaps = torch.zeros(members, gaps, outputs).double()
+        self.of_gaps[:, range(gaps), range(1, 1 + gaps)] = 1 / members
+        self.shift = torch.zeros(outputs).double()
+        self.shift[1 : 1 + gaps] = calibrate.shift[OUTER] * SIDE
+        self.devices, own = _own_margins(calibrate, raw=raw)
+        side = torch.zeros(len(LEVELS), gaps)
+        side[OUTER, range(gaps)] = SIDE
+        self.register_buffer("own", own.T.contiguous())
+        self.register_buffer("doubt", torch.ones(gaps, 1))
+        self.register_buffer("side", side)
         self.register_buffer("inner", torch.tensor(INNER))
 
-    def forward(self, steps: Tensor, sums: Tensor | None, own: Tensor | None) -> Tensor:
-        """(members x (steps + 2), rows), (combinations x members, rows), (devices, rows)."""
-        whole = torch.addmm(self.bias, self.steps, steps)
-        if sums is not None:
-            whole = torch.addmm(whole, self.parts, sums)
-        median, gaps, *contrasts = torch.split(whole, self.widths)
+    def forward(self, asked: Tensor, own: Tensor | None) -> Tensor:
+        """(outputs, rows) and which of the devices (devices, rows) -> (levels, rows)."""
+        median, gaps, *contrasts = torch.split(asked, self.widths)
         for contrast in contrasts:
             differ = torch.linalg.vector_norm(contrast, dim=0, keepdim=True)
             gaps = torch.addmm(gaps, self.doubt, differ)
@@ -93,7 +82,7 @@ class FoldedLevels(nn.Module):
         return torch.addmm(median, self.side, gaps)
 
 
-def _outward() -> Tensor:
+def outward() -> Tensor:
     """Which steps a gap is the sum of, (steps, gaps)."""
     between = [
         [(a - MIDDLE) * (b - MIDDLE) > 0 and abs(a - MIDDLE) <= abs(b - MIDDLE) for b in OUTER]
@@ -107,14 +96,14 @@ def _contrasts(members: int) -> Tensor:
 
     Helmert's, times what :func:`presage.models.ensemble.combined` takes of a deviation.
     """
-    out = torch.zeros(members, members - 1)
+    out = torch.zeros(members, members - 1).double()
     for k in range(1, members):
         out[:k, k - 1], out[k, k - 1] = 1.0, -float(k)
         out[:, k - 1] *= DOUBT / math.sqrt(k * (k + 1) * (members - 1))
     return out
 
 
-def _own_margins(calibrate: Calibration) -> tuple[list[Conjunction], Tensor]:
+def _own_margins(calibrate: Calibration, *, raw: bool) -> tuple[list[Conjunction], Tensor]:
     """Devices with margins of their own, and how much further their gaps are (devices, gaps).
 
     A row that is of several, which are nearly alike, has the mean of theirs: each set of them is a
@@ -128,7 +117,7 @@ def _own_margins(calibrate: Calibration) -> tuple[list[Conjunction], Tensor]:
         left[some] = gaps[sorted(some)].mean(0) - sum(inside, torch.zeros(len(OUTER)))
     identity = calibrate.identity.tolist()
     devices = [
-        Conjunction(frozenset().union(*(alike(known[i], identity).within for i in some)))
+        Conjunction(frozenset().union(*(alike(known[i], identity, raw=raw).within for i in some)))
         for some in left
     ]
     return devices, torch.stack([*left.values()]) if left else gaps

@@ -13,12 +13,11 @@ import math
 import torch
 from torch import Tensor
 
-from presage.models.fit import LEVELS, ScalarStack
+from presage.models.fit import ScalarStack
 from presage.models.folded_columns import Columns, Held, held
+from presage.models.folded_levels import MIDDLE, OUTER, FoldedLevels, outward
 from presage.models.quantile_mlp import QuantileMLP
 
-MIDDLE = LEVELS.index(0.5)
-OUTER = [level for level in range(len(LEVELS)) if level != MIDDLE]
 _UNIT = 1.2784645427610738  # silu of it is 1
 
 
@@ -104,3 +103,12 @@ def _after(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     line = torch.zeros_like(whole[..., :1])
     line[:, -2], line[:, -1] = 1.0, -1.0
     return whole, line
+
+
+def steps_and_medians(stack: ScalarStack, levels: FoldedLevels) -> tuple[Tensor, Tensor]:
+    """What levels ask for, of the softplus of what a head gives: weight and bias."""
+    scale, mean = (t.flatten().double() for t in (stack.y_scale, stack.y_mean))
+    gaps = scale[:, None, None] * (outward() @ levels.of_gaps)
+    median = (scale[:, None] * levels.of_median)[:, None]
+    weight = torch.cat([gaps, median, -median], 1).flatten(0, 1)
+    return weight, mean @ levels.of_median + levels.shift
