@@ -15,8 +15,9 @@ from onnxscript import opset20
 from torch import Tensor, nn
 
 from presage.models.folded import FoldedScalar
+from presage.models.folded_interference import FoldedInterference
 from presage.models.onnx_choice import OUTPUT, choice
-from presage.models.predictors import Choice, ScalarPredictor
+from presage.models.predictors import Choice, InterferencePredictor, ScalarPredictor
 
 Examples = dict[str, tuple[Tensor, tuple[str, ...]]]
 
@@ -42,8 +43,11 @@ def _model(module: nn.Module, examples: Examples) -> Any:
         rows = next(iter(examples))
         which = _graph(_Which(module), {rows: examples[rows]})
         return choice(which, _model(module.first, examples), _model(module.second, examples))
-    folded = FoldedScalar(module) if isinstance(module, ScalarPredictor) else module
-    return _graph(folded, examples)
+    if isinstance(module, ScalarPredictor):
+        module = FoldedScalar(module)
+    elif isinstance(module, InterferencePredictor):
+        module = FoldedInterference(module)
+    return _graph(module, examples)
 
 
 class _Which(nn.Module):

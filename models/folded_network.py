@@ -18,7 +18,7 @@ from presage.models.folded_columns import Columns, Held, held
 from presage.models.folded_levels import MIDDLE, OUTER, FoldedLevels, outward
 from presage.models.quantile_mlp import QuantileMLP
 
-_UNIT = 1.2784645427610738  # silu of it is 1
+UNIT = 1.2784645427610738  # silu of it is 1
 
 
 class FirstLayer:
@@ -80,7 +80,7 @@ class FirstLayer:
 def _beside(hidden: Tensor, line: Tensor, constant: int) -> Tensor:
     """Weight (members, inputs, hidden + 3): a unit that is 1 and the linear path past the bend."""
     one = torch.zeros_like(line)
-    one[:, constant] = _UNIT
+    one[:, constant] = UNIT
     return torch.cat([hidden, one, line, -line], -1)
 
 

@@ -5,8 +5,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from torch import nn
 
 from presage.features.device_class import COMPUTE_CAPABILITY
+from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.schema import columns
 from presage.models.export_onnx import export
 from presage.models.fit import (
@@ -17,9 +19,16 @@ from presage.models.fit import (
     inputs_of,
     transform_features,
 )
+from presage.models.fit_interference import InterferenceStack
 from presage.models.folded import FoldedScalar
+from presage.models.folded_interference import FoldedInterference
 from presage.models.margins import Margins
-from presage.models.predictors import AsMeasured, ScalarPredictor, of_device_class
+from presage.models.predictors import (
+    AsMeasured,
+    InterferencePredictor,
+    ScalarPredictor,
+    of_device_class,
+)
 from presage.models.sum_of_parts import CONDITIONS
 from presage.models.targets import TARGETS
 
@@ -135,13 +144,11 @@ def test_an_exported_predictor_has_few_operators(tmp_path):
 
 @pytest.fixture(scope="module")
 def of_classes():
-    """GPUs' networks of two origins, and a processor's, as torch and as ONNX."""
-    gpu, here, processor = (predictor("memory", 2, own_margins(WIDE), seed) for seed in (1, 2, 3))
+    """GPUs' networks of two origins, and first principles for processors, as torch and as ONNX."""
+    gpu, here = (predictor("compute_utilization", 2, own_margins(WIDE), seed) for seed in (1, 2))
     known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
     of_gpu = AsMeasured(here, gpu, known, IDENTITY, raw=True)
-    module = of_device_class(
-        {"processor": processor, "gpu": of_gpu}, scale=True, column=COMPUTE_CAPABILITY
-    )
+    module = of_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
     return module.eval(), session(exported(module))
 
 
@@ -156,4 +163,70 @@ def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_class
     found = onnx_file.run(["quantiles"], {"features": x.numpy()})[0]
 
     assert found.shape == (len(devices), len(LEVELS))
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5)
+    # ONNX Runtime's own sigmoid is exact to 1e-7.
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def together(members: int, margins: Margins, *, alike=True) -> InterferencePredictor:
+    """An interference predictor of random weights."""
+    torch.manual_seed(members)
+    x = torch.randn(members, 40, 3, len(MEMBER_COLUMNS)).mul(2)
+    x = x[:1].expand(members, -1, -1, -1) if alike else x
+    stack = InterferenceStack(x, torch.ones(members, 40, 3), CONFIG)
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return InterferencePredictor(stack, margins).eval()
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "each its own rows"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_folded_interference_predictor_says_the_same_of_any_co_location(members, alike):
+    known = ((8.0, 4.4), NARROW), ((8.0, 4.41), CROSSING), ((7.0, 2.5), WIDE)
+    one = together(members, Margins(CROSSING, {}, known), alike=alike)
+    asked = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
+    for start, (who, _) in enumerate(known):
+        asked[start::5][..., MEMBER_IDENTITY] = torch.tensor(who)
+    mask = torch.ones(60, 4)
+    mask[::3, 3], mask[::4, 1:] = 0, 0
+    asked = asked * mask[..., None]
+    with torch.no_grad():
+        expected, found = one(asked, mask), FoldedInterference(one)(asked, mask)
+
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    assert (found[::4, 0] == 1).all()
+    assert (found.diff(dim=-1) >= 0).all()
+
+
+class Thrice(nn.Module):
+    """Everybody is slowed down by three."""
+
+    def forward(self, members, mask):
+        return 3 * torch.ones(len(LEVELS)) * mask[..., None]
+
+
+def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp_path):
+    capability = MEMBER_COLUMNS.index("compute capability")
+    gpu = together(2, Margins(NARROW, {}, (((8.0, 4.4), WIDE),)))
+    module = of_device_class({"processor": Thrice(), "gpu": gpu}, scale=True, column=capability)
+    leading = ("colocations", "members")
+    example = torch.randn(2, 2, len(MEMBER_COLUMNS)), torch.ones(2, 2)
+    content = export(
+        module.eval(), {"members": (example[0], leading), "mask": (example[1], leading)}
+    )
+    onnx_file = session(content, tmp_path)
+
+    for capabilities in ([8.0, 0.0, 7.0], [8.0], [0.0, 0.0], []):
+        asked = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
+        asked[..., capability] = torch.tensor(capabilities)[:, None]
+        mask = torch.ones(len(capabilities), 3)
+        mask[::2, 2] = 0
+        asked = asked * mask[..., None]
+        inputs = {"members": asked.numpy(), "mask": mask.numpy()}
+        found = onnx_file.run(["quantiles"], inputs)[0]
+        with torch.no_grad():
+            expected = [module(asked[i : i + 1], mask[i : i + 1]) for i in range(len(asked))]
+        whole = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
+        np.testing.assert_allclose(found, whole, rtol=1e-5)
+    branch = onnx.load(tmp_path / "optimized.onnx").graph.node[-1].attribute[0].g
+    assert len(branch.node) <= 90
