@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 OUTPUT = "quantiles"
 
@@ -32,18 +32,21 @@ def choice(which: Any, first: Any, second: Any) -> Any:
         return helper.make_graph(steps, out, [], [helper.make_value_info(out, answer)])
 
     only = {who: _nodes(model.graph.node, who, inputs) for who, model in models.items()}
-    mixed = [*_rows_of_each(asked, inputs)]
+    mixed = _rows_of_each(inputs)
     for who in ("first", "second"):
         mixed += _nodes(models[who].graph.node, who, {name: f"{who} {name}" for name in inputs})
     mixed += _in_order(of_first, of_second)
     not_all = [
-        _node("ReduceMax", [asked], "most", keepdims=0),
+        _node("ReduceMax", ["firsts"], "most", keepdims=0),
         _node("Greater", ["most", "zero"], "any"),
         _if("any", branch(mixed, "mixed"), branch(only["second"], of_second), "not all"),
     ]
     whole = [
         *only["which"],
-        _node("ReduceMin", [asked], "least", keepdims=0),
+        # Compared before they are put together: no minimum is safe of what is no number.
+        _node("Greater", [asked, "zero"], "chosen"),
+        _node("Cast", ["chosen"], "firsts", to=TensorProto.FLOAT),
+        _node("ReduceMin", ["firsts"], "least", keepdims=0),
         _node("Greater", ["least", "zero"], "all"),
         _if("all", branch(only["first"], of_first), branch(not_all, "not all"), OUTPUT),
     ]
@@ -60,11 +63,10 @@ _CONSTANTS = (
 )
 
 
-def _rows_of_each(asked: str, inputs: Iterable[str]) -> list[Any]:
+def _rows_of_each(inputs: Iterable[str]) -> list[Any]:
     """Rows of every input that are the first's and the second's, and where they are."""
     nodes = [
-        _node("Reshape", [asked, "flat"], "asked"),
-        _node("Greater", ["asked", "zero"], "is first"),
+        _node("Reshape", ["chosen", "flat"], "is first"),
         _node("Not", ["is first"], "is second"),
     ]
     for who in ("first", "second"):

@@ -167,6 +167,15 @@ def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_class
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
 
 
+def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(of_classes):
+    module, onnx_file = of_classes
+    x = torch.from_numpy(rows(3, 4, DEVICES[:1])).float()
+    x[1, COMPUTE_CAPABILITY] = torch.nan
+    for some in (x, x[1:2]):
+        found = onnx_file.run(["quantiles"], {"features": some.numpy()})[0]
+        np.testing.assert_allclose(found, module(some).detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
 def together(members: int, margins: Margins, *, alike=True) -> InterferencePredictor:
     """An interference predictor of random weights."""
     torch.manual_seed(members)
