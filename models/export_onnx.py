@@ -7,216 +7,62 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 import torch
+from onnxscript import opset20
 from torch import Tensor, nn
 
-from presage.features.device_class import DEVICE_CLASSES
-from presage.features.member import MEMBER_IDENTITY
-from presage.features.schema import columns
-from presage.models.conformal import Array
-from presage.models.device_effect import same_device
-from presage.models.ensemble import combined
-from presage.models.fit import LEVELS, ScalarStack, log_offsets
-from presage.models.fit_interference import InterferenceStack
-from presage.models.margins import ByLevel, Margins
-from presage.models.targets import LEAST_FRACTION, Target
+from presage.models.folded import FoldedScalar
+from presage.models.folded_interference import FoldedInterference
+from presage.models.onnx_choice import OUTPUT, choice
+from presage.models.predictors import Choice, InterferencePredictor, ScalarPredictor
+
+Examples = dict[str, tuple[Tensor, tuple[str, ...]]]
 
 
-class _FeatureTransform(nn.Module):
-    """What :func:`presage.models.fit.transform_features` does, as part of the graph."""
-
-    offsets: Tensor
-    as_is: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        offsets = torch.from_numpy(log_offsets("full")).float()
-        self.register_buffer("as_is", torch.isnan(offsets))
-        self.register_buffer("offsets", torch.nan_to_num(offsets, nan=1.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.where(self.as_is, x, torch.log(x.clamp_min(0) + self.offsets))
-
-
-class _Calibration(nn.Module):
-    """What :func:`presage.models.conformal.calibrate` does, as part of the graph.
-
-    ``identity`` are the columns, as networks see them, that devices with margins of their own
-    are known by.
-    """
-
-    shift: Tensor
-    known: Tensor
-    own: Tensor
-    identity: Tensor
-
-    def __init__(self, margins: Margins, identity: Sequence[int]) -> None:
-        super().__init__()
-        shift = _shift(margins.everywhere)
-        self.register_buffer("shift", shift)
-        self.register_buffer("identity", torch.tensor(identity))
-        self.register_buffer("known", torch.tensor([who for who, _ in margins.devices]))
-        further = [_shift(own) - shift for _, own in margins.devices]
-        self.register_buffer("own", torch.stack(further) if further else torch.zeros(0))
-
-    def forward(self, quantiles: Tensor, x: Tensor) -> Tensor:
-        """Quantiles (..., levels) of rows (..., columns)."""
-        shift = self.shift
-        if len(self.known):
-            same = same_device(x[..., self.identity], self.known).to(x.dtype)
-            same = same / same.sum(-1, keepdim=True).clamp_min(1)  # two may be nearly alike
-            shift = shift + torch.matmul(same, self.own)
-        q = list(torch.unbind(quantiles + shift, -1))
-        middle = LEVELS.index(0.5)
-        for i in range(middle - 1, -1, -1):
-            q[i] = torch.minimum(q[i], q[i + 1])
-        for i in range(middle + 1, len(q)):
-            q[i] = torch.maximum(q[i], q[i - 1])
-        return torch.stack(q, dim=-1)
-
-
-def _shift(margins: ByLevel) -> Tensor:
-    """Of every level, downwards below the median and upwards above it."""
-    shift = torch.zeros(len(LEVELS))
-    for level, margin in margins.items():
-        low = LEVELS.index(level)
-        shift[low] -= margin
-        shift[len(LEVELS) - 1 - low] += margin
-    return shift
-
-
-class ScalarPredictor(nn.Module):
-    """Raw features (rows, columns) -> calibrated quantiles (rows, levels) in the unit."""
-
-    def __init__(self, stack: ScalarStack, target: Target, margins: Margins) -> None:
-        super().__init__()
-        self.transform = _FeatureTransform()
-        self.stack = stack
-        self.calibrate = _Calibration(margins, stack.identity.tolist())
-        self.is_scale = target.is_scale
-        self.prior = None if target.prior is None else columns("full").index(target.prior)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(rows, columns) -> (rows, levels)."""
-        x = self.transform(features)
-        learnt: Tensor = self.calibrate(combined(self.stack(x)), x)
-        if not self.is_scale:
-            return torch.sigmoid(learnt)
-        # e^15 times the prior is no forecast any more, but it is a number.
-        scale = torch.exp(learnt.clamp(-15.0, 15.0))
-        return scale if self.prior is None else scale * features[:, self.prior : self.prior + 1]
-
-
-class BusyAsTheRoofline(nn.Module):
-    """Utilization by first principles: the part of a step in which nothing waits for a launch.
-
-    For a class of devices that it was never measured on; every quantile is equal.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.overhead = columns("full").index("overhead_share")
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(rows, columns) -> (rows, levels)."""
-        busy = (1 - features[:, self.overhead : self.overhead + 1]).clamp(LEAST_FRACTION, 1.0)
-        return busy.expand(-1, len(LEVELS))
-
-
-class OfDeviceClass(nn.Module):
-    """Processors' rows by one module, GPUs' by another."""
-
-    def __init__(self, processor: nn.Module, gpu: nn.Module, column: int) -> None:
-        super().__init__()
-        self.processor, self.gpu, self.column = processor, gpu, column
-
-    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Rows (..., columns), of which ``column`` is the compute capability."""
-        inputs = (rows,) if mask is None else (rows, mask)
-        if self.processor is self.gpu:
-            out: Tensor = self.gpu(*inputs)
-            return out
-        is_gpu = rows[..., self.column : self.column + 1] > 0
-        return torch.where(is_gpu, self.gpu(*inputs), self.processor(*inputs))
-
-
-class AsMeasured(nn.Module):
-    """Rows on devices that were measured here by one module, on others by what came along.
-
-    What went on from pretrained networks with the rows of one card forgets the others' (decision
-    12). ``known`` (devices, columns) are identities as networks see them; ``columns`` their
-    positions in a row, which is transformed first where it is ``raw``.
-    """
-
-    known: Tensor
-
-    def __init__(
-        self,
-        here: nn.Module,
-        elsewhere: nn.Module,
-        known: Array,
-        columns: Sequence[int],
-        *,
-        raw: bool,
-    ) -> None:
-        super().__init__()
-        self.here, self.elsewhere, self.columns = here, elsewhere, list(columns)
-        self.transform = _FeatureTransform() if raw else nn.Identity()
-        self.register_buffer("known", torch.from_numpy(np.unique(known, axis=0)).float())
-
-    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Rows (..., columns) -> (..., levels)."""
-        inputs = (rows,) if mask is None else (rows, mask)
-        identity = self.transform(rows)[..., self.columns]
-        is_here = same_device(identity, self.known).any(-1, keepdim=True)
-        return torch.where(is_here, self.here(*inputs), self.elsewhere(*inputs))
-
-
-def of_device_class(
-    predictors: Mapping[str, nn.Module], *, scale: bool, column: int
-) -> OfDeviceClass:
-    """One predictor of those of each class, at least one of them.
-
-    Where a class has none, a factor over physics carries over from the other; a fraction does
-    not, and is what first principles give.
-    """
-    other = next(iter(predictors.values())) if scale else BusyAsTheRoofline()
-    processor, gpu = (predictors.get(name, other) for name in DEVICE_CLASSES)
-    return OfDeviceClass(processor, gpu, column)
-
-
-class InterferencePredictor(nn.Module):
-    """Members (C, K, ``MEMBER_COLUMNS``) and mask (C, K) -> calibrated slowdowns (C, K, levels)."""
-
-    def __init__(self, stack: InterferenceStack, margins: Margins) -> None:
-        super().__init__()
-        self.stack = stack
-        self.calibrate = _Calibration(margins, MEMBER_IDENTITY)
-        self.members = int(stack.standardize.mean.shape[0])
-
-    def forward(self, members: Tensor, mask: Tensor) -> Tensor:
-        """(C, K, G) and (C, K) -> (C, K, levels)."""
-        log_slowdown = combined(self.stack(members.expand(self.members, -1, -1, -1), mask))
-        log_slowdown = self.calibrate(log_slowdown, members).clamp_min(0.0)
-        # A job without co-runners is not slowed down, whatever a network says.
-        shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)
-        return torch.exp(log_slowdown * shared[..., None] * mask[..., None])
-
-
-def export(module: nn.Module, examples: dict[str, tuple[Tensor, tuple[str, ...]]]) -> bytes:
+def export(module: nn.Module, examples: Examples) -> bytes:
     """ONNX bytes of a predictor, its output named "quantiles".
 
     ``examples`` maps each input's name to an example and the names of its leading dimensions,
     which stay dynamic.
 
-    Equal weights give equal bytes in every checkout: what the exporter writes of source paths
-    is removed.
+    What it says is put together to few operators, and where two modules share the rows one that
+    is asked for none of them does not run. Equal weights give equal bytes in every checkout: what
+    the exporter writes of source paths is removed.
     """
+    model = _model(module, examples)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _model(module: nn.Module, examples: Examples) -> Any:
+    if isinstance(module, Choice):
+        rows = next(iter(examples))
+        which = _graph(_Which(module), {rows: examples[rows]})
+        return choice(which, _model(module.first, examples), _model(module.second, examples))
+    if isinstance(module, ScalarPredictor):
+        module = FoldedScalar(module)
+    elif isinstance(module, InterferencePredictor):
+        module = FoldedInterference(module)
+    return _graph(module, examples)
+
+
+class _Which(nn.Module):
+    """Which rows the first of two modules is asked."""
+
+    def __init__(self, of: Choice) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.of.which(rows)
+
+
+def _graph(module: nn.Module, examples: Examples) -> Any:
+    """A module as it is, as an ONNX model."""
     shapes: list[dict[int, Any]] = [dict(enumerate(leading)) for _, leading in examples.values()]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -226,17 +72,22 @@ def export(module: nn.Module, examples: dict[str, tuple[Tensor, tuple[str, ...]]
             tuple(tensor for tensor, _ in examples.values()),
             dynamo=True,
             input_names=list(examples),
-            output_names=["quantiles"],
+            output_names=[OUTPUT],
             dynamic_shapes=shapes,
             external_data=False,
             verbose=False,
+            custom_translation_table={torch.ops.aten.softplus.default: _softplus},
         )
     assert program is not None
     model = program.model_proto
     _strip_paths(model)
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString(deterministic=True)
-    return content
+    return model
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """Torch's own translation adds a choice for large values, which ONNX Runtime has inside."""
+    assert beta == 1.0
+    return opset20.Softplus(x)
 
 
 def _strip_paths(model: Any) -> None:

@@ -16,10 +16,11 @@ from torch import nn
 
 from presage.features.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.errors import TrainingError
-from presage.models.export_onnx import AsMeasured, ScalarPredictor, export, of_device_class
+from presage.models.export_onnx import export
 from presage.models.fit import ScalarStack
 from presage.models.learnt import Learnt, read_scalar, write_learnt
 from presage.models.margins import ByLevel
+from presage.models.predictors import AsMeasured, ScalarPredictor, of_device_class
 from presage.models.splits import folds_by_split
 from presage.models.targets import TARGETS, Target
 from presage.pipelines import cross_validation as cv

@@ -18,7 +18,7 @@ from presage.features.errors import TrainingError
 from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY, member_matrix
 from presage.models import alone
 from presage.models.conformal import Array
-from presage.models.export_onnx import AsMeasured, InterferencePredictor, export, of_device_class
+from presage.models.export_onnx import export
 from presage.models.fit import FitConfig
 from presage.models.fit_interference import (
     InterferenceStack,
@@ -27,6 +27,7 @@ from presage.models.fit_interference import (
 )
 from presage.models.learnt import Learnt, read_interference
 from presage.models.margins import Mask
+from presage.models.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.models.stacked import take_members
 from presage.models.targets import TARGETS

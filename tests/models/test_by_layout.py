@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from presage.features.schema import columns
-from presage.models.export_onnx import ScalarPredictor, export
+from presage.models.export_onnx import export
 from presage.models.fit import (
     LEVELS,
     FitConfig,
@@ -17,6 +17,7 @@ from presage.models.fit import (
 )
 from presage.models.learnt import Learnt, read_scalar, write_learnt
 from presage.models.margins import Margins
+from presage.models.predictors import ScalarPredictor
 from presage.models.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)

@@ -13,12 +13,7 @@ from presage.features.schema import columns
 from presage.models import learnt
 from presage.models.conformal import calibrate
 from presage.models.ensemble import combined_array
-from presage.models.export_onnx import (
-    InterferencePredictor,
-    ScalarPredictor,
-    export,
-    of_device_class,
-)
+from presage.models.export_onnx import export
 from presage.models.fit import (
     LEVELS,
     FitConfig,
@@ -30,6 +25,7 @@ from presage.models.fit import (
 from presage.models.fit_interference import fit_interference, log_slowdowns
 from presage.models.learnt import Learnt, read_interference, read_scalar, write_learnt
 from presage.models.margins import Margins
+from presage.models.predictors import InterferencePredictor, ScalarPredictor, of_device_class
 from presage.models.stacked import take_members
 from presage.models.targets import LEAST_FRACTION, TARGETS
 

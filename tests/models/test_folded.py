@@ -1,0 +1,241 @@
+"""What is exported says what was trained, in few operators, and asks no network in vain."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from torch import nn
+
+from presage.features.device_class import COMPUTE_CAPABILITY
+from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY
+from presage.features.schema import columns
+from presage.models.export_onnx import export
+from presage.models.fit import (
+    CHANNELS_LAST,
+    LEVELS,
+    FitConfig,
+    ScalarStack,
+    inputs_of,
+    transform_features,
+)
+from presage.models.fit_interference import InterferenceStack
+from presage.models.folded import FoldedScalar
+from presage.models.folded_interference import FoldedInterference
+from presage.models.margins import Margins
+from presage.models.predictors import (
+    AsMeasured,
+    InterferencePredictor,
+    ScalarPredictor,
+    of_device_class,
+)
+from presage.models.sum_of_parts import CONDITIONS
+from presage.models.targets import TARGETS
+
+CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
+COLUMNS = columns("full")
+IDENTITY = list(inputs_of((), "full").identity)
+DEVICES = np.array([[8.0, 80.0, 6912], [8.0, 80.4, 6912], [7.5, 11.0, 4352], [0.0, 4.0, 2]])
+STRANGER = [9.0, 24.0, 16384]
+NARROW, CROSSING, WIDE = {0.05: 0.03, 0.1: 0.01}, {0.05: -0.4, 0.1: 0.2}, {0.05: -2.0, 0.1: -3.0}
+
+
+def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
+    """Raw features: sizes over many decades, shares of which most are 0, and flags."""
+    rng = np.random.default_rng(seed)
+    raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
+    shares = inputs_of(TARGETS["step_time"].inputs, "full").parts
+    raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
+    raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
+    raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
+    return raw
+
+
+def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike=True):
+    """Networks of random weights, which saw the same rows or each its own."""
+    torch.manual_seed(seed)
+    x = torch.from_numpy(transform_features(rows(60, seed), "full")).float()
+    weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
+    target = TARGETS[name]
+    stack = ScalarStack(
+        x, torch.randn(members, 60), weights, inputs_of(target.inputs, "full"), CONFIG
+    )
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return ScalarPredictor(stack.eval(), target, margins).eval()
+
+
+def own_margins(*margins) -> Margins:
+    """Of the first devices, as networks know them."""
+    raw = np.ones((len(margins), len(COLUMNS)))
+    raw[:, IDENTITY] = DEVICES[: len(margins)]
+    known = transform_features(raw, "full")[:, IDENTITY].tolist()
+    own = tuple((tuple(who), margin) for who, margin in zip(known, margins, strict=True))
+    return Margins(NARROW, {}, own)
+
+
+def asked(n: int = 200) -> torch.Tensor:
+    raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
+    raw[:5, inputs_of(TARGETS["step_time"].inputs, "full").parts] = 0
+    return torch.from_numpy(raw).float()
+
+
+@torch.no_grad()
+def assert_same(one, other, x) -> None:
+    torch.testing.assert_close(other(x), one(x), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_folded_predictor_says_the_same(name, members):
+    one = predictor(name, members, own_margins(WIDE, CROSSING))
+    assert_same(one, FoldedScalar(one), asked())
+
+
+def test_members_that_standardize_each_by_its_own_rows_do_so_when_folded():
+    one = predictor("step_time", 3, own_margins(), alike=False)
+    assert_same(one, FoldedScalar(one), asked())
+
+
+@pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
+def test_no_margin_turns_a_folded_interval_inside_out(margin):
+    one = predictor("memory", 2, Margins(margin, {}))
+    folded = FoldedScalar(one)(asked()).detach()
+
+    assert (folded.diff(dim=1) >= 0).all()
+    assert_same(one, FoldedScalar(one), asked())
+
+
+def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margins():
+    one = predictor("step_time", 2, own_margins(NARROW, {0.05: 1.0, 0.1: 0.5}, WIDE))
+    of_first = rows(20, 2, DEVICES[:1])
+    between = of_first.copy()
+    between[:, IDENTITY] = (DEVICES[0] + DEVICES[1]) / 2
+
+    for raw in (of_first, between):
+        assert_same(one, FoldedScalar(one), torch.from_numpy(raw).float())
+
+
+def test_what_is_no_number_stays_none():
+    one = predictor("step_time", 2, own_margins())
+    x = asked(3)
+    x[1, inputs_of(TARGETS["step_time"].inputs, "full").columns] = torch.nan
+
+    assert FoldedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
+
+
+def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    if tmp_path is not None:
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def exported(module) -> bytes:
+    return export(module, {"features": (asked(2), ("rows",))})
+
+
+def test_an_exported_predictor_has_few_operators(tmp_path):
+    session(exported(predictor("step_time", 3, own_margins(WIDE))), tmp_path)
+
+    assert len(onnx.load(tmp_path / "optimized.onnx").graph.node) <= 42
+
+
+@pytest.fixture(scope="module")
+def of_classes():
+    """GPUs' networks of two origins, and first principles for processors, as torch and as ONNX."""
+    gpu, here = (predictor("compute_utilization", 2, own_margins(WIDE), seed) for seed in (1, 2))
+    known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
+    of_gpu = AsMeasured(here, gpu, known, IDENTITY, raw=True)
+    module = of_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
+    return module.eval(), session(exported(module))
+
+
+@pytest.mark.parametrize(
+    "devices", [[0], [2], [3], [0, 2], [0, 3], [2, 3], [3, 0, 2, 0, 3], []], ids=str
+)
+def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_classes, devices):
+    module, onnx_file = of_classes
+    raw = rows(len(devices), 4)
+    raw[:, IDENTITY] = DEVICES[devices] if devices else np.empty((0, 3))
+    x = torch.from_numpy(raw).float()
+    found = onnx_file.run(["quantiles"], {"features": x.numpy()})[0]
+
+    assert found.shape == (len(devices), len(LEVELS))
+    # ONNX Runtime's own sigmoid is exact to 1e-7.
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(of_classes):
+    module, onnx_file = of_classes
+    x = torch.from_numpy(rows(3, 4, DEVICES[:1])).float()
+    x[1, COMPUTE_CAPABILITY] = torch.nan
+    for some in (x, x[1:2]):
+        found = onnx_file.run(["quantiles"], {"features": some.numpy()})[0]
+        np.testing.assert_allclose(found, module(some).detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def together(members: int, margins: Margins, *, alike=True) -> InterferencePredictor:
+    """An interference predictor of random weights."""
+    torch.manual_seed(members)
+    x = torch.randn(members, 40, 3, len(MEMBER_COLUMNS)).mul(2)
+    x = x[:1].expand(members, -1, -1, -1) if alike else x
+    stack = InterferenceStack(x, torch.ones(members, 40, 3), CONFIG)
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return InterferencePredictor(stack, margins).eval()
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "each its own rows"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_folded_interference_predictor_says_the_same_of_any_co_location(members, alike):
+    known = ((8.0, 4.4), NARROW), ((8.0, 4.41), CROSSING), ((7.0, 2.5), WIDE)
+    one = together(members, Margins(CROSSING, {}, known), alike=alike)
+    asked = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
+    for start, (who, _) in enumerate(known):
+        asked[start::5][..., MEMBER_IDENTITY] = torch.tensor(who)
+    mask = torch.ones(60, 4)
+    mask[::3, 3], mask[::4, 1:] = 0, 0
+    asked = asked * mask[..., None]
+    with torch.no_grad():
+        expected, found = one(asked, mask), FoldedInterference(one)(asked, mask)
+
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    assert (found[::4, 0] == 1).all()
+    assert (found.diff(dim=-1) >= 0).all()
+
+
+class Thrice(nn.Module):
+    """Everybody is slowed down by three."""
+
+    def forward(self, members, mask):
+        return 3 * torch.ones(len(LEVELS)) * mask[..., None]
+
+
+def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp_path):
+    capability = MEMBER_COLUMNS.index("compute capability")
+    gpu = together(2, Margins(NARROW, {}, (((8.0, 4.4), WIDE),)))
+    module = of_device_class({"processor": Thrice(), "gpu": gpu}, scale=True, column=capability)
+    leading = ("colocations", "members")
+    example = torch.randn(2, 2, len(MEMBER_COLUMNS)), torch.ones(2, 2)
+    content = export(
+        module.eval(), {"members": (example[0], leading), "mask": (example[1], leading)}
+    )
+    onnx_file = session(content, tmp_path)
+
+    for capabilities in ([8.0, 0.0, 7.0], [8.0], [0.0, 0.0], []):
+        asked = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
+        asked[..., capability] = torch.tensor(capabilities)[:, None]
+        mask = torch.ones(len(capabilities), 3)
+        mask[::2, 2] = 0
+        asked = asked * mask[..., None]
+        inputs = {"members": asked.numpy(), "mask": mask.numpy()}
+        found = onnx_file.run(["quantiles"], inputs)[0]
+        with torch.no_grad():
+            expected = [module(asked[i : i + 1], mask[i : i + 1]) for i in range(len(asked))]
+        whole = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
+        np.testing.assert_allclose(found, whole, rtol=1e-5)
+    branch = onnx.load(tmp_path / "optimized.onnx").graph.node[-1].attribute[0].g
+    assert len(branch.node) <= 90
