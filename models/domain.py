@@ -72,7 +72,10 @@ class Domain:
 
         ``precisions`` are positions in ``PRECISIONS``.
         """
-        at_home: Mask = ~np.logical_or.reduce(self._strange(features, precisions), axis=1)
+        at_home: Mask = ~np.logical_or.reduce(self._simply_strange(features, precisions), axis=1)
+        # The nearest mixture takes longest to find, and most strangers are found before it is.
+        rows = slice(None) if at_home.all() else at_home.nonzero()[0]
+        at_home[rows] = ~self._is_far(_mixtures(features[rows]))
         return at_home
 
     def reasons(self, features: Matrix, precisions: Ints) -> list[str]:
@@ -86,12 +89,16 @@ class Domain:
 
     def _strange(self, features: Matrix, precisions: Ints) -> Mask:
         """Which tests each row fails, shape (rows, tests); reasons come in this order."""
-        out = np.empty((len(features), _MIXTURE + 1), dtype=np.bool_)
+        far = self._is_far(_mixtures(features))
+        return np.column_stack((self._simply_strange(features, precisions), far))
+
+    def _simply_strange(self, features: Matrix, precisions: Ints) -> Mask:
+        """The same, of all tests but the mixture's."""
+        out = np.empty((len(features), _MIXTURE), dtype=np.bool_)
         sizes, (low, high) = _sizes(features), self._bounds
         out[:, _PRECISION] = self._unmeasured.take(precisions)
         out[:, _UNKNOWN] = features[:, _UNKNOWN_OPS] > 0
-        out[:, _SIZE:_MIXTURE] = (sizes < low) | (sizes > high)
-        out[:, _MIXTURE] = self._is_far(_mixtures(features))
+        out[:, _SIZE:] = (sizes < low) | (sizes > high)
         return out
 
     @cached_property
