@@ -23,6 +23,7 @@ from presage.features.from_tensorflow.shapes import infer_shapes
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights, find_weights
 from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.graph_file import MALFORMED, malformed
 from presage.features.op_kinds import TENSORFLOW_FREE
 
 # Shape and numbers go on, gradients do not.
@@ -64,6 +65,8 @@ def read_tensorflow(
         return _read(file, Sizes(batch_size, dims or {}), optimizer, training=training)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
+    except MALFORMED as error:
+        raise malformed(path, error) from error
 
 
 def _read(file: TensorflowFile, sizes: Sizes, optimizer: str, *, training: bool) -> OpGraph:

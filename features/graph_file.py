@@ -1,0 +1,58 @@
+"""A model's file: what reading it may cost, and what is said of one that cannot be understood.
+
+Files come from users, and some are made to do harm.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from presage.features.errors import GraphError
+
+MOST_FILE_BYTES = 2**31  # what a protobuf message may be
+MOST_NODES = 200_000  # functions put in the place of calls; a large language model has 10,000
+MOST_NATIVE_S, MOST_NATIVE_BYTES = 60.0, 4 * 2**30  # of ONNX's C++ code, in a process of its own
+
+# What a node with too few inputs, an attribute of another type, a tensor of other sizes than its
+# content and the like were seen to raise in code that takes a graph for a sound one.
+MALFORMED = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+_MOST_TEXT = 300
+
+
+def malformed(path: Path, error: Exception) -> GraphError:
+    """The error of a file that such an exception comes from."""
+    said = (str(error).splitlines() or [""])[0][:_MOST_TEXT]
+    return GraphError(
+        f"{path}: nodes, attributes and tensors do not fit together "
+        f"({type(error).__name__}: {said}); export it again, or check it with its own framework"
+    )
+
+
+def read_file(path: Path) -> bytes:
+    """Content of a model's file.
+
+    Raises
+    ------
+    GraphError
+        It cannot be read, or is larger than a model's file can be.
+    """
+    try:
+        if path.stat().st_size < MOST_FILE_BYTES:
+            return path.read_bytes()
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    raise GraphError(
+        f"{path}: larger than the {MOST_FILE_BYTES >> 30} GiB that a protobuf message can have; "
+        "export the model with its weights in files of their own"
+    )
+
+
+def check_nodes(count: int, what: str) -> None:
+    """Refuse a graph of more operators than any model has."""
+    if count > MOST_NODES:
+        raise GraphError(
+            f"{what} unfolds to more than {MOST_NODES} operators; give a graph without functions "
+            "that call each other so often"
+        )

@@ -1,0 +1,36 @@
+"""Inputs that once found a fault: each is refused now, in one line that names its file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.fuzzing.readers import READERS
+
+CORPUS = Path(__file__).with_name("corpus")
+FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}-{path.stem}" for path in FILES])
+def test_what_found_a_fault_is_refused_by_name(path, tmp_path):
+    reader = READERS[path.relative_to(CORPUS).parts[0]]
+    shutil.copy(path, tmp_path)
+
+    with pytest.raises(reader.refusals) as caught:
+        reader.read(tmp_path / path.name)
+
+    said = str(caught.value)
+    assert "\n" not in said
+    assert len(said) < 1000
+    assert ";" in said  # how to mend it
+
+
+def test_every_reader_has_seeds_that_it_reads(tmp_path):
+    for reader in READERS.values():
+        for sample in reader.seeds():
+            path = tmp_path / f"seed{sample.suffix}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(sample.content)
+            reader.read(path)
