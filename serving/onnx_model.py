@@ -15,6 +15,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 OUTPUT = "quantiles"
+_MOST_TEXT = 300  # of what ONNX Runtime says, which may repeat much of a model
 
 
 class OnnxModel:
@@ -96,4 +97,4 @@ class OnnxModel:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_MOST_TEXT]

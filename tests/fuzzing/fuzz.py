@@ -101,7 +101,7 @@ def fuzz(
 def _changed(reader: Reader, begun: list[Sample], pool: list[Sample], rng: random.Random) -> Sample:
     """A sample like one of those that changes begin on, with parts of others of the pool."""
     sample = rng.choice(begun)
-    donors = [other for other in rng.sample(pool, _DONORS) if other.suffix == sample.suffix]
+    donors = [other for other in rng.choices(pool, k=_DONORS) if other.suffix == sample.suffix]
     return reader.mutated(sample, donors or [sample], rng)
 
 

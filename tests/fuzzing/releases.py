@@ -33,7 +33,8 @@ from tests.fuzzing.reader import Reader, Sample
 from tests.serving.conftest import MEASURED, make_job, make_models, make_release
 
 _RAW = (
-    "null", "true", "false", "0", "-1", "1", "2", "0.5", "1e999", "-1e999", "NaN", "1e308", "5e-324",
+    "null", "true", "false", "0", "-1", "1", "2", "0.5", "1e999", "-1e999", "NaN", "1e308",
+    "5e-324",
     "9223372036854775808", "1" * 400, "1" * 5000, '""', '"x"', '"0"', '"nan nan"', '"\\ud800"',
     '"\\u0000"', '"../../etc/passwd"', "[]", "{}", "[[]]", '[""]', '{"": 0}', '{"x": null}',
     "[" * 60 + "]" * 60, "[" * 100_000 + "]" * 100_000, "[" + "0," * 99_999 + "0]",
