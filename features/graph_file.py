@@ -5,6 +5,8 @@ Files come from users, and some are made to do harm.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from presage.features.errors import GraphError
@@ -18,16 +20,33 @@ MOST_NATIVE_S, MOST_NATIVE_BYTES = 60.0, 4 * 2**30  # of ONNX's C++ code, in a p
 MALFORMED = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-_MOST_TEXT = 300
+_MOST_WORD, _MOST_TEXT = 80, 800  # of an error: names in a file may be of any length
 
 
-def malformed(path: Path, error: Exception) -> GraphError:
-    """The error of a file that such an exception comes from."""
-    said = (str(error).splitlines() or [""])[0][:_MOST_TEXT]
-    return GraphError(
-        f"{path}: nodes, attributes and tensors do not fit together "
-        f"({type(error).__name__}: {said}); export it again, or check it with its own framework"
-    )
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What goes wrong with the file at ``path`` in this block is a GraphError of one line."""
+    try:
+        yield
+    except GraphError as error:
+        raise GraphError(_one_line(path, str(error))) from error
+    except MALFORMED as error:
+        raise GraphError(
+            _one_line(
+                path,
+                f"nodes, attributes and tensors do not fit together ({type(error).__name__}: "
+                f"{error}); export it again, or check it with its own framework",
+            )
+        ) from error
+
+
+def _one_line(path: Path, said: str) -> str:
+    """Beginning with the file; long words and, of what is still too long, the middle left out."""
+    words = said.removeprefix(f"{path}: ").split()
+    said = " ".join(w if len(w) <= _MOST_WORD else f"{w[:_MOST_WORD]}..." for w in words)
+    if len(said) > _MOST_TEXT:
+        said = f"{said[: _MOST_TEXT // 2]} ... {said[-_MOST_TEXT // 2 :]}"
+    return f"{path}: {said}"
 
 
 def read_file(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from presage.features.from_onnx.fusion import fuse_attention
 from presage.features.from_onnx.memory import Activations
 from presage.features.from_onnx.shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.graph import OpGraph, OpNode, merge_equal
-from presage.features.graph_file import MALFORMED, malformed
+from presage.features.graph_file import reading
 from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import ONNX_FREE, element_flops, onnx_kind
 from presage.features.roofline import MATRIX_KINDS
@@ -53,10 +53,8 @@ def read_onnx(
         The file is missing, truncated, not ONNX, or leaves a shape unknown; a dimension is less
         than 1, or contradicts the batch size.
     """
-    try:
+    with reading(path):
         return _read(path, batch_size, dims or {}, optimizer, training=training)
-    except MALFORMED as error:
-        raise malformed(path, error) from error
 
 
 def _read(
