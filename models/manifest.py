@@ -16,13 +16,13 @@ from typing import Any
 from presage.features.device import Device
 from presage.features.errors import ReleaseError
 
-MANIFEST = "release.json"
 # A manifest has about 350 KB; 128 levels, 100 devices and 500 mixtures would be many.
 MOST_BYTES, MOST_ENTRIES, MOST_CHARACTERS = 16 * 2**20, 4096, 256
+MOST_MARGIN = 100  # a factor of 10**43
 _WHOLE = ("memory_bytes", "cores", "context_bytes")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
     """The object that the file holds.
 
     Raises
@@ -30,7 +30,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     ReleaseError
         It cannot be read, is too large, or is no object in JSON.
     """
-    path = folder / MANIFEST
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ReleaseError(
@@ -117,17 +116,13 @@ def read_devices(value: Any) -> dict[str, Device]:
         where = f"devices[{i}]"
         fields = dict(by_name(row, where))
         kind = text(fields.pop("kind"), f"{where}.kind")
-        peaks = by_name(fields.pop("peak_flops_per_s"), f"{where}.peak_flops_per_s")
-        devices[kind] = Device(
-            kind=kind,
-            peak_flops_per_s={
-                name: number(peak, f"{where}.{name}") for name, peak in peaks.items()
-            },
-            **{
-                name: (whole if name in _WHOLE else number)(found, f"{where}.{name}")
-                for name, found in fields.items()
-            },
-        )
+        peaks = by_name(fields["peak_flops_per_s"], f"{where}.peak_flops_per_s")
+        fields["peak_flops_per_s"] = {
+            name: number(peak, f"{where}.{name}") for name, peak in peaks.items()
+        }
+        for name in fields.keys() - {"peak_flops_per_s"}:
+            fields[name] = (whole if name in _WHOLE else number)(fields[name], f"{where}.{name}")
+        devices[kind] = Device(kind=kind, **fields)
     return devices
 
 
@@ -141,4 +136,6 @@ def read_margins(
         out[name] = {float(k): number(v, place) for k, v in by_name(margins, place).items()}
         if not out[name].keys() <= set(levels):
             raise ValueError(f"{place} has other levels than the release")
+        if any(abs(margin) > MOST_MARGIN for margin in out[name].values()):
+            raise ValueError(f"{place} has a margin beyond {MOST_MARGIN}")
     return out

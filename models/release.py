@@ -36,7 +36,6 @@ from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import columns, schema_hash
 from presage.models.domain import Domain, contains, read_domain
 from presage.models.manifest import (
-    MANIFEST,
     by_name,
     numbers,
     read_devices,
@@ -50,6 +49,7 @@ from presage.models.manifest import (
 from presage.models.probes import Probes, read_probes
 
 FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
+MANIFEST = "release.json"
 PREDICTORS = {
     "compute_utilization": "fraction",
     "memory": "bytes",
@@ -235,7 +235,7 @@ def load_release(folder: Path) -> Release:
         A file is missing or was changed, the manifest is not one, or the release was made for
         another feature schema. Nothing of it may be served then.
     """
-    content = read_manifest(folder)
+    content = read_manifest(folder / MANIFEST)
     try:
         recorded_id = text(content["release_id"], "release_id")
         if content["format"] != FORMAT:

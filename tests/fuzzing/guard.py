@@ -108,6 +108,7 @@ def _work(name: str, connection: Connection) -> None:
     """Read what comes over a connection, until it is closed."""
     # Native libraries write of every broken file.
     silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
     os.dup2(silent, 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reader = READERS[name]

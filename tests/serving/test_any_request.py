@@ -17,11 +17,21 @@ from google.protobuf import message_factory
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from presage.features.colocation import Colocation
 from presage.features.device import Share
 from presage.features.placement import Placement
+from presage.features.schema import columns, schema_hash
 from presage.models.release import load_release
-from presage.serving import inference_service, prediction_service, wire, wire_matrix, wire_outcomes
+from presage.serving import (
+    inference_service,
+    prediction_service,
+    wire,
+    wire_matrix,
+    wire_outcomes,
+    wire_requests,
+)
 from presage.serving.call import Calls
+from presage.serving.feature_rows import MOST_FEATURE
 from presage.serving.metrics import Metrics
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
@@ -32,6 +42,7 @@ from presage.serving.served import Served
 from presage.serving.server import start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.work import Work
+from tests.features.at_random import DEVICES, JOBS, SHARES
 from tests.fuzzing.messages import submessages
 from tests.serving.any_message import SECRET, anything, changed, fields, sent
 from tests.serving.conftest import make_job
@@ -65,7 +76,7 @@ def right_requests() -> dict[str, list[Any]]:
     cpu = pb.Device(kind="cpu-2", share=pb.Share(fraction=0.5, mode="mps"))
     known = load_release(RELEASE).devices["cpu-2"]
     placements = [pb.Placement(job_index=1, device_index=0), pb.Placement(share=cpu.share)]
-    asked = {
+    asked: dict[str, Any] = {
         "jobs": [wire.write_job(job) for job in jobs],
         "devices": [cpu, wire.write_device(known)],
     }
@@ -107,9 +118,12 @@ RIGHT = right_requests()
 
 def any_of(method: str) -> st.SearchStrategy[Any]:
     """Any request of a method, most of them near a right one."""
-    kind = METHODS[method].input_type
-    near = [changed(right) for right in RIGHT.get(method, ())]
-    return st.one_of(*near, *near, anything(kind))
+    wild = anything(METHODS[method].input_type)
+    right = RIGHT.get(method)
+    if right is None:
+        return wild
+    near = st.sampled_from(right).flatmap(changed)
+    return st.sampled_from((near, near, near, wild)).flatmap(lambda chosen: chosen)
 
 
 class Ended(Exception):  # noqa: N818
@@ -243,6 +257,40 @@ def test_right_requests_are_answered_after_all_that(answering, method):
             assert code is Code.OK, details
 
 
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.lists(st.builds(Placement, JOBS, DEVICES, SHARES), min_size=1, max_size=3))
+def test_the_largest_jobs_that_can_be_are_answered_or_refused(answering, placements):
+    service = f"/{prediction_service.SERVICE_NAME}/"
+    members, shares = [p.job for p in placements], [p.share for p in placements]
+    together = Colocation(placements[0].device, tuple(members), tuple(shares))
+    for method, request in {
+        "Predict": wire_requests.write_predict(placements, 0.8),
+        "PredictInterference": wire_requests.write_predict_interference([together], 0.8),
+    }.items():
+        check(service + method, *answering.ask(service + method, request.SerializeToString()))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(MOST_FEATURE, Code.OK), (1.01 * MOST_FEATURE, Code.INVALID_ARGUMENT)],
+)
+def test_the_largest_features_that_are_taken_are_answered(answering, number, code):
+    row = np.full(len(columns("full")), number, dtype="<f4") * np.float32(1 - 1e-6)
+    request = pb.PredictMatrixRequest(
+        schema_hash=schema_hash("full"),
+        features=row.tobytes(),
+        device_kinds=["cpu-2"],
+        iterations=[2**63 - 1],
+    )
+    method = f"/{prediction_service.SERVICE_NAME}/PredictMatrix"
+
+    found, details, written = answering.ask(method, request.SerializeToString())
+
+    assert found is code, details
+    for response in map(pb.PredictMatrixResponse.FromString, written):
+        assert np.isfinite(np.frombuffer(response.runtime_s, "<f8")).all()
+
+
 FIELDS = {
     field.full_name: field for method in METHODS.values() for field in fields(method.input_type)
 }
@@ -278,7 +326,7 @@ def test_a_server_with_a_socket_survives_any_request(over_socket, method):
         try:
             call(data.draw(sent(message)), timeout=10)
         except grpc.RpcError as error:
-            check(method, error.code(), error.details(), [])  # type: ignore[attr-defined]
+            check(method, error.code(), error.details() or "", [])
 
     ask()
     for request in RIGHT.get(method, ()):

@@ -1,6 +1,7 @@
 """The in-process predictor: what it vouches for, and what it will not pass on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, mo
         predictor.warm_up()
 
 
-NO_MARGINS = {"stranger_margins": {name: {} for name in PREDICTORS}}
+NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in PREDICTORS}}
 
 
 @pytest.mark.parametrize(
