@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from presage.features.errors import GraphError
+from presage.features.errors import GraphError, one_line
 
 MOST_FILE_BYTES = 2**31  # what a protobuf message may be
 MOST_NODES = 200_000  # functions put in the place of calls; a large language model has 10,000
@@ -20,7 +20,6 @@ MOST_NATIVE_S, MOST_NATIVE_BYTES = 60.0, 4 * 2**30  # of ONNX's C++ code, in a p
 MALFORMED = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-_MOST_WORD, _MOST_TEXT = 80, 800  # of an error: names in a file may be of any length
 
 
 @contextmanager
@@ -29,24 +28,12 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        raise GraphError(_one_line(path, str(error))) from error
+        raise GraphError(f"{path}: {one_line(str(error).removeprefix(f'{path}: '))}") from error
     except MALFORMED as error:
         raise GraphError(
-            _one_line(
-                path,
-                f"nodes, attributes and tensors do not fit together ({type(error).__name__}: "
-                f"{error}); export it again, or check it with its own framework",
-            )
+            f"{path}: nodes, attributes and tensors do not fit together ({type(error).__name__}: "
+            f"{one_line(error)}); export it again, or check it with its own framework"
         ) from error
-
-
-def _one_line(path: Path, said: str) -> str:
-    """Beginning with the file; long words and, of what is still too long, the middle left out."""
-    words = said.removeprefix(f"{path}: ").split()
-    said = " ".join(w if len(w) <= _MOST_WORD else f"{w[:_MOST_WORD]}..." for w in words)
-    if len(said) > _MOST_TEXT:
-        said = f"{said[: _MOST_TEXT // 2]} ... {said[-_MOST_TEXT // 2 :]}"
-    return f"{path}: {said}"
 
 
 def read_file(path: Path) -> bytes:

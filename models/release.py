@@ -30,7 +30,12 @@ from typing import Any
 from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
-from presage.features.errors import InvalidJobError, ReleaseError, UnknownDeviceError
+from presage.features.errors import (
+    InvalidJobError,
+    ReleaseError,
+    UnknownDeviceError,
+    one_line,
+)
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import columns, schema_hash
@@ -240,13 +245,13 @@ def load_release(folder: Path) -> Release:
         recorded_id = text(content["release_id"], "release_id")
         if content["format"] != FORMAT:
             raise ReleaseError(
-                f"{folder}: release format {_shown(content['format'])}, this version reads "
+                f"{folder}: release format {one_line(content['format'])}, this version reads "
                 f"{FORMAT}; train it again, or serve it with the version that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
             raise ReleaseError(
-                f"{folder}: made for feature schema {_shown(content['schema_hash'])}, this version "
-                f"has {schema_hash('full')}; train it again with `dvc repro`"
+                f"{folder}: made for feature schema {one_line(content['schema_hash'])}, this "
+                f"version has {schema_hash('full')}; train it again with `dvc repro`"
             )
         _check_files(folder, content)
         if _content_id(content) != recorded_id:
@@ -258,7 +263,7 @@ def load_release(folder: Path) -> Release:
     except (*_NONSENSE, InvalidJobError, UnknownDeviceError) as error:
         raise ReleaseError(
             f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: "
-            f"{_shown(error)}); restore the folder from the registry, or make it again"
+            f"{one_line(error)}); restore the folder from the registry, or make it again"
         ) from error
 
 
@@ -266,12 +271,6 @@ def load_release(folder: Path) -> Release:
 _NONSENSE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-_MOST_SHOWN = 200  # characters of what a manifest says
-
-
-def _shown(what: object) -> str:
-    """It, in one short line."""
-    return " ".join(str(what).split())[:_MOST_SHOWN]
 
 
 def _checked(folder: Path, content: dict[str, Any]) -> Release:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from presage.features.errors import ReleaseError
+from presage.features.errors import ReleaseError, one_line
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 OUTPUT = "quantiles"
-_MOST_TEXT = 300  # of what ONNX Runtime says, which may repeat much of a model
 
 
 class OnnxModel:
@@ -97,4 +96,5 @@ class OnnxModel:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_MOST_TEXT]
+    # It may repeat much of a model.
+    return one_line((str(error).strip().splitlines() or [type(error).__name__])[0])

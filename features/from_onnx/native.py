@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 
 from presage.features.errors import GraphError
-from presage.features.from_onnx.native_process import ERROR, HEAD, INFER, INLINE
+from presage.features.from_onnx.native_process import ERROR, HEAD, INFER, INLINE, READY
 from presage.features.graph_file import MOST_NATIVE_BYTES, MOST_NATIVE_S
 
 _PROCESS = Path(__file__).with_name("native_process.py")
@@ -45,6 +45,12 @@ class _Child:
             stderr=subprocess.DEVNULL,
         )
         atexit.register(self.end)
+        if self._process.stdout is None or self._process.stdout.read(len(READY)) != READY:
+            self.end()
+            raise GraphError(
+                f"{sys.executable} cannot run ONNX in a process of its own; check the installation "
+                f"with `{sys.executable} {_PROCESS} {MOST_NATIVE_BYTES} < /dev/null`"
+            )
 
     @property
     def is_ready(self) -> bool:

@@ -16,6 +16,7 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 
+READY = b"r"  # said once, before the first answer
 HEAD = struct.Struct("<cQ")
 INFER, INLINE, MODEL, ERROR = b"s", b"i", b"m", b"e"
 
@@ -32,6 +33,8 @@ def answer(task: bytes, content: bytes) -> bytes:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until there are no more requests."""
+    answers.write(READY)
+    answers.flush()
     while head := requests.read(HEAD.size):
         task, size = HEAD.unpack(head)
         try:

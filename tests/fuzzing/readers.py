@@ -8,5 +8,13 @@ from tests.fuzzing.graph_defs import GRAPH_DEF
 from tests.fuzzing.onnx_files import ONNX
 from tests.fuzzing.reader import Reader
 from tests.fuzzing.releases import RELEASE
+from tests.fuzzing.small_files import JOB, OUTCOMES, TOKENS
 
-READERS: Mapping[str, Reader] = {"onnx": ONNX, "graphdef": GRAPH_DEF, "release": RELEASE}
+READERS: Mapping[str, Reader] = {
+    "onnx": ONNX,
+    "graphdef": GRAPH_DEF,
+    "release": RELEASE,
+    "job": JOB,
+    "tokens": TOKENS,
+    "outcomes": OUTCOMES,
+}

@@ -28,19 +28,12 @@ from presage.serving import wire
 from presage.serving.metrics import Metrics
 from presage.serving.predictor import Predictor
 from presage.serving.served import Served
+from tests.fuzzing.json_edits import an_edit, edited
 from tests.fuzzing.messages import bytes_mutated, mutated
 from tests.fuzzing.reader import Reader, Sample
 from tests.serving.conftest import MEASURED, make_job, make_models, make_release
 
-_RAW = (
-    "null", "true", "false", "0", "-1", "1", "2", "0.5", "1e999", "-1e999", "NaN", "1e308",
-    "5e-324",
-    "9223372036854775808", "1" * 400, "1" * 5000, '""', '"x"', '"0"', '"nan nan"', '"\\ud800"',
-    '"\\u0000"', '"../../etc/passwd"', "[]", "{}", "[[]]", '[""]', '{"": 0}', '{"x": null}',
-    "[" * 60 + "]" * 60, "[" * 100_000 + "]" * 100_000, "[" + "0," * 99_999 + "0]",
-    '"' + "0 " * 50_000 + '"', '{"-1": 1, "99999": 1}',
-)  # fmt: skip
-_SLOT, _ID = "@@slot-{}@@", "@@id@@"
+_ID = "@@id@@"
 
 
 @cache
@@ -63,7 +56,7 @@ def _sample(edits: Sequence[dict[str, Any]]) -> Sample:
 def _mutated(sample: Sample, _donors: Sequence[Sample], rng: random.Random) -> Sample:
     edits = json.loads(sample.content)["edits"][-3:]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        edits.append(_model_edit(rng) if rng.random() < 0.3 else _manifest_edit(rng))
+        edits.append(_model_edit(rng) if rng.random() < 0.3 else an_edit(_base()[0], rng))
     return _sample(edits)
 
 
@@ -76,42 +69,6 @@ def _model_edit(rng: random.Random) -> dict[str, Any]:
         parsed = {key: onnx.ModelProto.FromString(model) for key, model in models.items()}
         content = mutated(parsed[name], list(parsed.values()), rng).SerializeToString()
     return {"model": name, "content": base64.b64encode(content).decode()}
-
-
-def _manifest_edit(rng: random.Random) -> dict[str, Any]:
-    at: list[Any] = []
-    value: Any = _base()[0]
-    while isinstance(value, dict | list) and value and (not at or rng.random() < 0.85):
-        key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
-        at.append(key)
-        value = value[key]
-    way = rng.random()
-    if way < 0.15:
-        return {"at": at, "remove": True}
-    if way < 0.2 and isinstance(at[-1], str):
-        return {"at": at, "again": rng.choice(_RAW)}
-    if way < 0.55:
-        return {"at": at, "json": json.dumps(_like(value, rng))}
-    return {"at": at, "json": rng.choice(_RAW)}
-
-
-def _like(value: Any, rng: random.Random) -> Any:
-    """Something of the same type, and not the same."""
-    if isinstance(value, bool) or value is None:
-        return not value
-    if isinstance(value, int | float):
-        return rng.choice((-value, value + 1, value * 1e6, value / 3, int(value), str(value)))
-    if isinstance(value, str):
-        words = value.split()
-        rng.shuffle(words)
-        return rng.choice((value + "x", value[:-1], value * 20, " ".join(words), value.upper()))
-    if isinstance(value, list):
-        return rng.choice((value[1:], value[::-1], value * 2, value[:1] * 3000, [value]))
-    some = [key for key in value if rng.random() < 0.7]
-    if rng.random() < 0.5:
-        return {key: value[key] for key in some}
-    return value | {rng.choice(("gpu", "processor", "x", "", "9", "-1")): v
-                    for v in list(value.values())[:1]}  # fmt: skip
 
 
 # The way of a release that a server is offered ---------------------------------------------------
@@ -143,38 +100,12 @@ def _write(folder: Path, edits: Sequence[dict[str, Any]]) -> None:
     manifest["release_id"] = _ID
     for name in PREDICTORS:
         manifest["predictors"][name]["sha256"] = hashlib.sha256(models[name]).hexdigest()
-    text = _edited(manifest, [edit for edit in edits if "at" in edit])
+    text = edited(manifest, [edit for edit in edits if "at" in edit])
     try:
         content_id = _content_id(json.loads(text))
     except (ValueError, RecursionError, AttributeError):  # no manifest at all: nothing to sign
         content_id = "0" * 12
     (folder / MANIFEST).write_text(text.replace(_ID, content_id))
-
-
-def _edited(manifest: dict[str, Any], edits: Sequence[dict[str, Any]]) -> str:
-    """The text of a manifest, with JSON in it that :func:`json.dumps` would not write."""
-    put: dict[str, str] = {}
-    for number, edit in enumerate(edits):
-        *way, last = edit["at"]
-        slot = _SLOT.format(number)
-        parent: Any = manifest
-        try:
-            for key in way:
-                parent = parent[key]
-            if "remove" in edit:
-                del parent[last]
-            elif "again" in edit:
-                parent[slot] = slot
-                put[f'"{slot}": "{slot}"'] = f"{json.dumps(last)}: {edit['again']}"
-            else:
-                parent[last] = slot
-                put[f'"{slot}"'] = edit["json"]
-        except (LookupError, TypeError):  # an edit before this one took its place away
-            continue
-    text = json.dumps(manifest)
-    for old, new in put.items():
-        text = text.replace(old, new)
-    return text
 
 
 def _smaller(sample: Sample) -> Iterator[Sample]:

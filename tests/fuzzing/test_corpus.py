@@ -29,10 +29,10 @@ def test_what_found_a_fault_is_refused_by_name(path, tmp_path):
     assert ";" in said  # how to mend it
 
 
-def test_every_reader_has_seeds_that_it_reads(tmp_path):
-    for reader in READERS.values():
-        for sample in reader.seeds():
-            path = tmp_path / f"seed{sample.suffix}"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(sample.content)
-            reader.read(path)
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+def test_every_reader_reads_what_it_is_fuzzed_from(tmp_path, reader):
+    for number, sample in enumerate(reader.seeds()):
+        path = tmp_path / f"{number}{sample.suffix}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(sample.content)
+        reader.read(path)
