@@ -13,7 +13,9 @@ from presage.features.errors import GraphError, one_line
 
 MOST_FILE_BYTES = 2**31  # what a protobuf message may be
 MOST_NODES = 200_000  # functions put in the place of calls; a large language model has 10,000
-MOST_NATIVE_S, MOST_NATIVE_BYTES = 60.0, 4 * 2**30  # of ONNX's C++ code, in a process of its own
+# Of nodes by all rounds of shape inference, each of which looks at every node: half a minute of it.
+MOST_NODE_VISITS = 2_000_000
+MOST_NATIVE_S, MOST_NATIVE_BYTES = 30.0, 2 * 2**30  # of ONNX's C++ code, in a process of its own
 
 # What a node with too few inputs, an attribute of another type, a tensor of other sizes than its
 # content and the like were seen to raise in code that takes a graph for a sound one.

@@ -13,7 +13,7 @@ from presage.features.errors import GraphError
 from presage.features.from_onnx import native
 from presage.features.from_onnx.cost import Value
 from presage.features.from_onnx.folding import fold_shapes
-from presage.features.graph_file import check_nodes, read_file
+from presage.features.graph_file import MOST_NODE_VISITS, check_nodes, read_file
 from presage.features.op_kinds import ONNX_FREE, onnx_kind
 
 # Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
@@ -71,6 +71,7 @@ def _drop_weights(graph: Any) -> None:
     """Forget the values of all but small tensors: inference copies the model, several times."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     for tensor in (*graph.initializer, *(a.t for a in attributes if a.HasField("t"))):
+        tensor.ClearField("external_data")  # a path of the file's choice, which nobody shall open
         if tensor.ByteSize() > KEPT_BYTES:
             for field in (
                 "raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data",
@@ -154,7 +155,14 @@ def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
     GraphError
         Operators and shapes do not fit together.
     """
-    for _ in range(1 + 2 * len(model.graph.node)):
+    nodes = len(model.graph.node)
+    for rounds in range(1 + 2 * nodes):
+        if rounds * nodes > MOST_NODE_VISITS:
+            raise GraphError(
+                f"{path}: shapes of its {nodes} nodes are not known after {rounds} rounds of shape "
+                "inference; run onnx.shape_inference.infer_shapes on the file, or export it with "
+                "static shapes"
+            )
         values = _known_values(native.infer_shapes(model, path))
         for initializer in model.graph.initializer:
             shape = tuple(initializer.dims)
