@@ -96,3 +96,18 @@ class InvalidTensorError(PresageError):
 
 class UnknownModelError(PresageError):
     """No model of that name or version is served."""
+
+
+_MOST_WORD, _MOST_TEXT = 80, 800
+
+
+def one_line(said: object) -> str:
+    """What is said of a file, in one line, however long the names in it are.
+
+    Long words are cut short; of what is still too long the middle is left out.
+    """
+    words = str(said).split()
+    text = " ".join(w if len(w) <= _MOST_WORD else f"{w[:_MOST_WORD]}..." for w in words)
+    if len(text) > _MOST_TEXT:
+        text = f"{text[: _MOST_TEXT // 2]} ... {text[-_MOST_TEXT // 2 :]}"
+    return text

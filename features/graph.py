@@ -12,6 +12,10 @@ from presage.features.errors import GraphError
 from presage.features.memory import MemoryEstimate
 
 PHASES = ("forward", "backward", "optimizer")
+MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table column hold
+_AMOUNTS = (
+    "input_elements", "output_elements", "parameters", "flops", "bytes_moved", "count",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +69,13 @@ class OpGraph:
                 "the graph holds no operator; check that the model computes something "
                 "from its input"
             )
+        for node in self.nodes:
+            for name in _AMOUNTS:
+                if not 0 <= getattr(node, name) <= MAX_COUNT:
+                    raise GraphError(
+                        f"operator {node.op!r}: {name} is not in 0 to 2**63 - 1; check the "
+                        "dimensions of its tensors, and --dim and --batch-size if they were given"
+                    )
 
     @property
     def digest(self) -> str:

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, fields
 
 from presage.features.errors import InvalidJobError
+from presage.features.graph import MAX_COUNT
 from presage.features.memory import MemoryEstimate
-from presage.features.op_stats import MAX_COUNT, OpStats
+from presage.features.op_stats import OpStats
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
 MEMORY_FORMATS = ("contiguous", "channels-last")

@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from presage.features.errors import InvalidJobError
-from presage.features.graph import PHASES, OpNode
+from presage.features.graph import MAX_COUNT, PHASES, OpNode
 from presage.features.op_kinds import OP_KINDS
 from presage.features.op_shape import SHAPES, shapes_of
 
 # Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
 # device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
 MIN_OCTAVE, MAX_OCTAVE = -4, 12
-MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table column hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from presage.features.cells import CELLS
 from presage.features.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.job import PRECISIONS
 from presage.features.schema import FEATURE_SETS, columns
+from presage.models.manifest import entries, number, numbers, texts
 
 SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
          "memory_prior_bytes", "share")  # fmt: skip
@@ -249,13 +250,22 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
     """
     if tuple(content["cells"]) != CELLS:
         raise ValueError("domain: other cells than this version's")
-    mixtures = np.zeros((len(content["mixtures"]), len(CELLS)))
-    for row, roots in enumerate(content["mixtures"]):
+    rows = entries(content["mixtures"], "mixtures")
+    radius = number(content["radius"], "radius")
+    if not rows or not 0 <= radius <= 1:
+        raise ValueError("domain: no mixtures, or a radius that is no distance of mixtures")
+    mixtures = np.zeros((len(rows), len(CELLS)))
+    for row, roots in enumerate(rows):
         for cell, root in roots.items():
-            mixtures[row, int(cell)] = root
-    low, high = np.array([content["sizes"][name] for name in SIZES], dtype=np.float64).T
-    radius = float(content["radius"])
-    return Domain(frozenset(content["precisions"]), low, high, mixtures, radius)
+            if not 0 <= int(cell) < len(CELLS):
+                raise ValueError(f"domain: no cell {int(cell)}")
+            mixtures[row, int(cell)] = number(root, "a mixture")
+    if mixtures.min() < 0 or mixtures.max() > 1:
+        raise ValueError("domain: a mixture's part is not between 0 and 1")
+    bounds = [numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
+    low, high = np.array(bounds, dtype=np.float64).T
+    precisions = texts(content["precisions"], "precisions")
+    return Domain(frozenset(precisions), low, high, mixtures, radius)
 
 
 def _sizes(features: Matrix) -> Array:

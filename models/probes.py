@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from presage.features.member import member_matrix
+from presage.models.manifest import entries
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Float32 = np.ndarray[Any, np.dtype[np.float32]]
 
 SOLO = ("compute_utilization", "memory", "step_time")  # in the order of SOLO_PROFILE
+MOST_MEMBERS = 64  # of a co-location, as in a request
 OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
 
 # A predictor's name and inputs, as in models/release.py -> quantiles (rows or members, levels).
@@ -69,10 +71,13 @@ def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes
         It holds none of this release.
     """
     features = _table(content["features"], columns).astype(np.float32)
-    together = tuple(tuple(map(int, rows.split())) for rows in content["together"])
+    colocations = entries(content["together"], "probes.together")
+    together = tuple(tuple(map(int, rows.split())) for rows in colocations)
     quantiles = {
         name: _table(content["quantiles"][name], levels) for name in (*SOLO, "interference")
     }
+    if max(map(len, together), default=0) > MOST_MEMBERS:
+        raise ValueError(f"probes: a co-location of more than {MOST_MEMBERS} members")
     if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in together):
         raise ValueError("probes: a co-location of rows that are not there")
     asked = dict.fromkeys(SOLO, len(features)) | {"interference": sum(map(len, together))}
@@ -82,9 +87,9 @@ def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes
     return Probes(features, together, quantiles)
 
 
-def _table(lines: Sequence[str], width: int) -> Array:
+def _table(lines: Any, width: int) -> Array:
     """Numbers of lines, shape (lines, width)."""
-    rows = np.array([line.split() for line in lines], dtype=np.float64)
+    rows = np.array([line.split() for line in entries(lines, "probes")], dtype=np.float64)
     table: Array = rows.reshape(len(lines), width)
     return table
 

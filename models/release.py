@@ -30,11 +30,27 @@ from typing import Any
 from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
-from presage.features.errors import InvalidJobError, ReleaseError
+from presage.features.errors import (
+    InvalidJobError,
+    ReleaseError,
+    UnknownDeviceError,
+    one_line,
+)
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.op_kinds import OP_KINDS
 from presage.features.schema import columns, schema_hash
 from presage.models.domain import Domain, contains, read_domain
+from presage.models.manifest import (
+    by_name,
+    numbers,
+    read_devices,
+    read_levels,
+    read_manifest,
+    read_margins,
+    text,
+    texts,
+    whole,
+)
 from presage.models.probes import Probes, read_probes
 
 FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
@@ -224,18 +240,18 @@ def load_release(folder: Path) -> Release:
         A file is missing or was changed, the manifest is not one, or the release was made for
         another feature schema. Nothing of it may be served then.
     """
-    content = _read_manifest(folder)
+    content = read_manifest(folder / MANIFEST)
     try:
-        recorded_id = content["release_id"]
+        recorded_id = text(content["release_id"], "release_id")
         if content["format"] != FORMAT:
             raise ReleaseError(
-                f"{folder}: release format {content['format']}, this version reads {FORMAT}; "
-                "train it again, or serve it with the version that wrote it"
+                f"{folder}: release format {one_line(content['format'])}, this version reads "
+                f"{FORMAT}; train it again, or serve it with the version that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
             raise ReleaseError(
-                f"{folder}: made for feature schema {content['schema_hash']}, this version has "
-                f"{schema_hash('full')}; train it again with `dvc repro`"
+                f"{folder}: made for feature schema {one_line(content['schema_hash'])}, this "
+                f"version has {schema_hash('full')}; train it again with `dvc repro`"
             )
         _check_files(folder, content)
         if _content_id(content) != recorded_id:
@@ -243,51 +259,63 @@ def load_release(folder: Path) -> Release:
                 f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
                 "restore the folder from the registry"
             )
-        return Release(
-            folder=folder,
-            release_id=recorded_id,
-            columns=tuple(content["columns"]),
-            levels=tuple(float(level) for level in content["levels"]),
-            devices={row["kind"]: Device(**row) for row in content["devices"]},
-            trained_devices={
-                name: frozenset(content["trained_devices"][name]) for name in PREDICTORS
-            },
-            max_members={name: int(n) for name, n in content["max_members"].items()},
-            domains={name: read_domain(found) for name, found in content["domains"].items()},
-            stranger_margins={
-                predictor: {
-                    name: {float(level): float(m) for level, m in margins.items()}
-                    for name, margins in content["stranger_margins"][predictor].items()
-                }
-                for predictor in PREDICTORS
-            },
-            setup_s={kind: tuple(v) for kind, v in content["setup_s"].items()},
-            probes=read_probes(content["probes"], len(content["columns"]), len(content["levels"])),
-            manifest=content,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _checked(folder, content)
+    except (*_NONSENSE, InvalidJobError, UnknownDeviceError) as error:
         raise ReleaseError(
-            f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: {error}); "
-            "restore the folder from the registry"
+            f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: "
+            f"{one_line(error)}); restore the folder from the registry, or make it again"
         ) from error
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        raise ReleaseError(
-            f"{path}: cannot be read ({error.strerror}); give a folder written by `dvc repro` or "
-            "`presage models show --download`"
-        ) from error
-    except ValueError as error:
-        raise ReleaseError(
-            f"{path}: not JSON ({error}); restore the folder from the registry"
-        ) from error
-    if not isinstance(content, dict):
-        raise ReleaseError(f"{path}: not a release manifest; restore the folder from the registry")
-    return content
+# What a manifest of other types or values than this version writes may raise on the way.
+_NONSENSE = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
+
+def _checked(folder: Path, content: dict[str, Any]) -> Release:
+    """The release that a manifest describes."""
+    levels = read_levels(content["levels"])
+    if content["columns"] != columns("full"):
+        raise ValueError("columns are not those of its feature schema")
+    texts(content["op_kinds"], "op_kinds")
+    by_name(content["metrics"], "metrics")
+    release = Release(
+        folder=folder,
+        release_id=content["release_id"],
+        columns=tuple(content["columns"]),
+        levels=levels,
+        devices=read_devices(content["devices"]),
+        trained_devices={
+            name: frozenset(texts(content["trained_devices"][name], f"trained_devices.{name}"))
+            for name in PREDICTORS
+        },
+        max_members={
+            name: whole(n, f"max_members.{name}")
+            for name, n in by_name(content["max_members"], "max_members").items()
+        },
+        domains={
+            name: read_domain(found)
+            for name, found in by_name(content["domains"], "domains").items()
+        },
+        stranger_margins={
+            name: read_margins(
+                content["stranger_margins"][name], f"stranger_margins.{name}", levels
+            )
+            for name in PREDICTORS
+        },
+        setup_s={
+            kind: numbers(found, f"setup_s.{kind}")
+            for kind, found in by_name(content["setup_s"], "setup_s").items()
+        },
+        probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        manifest=content,
+    )
+    for name in PREDICTORS:
+        classes = release.classes(name)
+        if name == "interference" and not classes <= release.max_members.keys():
+            raise ValueError("max_members lacks a class of devices that interference was learnt on")
+    return release
 
 
 def _check_files(folder: Path, content: Mapping[str, Any]) -> None:

@@ -13,7 +13,9 @@ from presage.features.schema import FEATURE_SETS, columns, matrix
 _LEAST_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
 )
-_MOST_FEATURE = float(np.finfo(np.float32).max)
+# No job comes near, and a model's factors over it stay in float32: nearer to that type's end an
+# answer may be infinite, which would look like the release's fault.
+MOST_FEATURE = 1e30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +54,7 @@ def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
 def beyond(features: Matrix) -> dict[int, str]:
     """What is wrong with rows whose numbers the models do not take, by row."""
     # Written so that NaN is not taken.
-    taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= _MOST_FEATURE)
+    taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= MOST_FEATURE)
     if taken.all():
         return {}
     rows = np.flatnonzero(~taken.all(axis=1)).tolist()
@@ -62,7 +64,8 @@ def beyond(features: Matrix) -> dict[int, str]:
 def _wrong(row: Array, column: int) -> str:
     return (
         f"feature {columns('full')[column]!r} is {row[column]:g}, must be in "
-        f"[{_LEAST_FEATURE[column]:g}, 3.4e38]; check the job's sizes and the device's data sheet"
+        f"[{_LEAST_FEATURE[column]:g}, {MOST_FEATURE:g}]; check the job's sizes and the device's "
+        "data sheet"
     )
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from presage.features.errors import GraphError, InvalidJobError
+from presage.features.errors import GraphError, InvalidJobError, one_line
 from presage.features.graph import OpGraph
 from presage.features.job import Job, JobFeatures, known_version
 from presage.features.memory import MemoryEstimate
@@ -275,7 +275,7 @@ def from_json(text: str, *, source: str = "job") -> JobFeatures:
         top["op_stats"] = tuple(_op_stats(row, i) for i, row in enumerate(op_rows))
         return JobFeatures(**top)
     except InvalidJobError as error:
-        raise InvalidJobError(f"{source}: {error}") from error
+        raise InvalidJobError(f"{source}: {one_line(error)}") from error
 
 
 def _op_stats(row: Mapping[str, Any], position: int) -> OpStats:
@@ -322,7 +322,10 @@ def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
         value, (types, noun) = row[name], _JSON_TYPES.get(str(field.type), ((object,), ""))
         # True counts as an int in Python, in no job.
         if not isinstance(value, types) or (noun and isinstance(value, bool)):
-            raise InvalidJobError(f"{source}: {prefix}{name}={value!r}, must be {noun}")
+            raise InvalidJobError(
+                f"{source}: {prefix}{name}={one_line(repr(value))}, must be {noun}; "
+                "write the file with `presage features --json`"
+            )
     return dict(row)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from presage.features.errors import ReleaseError
+from presage.features.errors import ReleaseError, one_line
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -115,4 +115,5 @@ def _is_good(rows: Floats, least: float) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    # It may repeat much of a model.
+    return one_line((str(error).strip().splitlines() or [type(error).__name__])[0])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from presage.features.errors import OutcomeLogError
+from presage.features.errors import OutcomeLogError, one_line
 
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -177,10 +177,10 @@ def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
             for row in database.execute(_SELECT, (after,)):
                 yield ReportedOutcome(*row)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:  # of a damaged schema, even its error's text
         raise OutcomeLogError(
-            f"outcome log {path} cannot be read ({error}); name the file that is the server's "
-            "--outcomes"
+            f"outcome log {path} cannot be read ({one_line(error)}); name the file that is the "
+            "server's --outcomes"
         ) from error
 
 

@@ -184,7 +184,11 @@ class PredictionService:
     def _release(self, kinds: Any) -> bytes:
         predictor = self._served.predictor
         info = predictor.release()
-        devices = [predictor.device(kind) for kind in kinds or sorted(info.devices)]
+        devices = (
+            wire_requests.find_kinds(kinds, predictor)
+            if kinds
+            else [info.devices[kind] for kind in sorted(info.devices)]
+        )
         response = wire.write_release(info, devices)
         if (refused := self._served.refused) is not None:
             response.refused.reason = refused.reason

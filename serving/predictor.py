@@ -287,13 +287,22 @@ class Predictor:
         return answers(run, probes.features, probes.together, median=self._median)
 
     def warm_up(self) -> None:
-        """Run every model once: a release that cannot predict fails here, not at a caller."""
+        """Run every model once: a release that cannot predict fails here, not at a caller.
+
+        Raises
+        ------
+        ReleaseError
+            A model fails, or the release's device is one that nothing can be foretold of.
+        """
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
         op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
         memory = memory_of_peak(4096, 65536)
         job = JobFeatures(Job("warm-up", "", "", "", "fp32", 1, 1, 64), (op,), 4096, memory)
-        self.predict([Placement(job, device)])
-        self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
+        try:
+            self.predict([Placement(job, device)])
+            self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
+        except InvalidJobError as error:
+            raise ReleaseError(f"{self.folder}: {error}; make the release again") from error
 
     def _setup_s(self, kind: str) -> tuple[float, ...]:
         """Start-up seconds at each level; over all devices where this one was not measured."""
@@ -388,12 +397,12 @@ def _median_position(release: Release) -> int:
 
 
 def _check_setup(release: Release) -> None:
-    """Start-up times: one per level, finite, and some for a device that was not measured."""
+    """Start-up times: one per level, and some for a device that was not measured."""
     for kind in ("", *release.setup_s):
         values = release.setup_s.get(kind, ())
         in_order = all(0 <= a <= b for a, b in pairwise(values))
-        if len(values) != len(release.levels) or not in_order or not np.isfinite(values).all():
+        if len(values) != len(release.levels) or not in_order:
             raise ReleaseError(
-                f"{release.folder}: setup_s[{kind!r}] is {list(values)}, must be "
-                f"{len(release.levels)} finite seconds that do not fall; train it again"
+                f"{release.folder}: setup_s[{kind!r}] is {list(values[:8])}, must be "
+                f"{len(release.levels)} seconds that do not fall; train it again"
             )

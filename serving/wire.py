@@ -93,7 +93,7 @@ def write_job(features: JobFeatures) -> pb.Job:
                 for op in features.op_stats
             ],
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidJobError(
             f"job {job.job_id!r} cannot be sent: {error}; counts and sizes must be whole numbers "
             "below 2**63, and names valid text"

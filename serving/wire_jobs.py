@@ -16,6 +16,7 @@ import numpy as np
 
 from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.errors import PresageError
+from presage.features.graph import MAX_COUNT
 from presage.features.job import MEMORY_FORMATS, known_version, memory_of_peak
 from presage.features.job_table import (
     JOB_SCALARS,
@@ -29,7 +30,6 @@ from presage.features.job_table import (
     table_of_rows,
 )
 from presage.features.op_class import OP_CLASS
-from presage.features.op_stats import MAX_COUNT
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import JOB_TEXTS, MAX_OP_ROWS, MAX_TEXT, read_job
 

@@ -235,6 +235,21 @@ def read_device_kinds(request: pb.GetReleaseRequest) -> list[str]:
     return list(request.device_kinds)
 
 
+def find_kinds(kinds: Sequence[str], devices: Devices) -> list[Device]:
+    """Devices of those kinds.
+
+    Raises
+    ------
+    UnknownDeviceError
+        One is not known. The error names its place, and does not repeat it.
+    """
+    rows = [pb.Device(kind=kind) for kind in kinds]
+    return [
+        read_device(row, devices.known_device, f"device_kinds[{i}]", nearest=devices.nearest_kind)
+        for i, row in enumerate(rows)
+    ]
+
+
 def _checked_rows(rows: int, request: Request) -> int:
     if rows > MAX_ROWS:
         raise InvalidJobError(

@@ -17,13 +17,15 @@ from presage.features.from_onnx.cost import Value, attribute
 
 Array = np.ndarray[Any, Any]
 KEPT_ELEMENTS = 64  # more numbers than these are data, not a shape
-# Each writes as much as it reads, or as much as it is told to: nothing large is computed here.
+# Each writes about as much as it reads, or as much as it is told to: see below.
 _ARITHMETIC = frozenset(
     "Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater "
     "GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range Reciprocal "
     "ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze "
     "Where".split()
 )
+# Of these the numbers say how much is written: only shape inference knows whether it is little.
+_AS_MUCH_AS_TOLD = frozenset({"ConstantOfShape", "Expand", "Range"})
 _LAYOUTS = frozenset(
     "Concat Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
 )
@@ -104,7 +106,9 @@ def _is_small(tensor: Any) -> bool:
         tensor.HasField(field) if field == "raw_data" else len(getattr(tensor, field))
         for field in ("raw_data", "int64_data", "int32_data", "float_data", "double_data")
     )
-    return elements <= KEPT_ELEMENTS and (has_content or not elements)
+    # What lies in another file is not opened: its name may be any.
+    is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
+    return elements <= KEPT_ELEMENTS and is_here and (has_content or not elements)
 
 
 def _result(node: Any, values: Mapping[str, Value], known: Mapping[str, Array]) -> Array | None:
@@ -116,7 +120,7 @@ def _result(node: Any, values: Mapping[str, Value], known: Mapping[str, Array]) 
     if node.op_type not in _ARITHMETIC or not names or any(n not in known for n in names):
         return None
     out = values.get(node.output[0])
-    if out is not None and out.elements > KEPT_ELEMENTS:
+    if node.op_type in _AS_MUCH_AS_TOLD if out is None else out.elements > KEPT_ELEMENTS:
         return None
     return _computed(node, {name: known[name] for name in names})
 

@@ -19,6 +19,7 @@ from presage.features.from_onnx.fusion import fuse_attention
 from presage.features.from_onnx.memory import Activations
 from presage.features.from_onnx.shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.graph_file import reading
 from presage.features.memory import MemoryEstimate
 from presage.features.op_kinds import ONNX_FREE, element_flops, onnx_kind
 from presage.features.roofline import MATRIX_KINDS
@@ -52,8 +53,15 @@ def read_onnx(
         The file is missing, truncated, not ONNX, or leaves a shape unknown; a dimension is less
         than 1, or contradicts the batch size.
     """
+    with reading(path):
+        return _read(path, batch_size, dims or {}, optimizer, training=training)
+
+
+def _read(
+    path: Path, batch_size: int, dims: Mapping[str, int], optimizer: str, *, training: bool
+) -> OpGraph:
     model = load_model(path)
-    bind_dimensions(model, batch_size, dims or {}, path)
+    bind_dimensions(model, batch_size, dims, path)
     values = fuse_attention(model, infer_shapes(model, path))
     weights = {i.name: Value(tuple(i.dims), i.data_type) for i in model.graph.initializer}
     learnt = _trainable(model, weights)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
+from presage.features.from_onnx import native
 from presage.features.from_onnx.cost import Value
 from presage.features.from_onnx.folding import fold_shapes
+from presage.features.graph_file import MOST_NODE_VISITS, check_nodes, read_file
 from presage.features.op_kinds import ONNX_FREE, onnx_kind
 
 # Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
@@ -28,10 +29,7 @@ def load_model(path: Path) -> Any:
     GraphError
         It is missing, truncated or not ONNX.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise GraphError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    content = read_file(path)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
@@ -46,21 +44,10 @@ def load_model(path: Path) -> Any:
             f"{len(model.graph.node)} nodes); give a file written by torch.onnx.export or the like"
         )
     _drop_weights(model.graph)
-    flat = _inlined(model, path) if model.functions else model
-    _weights_of_constants(flat.graph)
-    return flat
-
-
-def _inlined(model: Any, path: Path) -> Any:
-    """The model with its own functions' operators in the place of every call."""
-    try:
-        flat = onnx.inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, DecodeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise GraphError(
-            f"{path}: its functions cannot be put in place: {line}; run onnx.checker on the file"
-        ) from error
+    flat = native.inline_functions(model, path) if model.functions else model
+    check_nodes(len(flat.graph.node), str(path))
     _drop_weights(flat.graph)
+    _weights_of_constants(flat.graph)
     return flat
 
 
@@ -84,6 +71,7 @@ def _drop_weights(graph: Any) -> None:
     """Forget the values of all but small tensors: inference copies the model, several times."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     for tensor in (*graph.initializer, *(a.t for a in attributes if a.HasField("t"))):
+        tensor.ClearField("external_data")  # a path of the file's choice, which nobody shall open
         if tensor.ByteSize() > KEPT_BYTES:
             for field in (
                 "raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data",
@@ -167,15 +155,15 @@ def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
     GraphError
         Operators and shapes do not fit together.
     """
-    for _ in range(1 + 2 * len(model.graph.node)):
-        try:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-            line = str(error).strip().splitlines()[0]
+    nodes = len(model.graph.node)
+    for rounds in range(1 + 2 * nodes):
+        if rounds * nodes > MOST_NODE_VISITS:
             raise GraphError(
-                f"{path}: shape inference failed: {line}; run onnx.checker on the file"
-            ) from error
-        values = _known_values(inferred)
+                f"{path}: shapes of its {nodes} nodes are not known after {rounds} rounds of shape "
+                "inference; run onnx.shape_inference.infer_shapes on the file, or export it with "
+                "static shapes"
+            )
+        values = _known_values(native.infer_shapes(model, path))
         for initializer in model.graph.initializer:
             shape = tuple(initializer.dims)
             values[initializer.name] = Value(shape, initializer.data_type)

@@ -9,7 +9,7 @@ from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.windows import Rule, Shape, shaped_by
 
-_MAX_OUTPUTS = 4096
+MAX_OUTPUTS = 4096  # of one operator
 
 
 def _concat(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
@@ -32,7 +32,7 @@ def _pack(node: Node, inputs: Sequence[Value]) -> list[Shape]:
 def _unpack(node: Node, inputs: Sequence[Value]) -> list[Shape]:
     shape = list(inputs[0].shape)
     parts = shape.pop(node.integer("axis"))
-    return [tuple(shape)] * min(parts, _MAX_OUTPUTS)
+    return [tuple(shape)] * min(parts, MAX_OUTPUTS)
 
 
 def _split(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
@@ -40,7 +40,7 @@ def _split(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
     if axis is None:
         return None
     shape[axis[0]] //= parts
-    return [tuple(shape)] * min(parts, _MAX_OUTPUTS)
+    return [tuple(shape)] * min(parts, MAX_OUTPUTS)
 
 
 def _split_sizes(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from presage.features.errors import GraphError
 from presage.features.from_tensorflow.messages import message
+from presage.features.graph_file import read_file
 
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 # Values of tensors up to this size are kept: the few numbers that Reshape, Pad and the like get.
@@ -50,10 +51,7 @@ def load_file(path: Path) -> TensorflowFile:
         serving signature.
     """
     file = _in_folder(path) if path.is_dir() else path
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise GraphError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    content = read_file(file)
     if not content:
         raise GraphError(f"{path}: is empty; export the graph again")
     if file.suffix == ".meta":

@@ -191,7 +191,17 @@ _MANY: Mapping[str, Callable[[Node, Sequence[Array]], list[Array]]] = {
 }
 
 
+# How many numbers these write, which the file may say to be fewer.
+_AMOUNTS: Mapping[str, Callable[[Sequence[Array]], float]] = {
+    "Fill": lambda arrays: math.prod(arrays[0].ravel().tolist()),
+    "Tile": lambda arrays: math.prod((arrays[0].size, *arrays[1].ravel().tolist())),
+    "Range": lambda arrays: (arrays[1].item() - arrays[0].item()) / arrays[2].item(),
+}
+
+
 def _folded(node: Node, arrays: Sequence[Array]) -> list[Array]:
+    if node.op in _AMOUNTS and not _AMOUNTS[node.op](arrays) <= KEPT_ELEMENTS:
+        return []
     with np.errstate(all="ignore"):
         if node.op in _BY_NUMPY:
             return [np.asarray(_BY_NUMPY[node.op](*arrays))]

@@ -12,9 +12,10 @@ from typing import Any
 
 from presage.features.errors import GraphError
 from presage.features.from_tensorflow.node import Node, producer
+from presage.features.graph_file import check_nodes
 
 # A file of a few KB can call functions in functions without end.
-_MAX_DEPTH, _MAX_NODES = 64, 1_000_000
+_MAX_DEPTH = 64
 # By attribute: the function that a node runs, and how many of its inputs are not arguments of it.
 # Of a condition's branches the first stands for all: one of them runs.
 _CALLS = {
@@ -125,11 +126,7 @@ class _Inliner:
     def add(self, nodes: Sequence[Any], scope: _Scope) -> None:
         ops = {node.name: node.op for node in nodes}
         for node in nodes:
-            if len(self.nodes) >= _MAX_NODES:
-                raise GraphError(
-                    f"the functions of the graph unfold to more than {_MAX_NODES} nodes; "
-                    "freeze the graph and give that instead"
-                )
+            check_nodes(len(self.nodes), "the graph")
             data = [self._tensor(i, ops, scope) for i in node.input if i[:1] != "^"]
             controls = [scope.prefix + i[1:] for i in node.input if i[:1] == "^"]
             called, skipped = self._callee(node)
@@ -196,7 +193,7 @@ class _Inliner:
         if not output:
             output, position = rest, "0"
         offset = self._offset(ops[name], output)
-        return f"{scope.prefix}{name}:{offset + (int(position) if position.isdigit() else 0)}"
+        return f"{scope.prefix}{name}:{offset + (int(position) if position.isdecimal() else 0)}"
 
     def _offset(self, op: str, output: str) -> int:
         """Where the output of that name starts among an operator's outputs."""
@@ -210,4 +207,4 @@ class _Inliner:
 def _indexed(text: str) -> str:
     """A bare name stands for the first output."""
     name, colon, position = text.rpartition(":")
-    return text if colon and position.isdigit() and name else f"{text}:0"
+    return text if colon and position.isdecimal() and name else f"{text}:0"

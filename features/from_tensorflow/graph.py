@@ -23,6 +23,7 @@ from presage.features.from_tensorflow.shapes import infer_shapes
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights, find_weights
 from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.graph_file import reading
 from presage.features.op_kinds import TENSORFLOW_FREE
 
 # Shape and numbers go on, gradients do not.
@@ -59,11 +60,9 @@ def read_tensorflow(
         The file is missing, truncated, not TensorFlow's, or leaves a shape open; a dimension is
         less than 1; no placeholder brings data.
     """
-    file = load_file(path)
-    try:
-        return _read(file, Sizes(batch_size, dims or {}), optimizer, training=training)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from error
+    with reading(path):
+        sizes = Sizes(batch_size, dims or {})
+        return _read(load_file(path), sizes, optimizer, training=training)
 
 
 def _read(file: TensorflowFile, sizes: Sizes, optimizer: str, *, training: bool) -> OpGraph:

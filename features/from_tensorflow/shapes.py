@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from presage.features.errors import GraphError
+from presage.features.from_tensorflow.arrays import MAX_OUTPUTS
 from presage.features.from_tensorflow.folding import NUMBERS_ONLY, SHAPE_OF, VIEWS, fold, view
 from presage.features.from_tensorflow.inputs import (
     INPUTS,
@@ -72,6 +73,11 @@ def _outputs_used(nodes: Iterable[Node]) -> dict[str, int]:
         for tensor in node.inputs:
             name, _, position = tensor.rpartition(":")
             used[name] = max(used.get(name, 0), int(position))
+            if used[name] >= MAX_OUTPUTS:
+                raise GraphError(
+                    f"node {node.name!r} ({node.op}) reads output {used[name]} of {name!r}, which "
+                    f"is beyond the {MAX_OUTPUTS} that are followed; export the graph again"
+                )
     return used
 
 

@@ -10,13 +10,12 @@ import numpy as np
 from presage.features.errors import InvalidTensorError
 from presage.features.member import MEMBER_COLUMNS
 from presage.features.schema import FEATURE_SETS
+from presage.serving.feature_rows import MOST_FEATURE
 from presage.serving.oip.tensors import Floats
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-# No job comes near, and a model's factors over it stay in float32: nearer to that type's end an
-# answer may be infinite, which would look like the release's fault.
-MOST = np.float32(1e30)
+MOST = np.float32(MOST_FEATURE)
 _COLUMNS = FEATURE_SETS["full"]
 # The models take the logarithms of most columns.
 _LEAST = np.array([-MOST if c.log_offset is None else 0 for c in _COLUMNS], dtype=np.float32)

@@ -1,6 +1,7 @@
 """The in-process predictor: what it vouches for, and what it will not pass on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,14 +148,19 @@ def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, mo
         predictor.warm_up()
 
 
+NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in PREDICTORS}}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"setup_s": {"cpu-2": (1.0, 2.0, 3.0, 4.0, 5.0)}}, r"setup_s\[''\] is \[\]"),
-        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 finite seconds"),
-        ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, "must be 5 finite seconds"),
-        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, r"no median or no 0\.8 interval"),
-        ({"levels": (0.05, 0.1, 0.6, 0.9, 0.95)}, r"no median or no 0\.8 interval"),
+        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 seconds"),
+        ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 seconds"),
+        ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, r"setup_s\.\[2\] is not finite"),
+        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, "other levels than the release"),
+        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)} | NO_MARGINS, r"no median or no 0\.8 interval"),
+        ({"levels": (0.05, 0.1, 0.6, 0.9, 0.95)} | NO_MARGINS, r"no median or no 0\.8 interval"),
     ],
 )
 def test_a_manifest_that_lacks_what_predictions_need_is_refused_at_once(

@@ -1,0 +1,135 @@
+"""Model files that are made to cost much, or to reach beyond themselves."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from presage.features import graph_file
+from presage.features.errors import GraphError
+from presage.features.from_onnx import shapes
+from presage.features.from_onnx.graph import read_onnx
+from presage.features.from_tensorflow.graph import read_tensorflow
+from tests.features.tensorflow_examples import const, function, graph, node, placeholder, save
+from tests.fuzzing.test_corpus import CORPUS
+
+
+def save_onnx(folder, nodes, initializers=(), functions=()):
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        initializers,
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    model = helper.make_model(made, opset_imports=opsets, functions=functions, ir_version=10)
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_a_file_that_kills_onnx_leaves_the_next_one_readable(tmp_path):
+    with pytest.raises(GraphError, match="ONNX's own code crashed on it"):
+        read_onnx(CORPUS / "onnx" / "native_crash.onnx", batch_size=2)
+
+    assert read_onnx(save_onnx(tmp_path, [helper.make_node("Relu", ["x"], ["y"])]), batch_size=2)
+
+
+def test_numbers_that_lie_in_another_file_are_not_looked_for(tmp_path):
+    shape = helper.make_tensor("shape", TensorProto.INT64, [1], [8])
+    shape.ClearField("int64_data")
+    shape.data_location = TensorProto.EXTERNAL
+    shape.external_data.add(key="location", value="/etc/passwd")
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("Relu", "r", "y")]
+
+    with pytest.raises(GraphError, match="tensor 'r' of Relu '' has no shape"):
+        read_onnx(save_onnx(tmp_path, nodes, [shape]), batch_size=2)
+
+
+def test_a_path_in_a_file_is_forgotten_as_soon_as_it_is_read(tmp_path):
+    value = helper.make_tensor("value", TensorProto.INT64, [1], [8])
+    value.data_location = TensorProto.EXTERNAL
+    value.external_data.add(key="location", value="/etc/passwd")
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["c"], value=value),
+        helper.make_node("Reshape", ["x", "c"], ["y"]),
+    ]
+    shape = helper.make_tensor("shape", TensorProto.INT64, [1], [1])
+
+    model = shapes.load_model(save_onnx(tmp_path, nodes, [shape]))
+
+    assert b"passwd" not in model.SerializeToString()
+
+
+def test_shapes_that_need_round_after_round_are_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(shapes, "MOST_NODE_VISITS", 100)
+    nodes, last = [], "x"
+    for i in range(20):
+        nodes += [
+            helper.make_node("Shape", [last], [f"s{i}"]),
+            helper.make_node("Reshape", [last, f"s{i}"], [f"r{i}"]),
+            helper.make_node("unknown", [f"r{i}"], [f"u{i}"], domain="own"),
+        ]
+        last = f"u{i}"
+
+    with pytest.raises(GraphError, match="60 nodes are not known after 2 rounds"):
+        read_onnx(save_onnx(tmp_path, nodes), batch_size=2)
+
+
+def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(graph_file, "MOST_NODES", 1000)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    inner = [[helper.make_node("Relu", ["a"], ["b"])]]
+    inner += [
+        [
+            helper.make_node(f"f{i}", ["a"], ["t"], domain="own"),
+            helper.make_node(f"f{i}", ["t"], ["b"], domain="own"),
+        ]
+        for i in range(11)
+    ]
+    functions = [
+        helper.make_function("own", f"f{i}", ["a"], ["b"], nodes, opsets)
+        for i, nodes in enumerate(inner)
+    ]
+    path = save_onnx(
+        tmp_path, [helper.make_node("f11", ["x"], ["y"], domain="own")], functions=functions
+    )
+    with pytest.raises(GraphError, match="unfolds to more than 1000 operators"):
+        read_onnx(path, batch_size=2)
+
+    calls = [
+        function(
+            f"f{i}",
+            ["v"],
+            node("a", "PartitionedCall", "v", f=f"f{i - 1}"),
+            node("b", "PartitionedCall", "a:output:0", f=f"f{i - 1}"),
+            returns={"o": "b:output:0"},
+        )
+        for i in range(1, 12)
+    ]
+    first = function("f0", ["v"], node("r", "Relu", "v"), returns={"o": "r:activations:0"})
+    call = node("y", "PartitionedCall", "x", f="f11")
+    made = graph(placeholder("x", None, 4), call, functions=[first, *calls])
+    with pytest.raises(GraphError, match="unfolds to more than 1000 operators"):
+        read_tensorflow(save(tmp_path, made), batch_size=2)
+
+
+def test_numbers_are_not_computed_when_a_file_says_that_they_are_few(tmp_path):
+    # The file declares one number where Fill would write 10**12.
+    made = graph(
+        placeholder("x", None, 4),
+        node("many", "Fill", "count", "one", _output_shapes=[[]], T="DT_INT32"),
+        const("count", np.array([10**6, 10**6], np.int32)),
+        const("one", 1),
+        node("y", "AddV2", "x", "many"),
+    )
+
+    assert read_tensorflow(save(tmp_path, made), batch_size=2).nodes
+
+
+def test_an_output_beyond_all_is_not_made_room_for(tmp_path):
+    made = graph(placeholder("x", None, 4), node("y", "Relu", "x:999999999"))
+
+    with pytest.raises(GraphError, match=r"reads output 999999999 of 'x', which is beyond"):
+        read_tensorflow(save(tmp_path, made), batch_size=2)
