@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Matrix
+from presage.features.arrays import FloatMatrix
 from presage.features.device import Device
 from presage.features.schema import columns
 
@@ -25,6 +25,6 @@ def device_class(device: Device) -> str:
     return GPU if device.compute_capability > 0 else PROCESSOR
 
 
-def device_classes(features: Matrix) -> np.ndarray[Any, np.dtype[np.str_]]:
+def device_classes(features: FloatMatrix) -> np.ndarray[Any, np.dtype[np.str_]]:
     """Class of each row's device, given columns of the full set."""
     return np.where(features[:, COMPUTE_CAPABILITY] > 0, GPU, PROCESSOR)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.features.arrays import Matrix
+from presage.features.arrays import FloatMatrix, Matrix
 from presage.features.schema import columns
 
 # What was measured, or is forecast, of a job alone on its share of the device.
@@ -33,7 +33,7 @@ MEMBER_IDENTITY = tuple(
 )
 
 
-def member_matrix(features: Matrix, alone: Matrix) -> Matrix:
+def member_matrix(features: FloatMatrix, alone: Matrix) -> Matrix:
     """Columns of members, shape (members, ``MEMBER_COLUMNS``), as networks see them.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Mask, Matrix
+from presage.features.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 from presage.features.cells import CELLS
 from presage.features.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.job import PRECISIONS
@@ -68,7 +68,7 @@ class Domain:
     mixtures: Array
     radius: float
 
-    def contains(self, features: Matrix, precisions: Ints) -> Mask:
+    def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Which rows (rows, columns of the full set) are at home, shape (rows,).
 
         ``precisions`` are positions in ``PRECISIONS``.
@@ -79,7 +79,7 @@ class Domain:
         at_home[rows] = ~self._is_far(_mixtures(features[rows]))
         return at_home
 
-    def reasons(self, features: Matrix, precisions: Ints) -> list[str]:
+    def reasons(self, features: FloatMatrix, precisions: Ints) -> list[str]:
         """Why each row is a stranger, "" where it is none."""
         strange = self._strange(features, precisions)
         out = [""] * len(features)
@@ -88,12 +88,12 @@ class Domain:
             out[row] = self._reason(features[row], precision, test)
         return out
 
-    def _strange(self, features: Matrix, precisions: Ints) -> Mask:
+    def _strange(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Which tests each row fails, shape (rows, tests); reasons come in this order."""
         far = self._is_far(_mixtures(features))
         return np.column_stack((self._simply_strange(features, precisions), far))
 
-    def _simply_strange(self, features: Matrix, precisions: Ints) -> Mask:
+    def _simply_strange(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """The same, of all tests but the mixture's."""
         out = np.empty((len(features), _MIXTURE), dtype=np.bool_)
         sizes, (low, high) = _sizes(features), self._bounds
@@ -193,7 +193,7 @@ class Domain:
         )
 
 
-def contains(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) -> Mask:
+def contains(domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints) -> Mask:
     """Which rows (rows, columns of the full set) are at home, shape (rows,).
 
     ``domains`` are by class of devices, ``precisions`` positions in ``PRECISIONS``.
@@ -204,7 +204,7 @@ def contains(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) 
     return out
 
 
-def reasons(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) -> list[str]:
+def reasons(domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints) -> list[str]:
     """Why each row is a stranger, "" where it is none; parameters are those of :func:`contains`."""
     classes = device_classes(features)
     out = np.array([f"no job was measured on a {name}" for name in classes], dtype=object)
@@ -214,7 +214,7 @@ def reasons(domains: Mapping[str, Domain], features: Matrix, precisions: Ints) -
 
 
 def _by_class(
-    domains: Mapping[str, Domain], features: Matrix
+    domains: Mapping[str, Domain], features: FloatMatrix
 ) -> Iterator[tuple[Domain, Ints | slice]]:
     """Each domain that rows are to be judged by, and which."""
     on_gpu = features[:, COMPUTE_CAPABILITY] > 0
@@ -268,13 +268,13 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
     return Domain(frozenset(precisions), low, high, mixtures, radius)
 
 
-def _sizes(features: Matrix) -> Array:
+def _sizes(features: FloatMatrix) -> Array:
     logs: Array = np.log(features.take(_SIZES, axis=1) + _OFFSETS)
     return logs
 
 
-def _mixtures(features: Matrix) -> Array:
-    roots: Array = np.sqrt(features[:, _CELLS])
+def _mixtures(features: FloatMatrix) -> Array:
+    roots: Array = np.sqrt(features[:, _CELLS], dtype=np.float64)
     return roots
 
 

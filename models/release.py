@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from presage.features.arrays import Ints, Mask, Matrix
+from presage.features.arrays import FloatMatrix, Ints, Mask
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
 from presage.features.errors import (
@@ -114,7 +114,7 @@ class Release:
         """Classes of devices that a predictor was learnt from."""
         return frozenset(map(self.class_of, self.trained_devices[predictor]))
 
-    def contains(self, features: Matrix, precisions: Ints) -> Mask:
+    def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
         return contains(self.domains, features, precisions)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Matrix
+from presage.features.arrays import Array, FloatMatrix, Ints, Matrix
 from presage.features.placement_table import PlacementTable
 from presage.features.schema import FEATURE_SETS, columns, matrix
 
@@ -25,7 +25,7 @@ class FeatureRows:
     Attributes
     ----------
     features : ndarray of shape (rows, columns of the full set)
-        Each a number that the models take.
+        Each a number that the models take; in float32 where they came so.
     kinds : tuple of str
         Of devices.
     device : ndarray of int, shape (rows,)
@@ -35,7 +35,7 @@ class FeatureRows:
     iterations : ndarray of shape (rows,)
     """
 
-    features: Matrix
+    features: FloatMatrix
     kinds: tuple[str, ...]
     device: Ints
     precision: Ints
@@ -51,7 +51,7 @@ def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
     return features, beyond(features)
 
 
-def beyond(features: Matrix) -> dict[int, str]:
+def beyond(features: FloatMatrix) -> dict[int, str]:
     """What is wrong with rows whose numbers the models do not take, by row."""
     # Written so that NaN is not taken.
     taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= MOST_FEATURE)

@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from presage.features.arrays import Array, Floats, Mask
 from presage.features.errors import ReleaseError, one_line
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Floats = np.ndarray[Any, np.dtype[np.float32]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 OUTPUT = "quantiles"
 _FEW = 4  # rows that Python compares sooner than numpy begins
@@ -61,7 +58,8 @@ class OnnxModel:
 
     def quantiles(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Array:
         """What :meth:`run` gives, in float64."""
-        return self.run(inputs, present).astype(np.float64)
+        found: Array = self.run(inputs, present).astype(np.float64)
+        return found
 
     def run(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Floats:
         """Checked quantiles of shape (rows, levels), not decreasing along a row.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Mask, Matrix
+from presage.features.arrays import Array, FloatMatrix, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.device import (
     Device,
@@ -319,7 +319,7 @@ class Predictor:
 
     def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
         """Of utilization, memory and step time."""
-        inputs = {"features": rows.features.astype(np.float32)}
+        inputs = {"features": rows.features.astype(np.float32, copy=False)}
         inside = contains(self._release, rows)
         on_gpu = _on_gpu(rows.features)
         utilization, memory, step = (
@@ -341,7 +341,7 @@ class Predictor:
         return np.maximum(out, _LEAST[predictor], out=out)
 
     def _slowdowns(
-        self, features: Matrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
+        self, features: FloatMatrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
     ) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
         slowdowns = np.ones_like(alone[2].values)
@@ -362,7 +362,7 @@ class Predictor:
         return slowdowns
 
 
-def _on_gpu(features: Matrix) -> Mask:
+def _on_gpu(features: FloatMatrix) -> Mask:
     """Which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
     on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
     return on_gpu

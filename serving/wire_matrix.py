@@ -59,7 +59,7 @@ def count_rows(request: pb.PredictMatrixRequest, schema_hash: str) -> int:
 def read_matrix(request: pb.PredictMatrixRequest, schema_hash: str) -> FeatureRows:
     """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be."""
     rows = count_rows(request, schema_hash)
-    features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1).astype(np.float64)
+    features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1)
     if wrong := beyond(features):
         raise InvalidJobError(f"features: row {min(wrong)}: {wrong[min(wrong)]}")
     if not 1 <= len(request.device_kinds) <= MAX_ROWS:
@@ -145,7 +145,7 @@ def _of_rows(values: Any, rows: int, default: int, name: str, bound: int | None)
         )
     if not values:
         return np.full(rows, default)
-    out = np.array(values, dtype=np.int64)
+    out = np.fromiter(values, np.int64, rows)
     if bound is not None and not (out.min() >= 0 and out.max() < bound):
         row = int(np.argmax((out < 0) | (out >= bound)))
         raise InvalidJobError(f"{name}[{row}]={out[row]}, must be 0 to {bound - 1}")

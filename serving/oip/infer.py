@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from presage.features.arrays import Floats
 from presage.features.errors import InvalidTensorError
 from presage.serving.oip.messages import ModelInferResponse
 from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
-from presage.serving.oip.tensors import Floats, check_parameters, read_inputs
+from presage.serving.oip.tensors import check_parameters, read_inputs
 from presage.serving.oip.values import Mask, check_values
 from presage.serving.onnx_model import OUTPUT
 
@@ -93,7 +94,8 @@ def _output(shape: tuple[int, ...]) -> bytes:
 def _quantiles(inference: Inference) -> Floats:
     """Answer of shape (rows, levels) or (co-locations, members, levels), little-endian."""
     present = inference.present
-    quantiles = inference.model.onnx.run(inference.inputs, present).astype("<f4", copy=False)
+    quantiles: Floats = inference.model.onnx.run(inference.inputs, present)
+    quantiles = quantiles.astype("<f4", copy=False)
     if present is None:
         return quantiles
     # Padding is slowed down by nobody.
