@@ -28,6 +28,7 @@ from presage.features.member import member_matrix
 from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.placement_table import placement_table
+from presage.features.seen import OnceEach
 from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
@@ -64,7 +65,16 @@ _ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
 _NEAR_ZERO = {
     "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
 }  # fmt: skip
+_MOST_KNOWN = 1024  # forecasts of one job
 _SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
+
+
+# By device, share and coverage.
+_Known = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
+
+
+def _nothing_known(_job: JobFeatures) -> _Known:
+    return {}
 
 
 class Predictor:
@@ -89,6 +99,7 @@ class Predictor:
             )
             for name, by_class in release.stranger_margins.items()
         }  # fmt: skip
+        self._known: OnceEach[JobFeatures, _Known] = OnceEach(_nothing_known)
         self._classes = {name: release.classes(name) for name in PREDICTORS}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
@@ -163,12 +174,9 @@ class Predictor:
         """One forecast per placement, in order; each job as if alone on its share."""
         if not placements:
             return []
-        asked = self.asked(coverage)
-        answered = self.solo(_good_rows(placements))
-        forecasts = [
-            self._forecasts(answered[name], unit, asked) for name, unit in JOB_QUANTITIES.items()
-        ]
-        return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
+        if len(placements) == 1:
+            return [self._predict_one(placements[0], coverage)]
+        return self._predict(placements, coverage)
 
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
@@ -303,6 +311,26 @@ class Predictor:
             self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
         except InvalidJobError as error:
             raise ReleaseError(f"{self.folder}: {error}; make the release again") from error
+
+    def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
+        asked = self.asked(coverage)
+        answered = self.solo(_good_rows(placements))
+        forecasts = [
+            self._forecasts(answered[name], unit, asked) for name, unit in JOB_QUANTITIES.items()
+        ]
+        return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
+
+    def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
+        """The same, of a job that may be asked for again, for as long as it is there."""
+        known, device = self._known.of(placement.job), placement.device
+        where = (id(device), placement.share, coverage)
+        found = known.get(where)
+        if found is None:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            # With the device, so that its id stands for no other.
+            found = known[where] = device, self._predict([placement], coverage)[0]
+        return found[1]
 
     def _setup_s(self, kind: str) -> tuple[float, ...]:
         """Start-up seconds at each level; over all devices where this one was not measured."""

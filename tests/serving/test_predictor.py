@@ -168,3 +168,30 @@ def test_a_manifest_that_lacks_what_predictions_need_is_refused_at_once(
 ):
     with pytest.raises(ReleaseError, match=said):
         Predictor(release_with(**changes))
+
+
+def test_a_job_alone_is_forecast_once_for_each_device_share_and_coverage(release, job, cpu):
+    predictor, features = Predictor(release), job()
+    half, faster = Share(0.5), replace(cpu, op_overhead_s=cpu.op_overhead_s / 2)
+
+    def asked(device, share=half, coverage=0.8):
+        return predictor.predict([Placement(features, device, share)], coverage=coverage)[0]
+
+    first = asked(cpu)
+    assert asked(cpu) is first
+    others = [asked(faster), asked(cpu, Share(1.0)), asked(cpu, coverage=0.9)]
+    assert all(other != first for other in others)
+    # What is kept is what is worked out of many at once.
+    both = predictor.predict([Placement(features, cpu, half), Placement(features, faster, half)])
+    assert both == [first, others[0]]
+
+
+def test_what_is_kept_of_a_job_goes_with_it_and_is_bounded(release, job, cpu, monkeypatch):
+    monkeypatch.setattr("presage.serving.predictor._MOST_KNOWN", 3)
+    predictor, features = Predictor(release), job()
+    for step in range(1, 10):
+        predict_one(predictor, features, cpu, share=step / 10)
+        assert len(predictor._known.of(features)) <= 3
+    assert len(predictor._known) == 1
+    del features
+    assert len(predictor._known) == 0
