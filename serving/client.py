@@ -121,8 +121,9 @@ class PresageClient:
         return (self.predict([placement]))[0]
 
     def device(self, kind: str) -> Device:
-        """Device of that kind as the server knows it; ask once and keep it."""
-        return self._ask(questions.release([kind])).devices[kind]
+        """Device of that kind, by any of its names, as the server knows it; ask once."""
+        (device,) = self._ask(questions.release([kind])).devices.values()
+        return device
 
     def release(self) -> ReleaseInfo:
         """What the server serves."""
@@ -221,7 +222,8 @@ class AsyncPresageClient:
 
     async def device(self, kind: str) -> Device:
         """As :meth:`PresageClient.device`."""
-        return (await self._ask(questions.release([kind]))).devices[kind]
+        (device,) = (await self._ask(questions.release([kind]))).devices.values()
+        return device
 
     async def release(self) -> ReleaseInfo:
         """As :meth:`PresageClient.release`."""

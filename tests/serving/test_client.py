@@ -1,5 +1,6 @@
 """The client against servers that are absent, late, slow, broken or in the way."""
 
+import asyncio
 import pickle
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from presage.features.errors import (
     UnknownDeviceError,
 )
 from presage.features.placement import Placement
-from presage.serving.client import PresageClient
+from presage.serving.client import AsyncPresageClient, PresageClient
+from presage.serving.options import Options
+from presage.serving.server import start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 
@@ -226,3 +229,15 @@ def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
         client.foretell(job(), "cpu-2", iterations=5)
     with pytest.raises(InvalidJobError, match=r"none\.json: cannot be read"):
         client.foretell(str(tmp_path / "none.json"), "cpu-2")
+
+
+def test_a_device_is_found_by_any_of_its_names(release):
+    with start_server(release, Options(port=0)) as server, PresageClient(server.target) as client:
+        assert client.device("Tesla T4") == client.device("t4")
+
+        async def asked() -> str:
+            async with AsyncPresageClient(server.target) as client:
+                kind: str = (await client.device("Tesla T4")).kind
+                return kind
+
+        assert asyncio.run(asked()) == "t4"
