@@ -18,7 +18,7 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
 )
-from presage.serving.wire_requests import MAX_MESSAGE_BYTES
+from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 # gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
 # come back all at once. UNAVAILABLE alone: a server that is overloaded is not helped by asking
@@ -42,6 +42,7 @@ OPTIONS = (
     ("grpc.per_rpc_retry_buffer_size", MAX_MESSAGE_BYTES),  # a larger request is not retried
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
     # Connect again as fast as calls are retried; gRPC's own default waits a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

@@ -32,7 +32,7 @@ from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.served import Served
-from presage.serving.wire_requests import MAX_MESSAGE_BYTES
+from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 from presage.serving.work import Work
 
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
@@ -49,6 +49,7 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", int(options.shared_port)),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.max_frame_size", FRAME_BYTES),
         # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
         ("grpc.server.max_pending_requests", 10_000),
         ("grpc.server.max_pending_requests_hard_limit", 20_000),

@@ -33,6 +33,8 @@ from presage.serving.wire import (
 from presage.serving.wire_jobs import read_jobs
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# Of 16 KiB, as HTTP/2 begins with, a message of a thousand feature rows has fifty frames.
+FRAME_BYTES = 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
 MAX_MEMBERS = 64
 MAX_LEVELS = 16
