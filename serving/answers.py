@@ -44,16 +44,18 @@ class Answers:
 
     def find(self, request: bytes, predictor: Predictor) -> Answer | None:
         """The answer that this release gave to the same request."""
-        found = self._known.get(request) if self._of is predictor else None
+        if self._of is not predictor:  # and nobody keeps the one before
+            self._of, self.size_bytes = predictor, 0
+            self._known.clear()
+        found = self._known.get(request)
         if found is not None:
             self._known.move_to_end(request)
         return found
 
     def keep(self, request: bytes, predictor: Predictor, answer: Answer) -> None:
-        """Remember an answer, of this release from now on."""
-        if self._of is not predictor:
-            self._of, self.size_bytes = predictor, 0
-            self._known.clear()
+        """Remember an answer of the release that was last asked of :meth:`find`."""
+        if predictor is not self._of:
+            return
         if request in self._known:
             return
         self._known[request] = answer

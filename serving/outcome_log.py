@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -70,12 +70,13 @@ class Appended:
     """What became of a report.
 
     ``conflicting`` are the positions of outcomes whose key stands for another outcome; all others
-    are on disk now.
+    are on disk now, those at ``new`` since this report.
     """
 
     accepted: int
     duplicates: int
     conflicting: tuple[int, ...] = ()
+    new: tuple[int, ...] = field(default=(), compare=False)
 
 
 Report = tuple[Sequence[tuple[str, bytes]], str]
@@ -220,14 +221,14 @@ def _prepare(database: sqlite3.Connection) -> None:
 def _append(database: sqlite3.Connection, report: Report) -> Appended:
     outcomes, reported_by = report
     now_s = time.time()
-    accepted, conflicting = 0, []
+    new, conflicting = [], []
     for position, (key, message) in enumerate(outcomes):
         if database.execute(_APPEND, (key, now_s, reported_by, message)).rowcount:
-            accepted += 1
+            new.append(position)
         elif database.execute(_FIND, (key,)).fetchone() != (message,):
             conflicting.append(position)
-    duplicates = len(outcomes) - accepted - len(conflicting)
-    return Appended(accepted, duplicates, tuple(conflicting))
+    duplicates = len(outcomes) - len(new) - len(conflicting)
+    return Appended(len(new), duplicates, tuple(conflicting), tuple(new))
 
 
 def _cannot(path: Path, what: str, error: Exception) -> OutcomeLogError:

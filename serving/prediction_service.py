@@ -25,7 +25,7 @@ from presage.serving.answers import Answer, Answers
 from presage.serving.call import Call, Calls, status_of
 from presage.serving.feature_rows import FeatureRows, feature_rows, features_of
 from presage.serving.log import log
-from presage.serving.outcome_log import OutcomeLog
+from presage.serving.outcome_log import Appended, OutcomeLog
 from presage.serving.outcome_scores import count_outcomes
 from presage.serving.quantiles import JobQuantiles
 from presage.serving.served import Served
@@ -36,6 +36,8 @@ from presage.serving.work import Work, is_small
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 
 Message = TypeVar("Message")
+# Outcomes that can be, their keys and bytes, and why others cannot be, by position.
+_Report = tuple[list[pb.Outcome], list[tuple[str, bytes]], dict[int, PresageError]]
 
 
 class PredictionService:
@@ -109,7 +111,10 @@ class PredictionService:
         self._calls.take(call, rows)
 
         def answer() -> bytes:
-            answered = predictor.solo(wire_matrix.read_matrix(message, predictor.schema_hash))
+            rows_read = wire_matrix.read_matrix(
+                message, predictor.schema_hash, predictor.known_device
+            )
+            answered = predictor.solo(rows_read)
             self._count_domain(_in_domain(answered))
             return encode.matrix_response(answered, predictor.levels, predictor.release_id)
 
@@ -135,29 +140,28 @@ class PredictionService:
                 "that does"
             )
         wire_outcomes.check_count(message)
-        self._calls.take(call, len(message.outcomes))
-        good, errors = wire_outcomes.read_outcomes(message, self._served.predictor.known_device)
-        if not good:
-            raise errors[min(errors)]
-        call.check_time()
-        # In one order, so that what is sent again is the same bytes.
-        rows = [(row.idempotency_key, row.SerializeToString(deterministic=True)) for row in good]
-        appended = await asyncio.wrap_future(
-            self._outcomes.append(rows, reported_by=call.caller.name)
-        )
-        positions = [i for i in range(len(message.outcomes)) if i not in errors]
+        count, counted = len(message.outcomes), self._calls.metrics.outcomes
+        self._calls.take(call, count)
+        reading = self._work.run(count, len(request), call, lambda: self._read_report(message))
+        good, rows, errors = reading if isinstance(reading, tuple) else await reading
+        appended = Appended(0, 0)
+        if good:
+            call.check_time()
+            appended = await asyncio.wrap_future(
+                self._outcomes.append(rows, reported_by=call.caller.name)
+            )
+        positions = [i for i in range(count) if i not in errors]
         for i in appended.conflicting:
             errors[positions[i]] = InvalidJobError(
                 f"outcomes[{positions[i]}].idempotency_key stands for another outcome; give each "
                 "report a name that no other reporter uses, such as one that begins with yours"
             )
-        if len(errors) == len(message.outcomes):
-            raise errors[min(errors)]
-        counted = self._calls.metrics.outcomes
         counted.labels("accepted").inc(appended.accepted)
         counted.labels("duplicate").inc(appended.duplicates)
         counted.labels("refused").inc(len(errors))
-        self._score(good)
+        if len(errors) == count:
+            raise errors[min(errors)]
+        self._score([good[i] for i in appended.new])
         return pb.ReportOutcomesResponse(
             accepted=appended.accepted,
             duplicates=appended.duplicates,
@@ -166,6 +170,12 @@ class PredictionService:
                 for index, error in sorted(errors.items())
             ],
         ).SerializeToString()
+
+    def _read_report(self, message: pb.ReportOutcomesRequest) -> _Report:
+        good, errors = wire_outcomes.read_outcomes(message, self._served.predictor.known_device)
+        # In one order, so that what is sent again is the same bytes.
+        rows = [(row.idempotency_key, row.SerializeToString(deterministic=True)) for row in good]
+        return good, rows, errors
 
     def get_release(self, request: bytes, _call: Call) -> bytes:
         """What is being served."""
@@ -212,7 +222,8 @@ class PredictionService:
             return Answer(response, rows, _in_domain(answered))
 
         keep = None if content is None else partial(self._answers.keep, content, predictor)
-        return self._answered(rows, size_bytes, call, forecast, keep)
+        work = wire_requests.predict_work(request, rows)
+        return self._answered(rows, work, size_bytes, call, forecast, keep)
 
     def _predict_interference(
         self, request: pb.PredictInterferenceRequest, size_bytes: int, call: Call,
@@ -235,15 +246,16 @@ class PredictionService:
 
         known = self._answers_together
         keep = None if content is None else partial(known.keep, content, predictor)
-        return self._answered(rows, size_bytes, call, forecast, keep)
+        work = wire_requests.interference_work(request, rows)
+        return self._answered(rows, work, size_bytes, call, forecast, keep)
 
     def _answered(
-        self, rows: int, size_bytes: int, call: Call, forecast: Callable[[], Answer],
+        self, rows: int, work: int, size_bytes: int, call: Call, forecast: Callable[[], Answer],
         keep: Callable[[Answer], None] | None,
     ) -> bytes | Awaitable[bytes]:  # fmt: skip
         """The answer, when its turn comes; a small one may be kept."""
         self._calls.take(call, rows)
-        kept = keep if is_small(rows, size_bytes) else None
+        kept = keep if is_small(work, size_bytes) else None
 
         def answer() -> bytes:
             found = forecast()
@@ -252,7 +264,7 @@ class PredictionService:
                 kept(found)
             return found.content
 
-        return self._work.run(rows, size_bytes, call, answer)
+        return self._work.run(work, size_bytes, call, answer)
 
     def _again(self, known: Answer, call: Call) -> bytes:
         """What was answered before; it is counted as if for the first time."""
@@ -271,11 +283,13 @@ class PredictionService:
         """
         asking = asyncio.ensure_future(anext(requests, None))
         closing = asyncio.ensure_future(self._closing.wait())
-        await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
-        closing.cancel()
-        if asking.done():
-            return asking.result()
-        asking.cancel()
+        try:
+            await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+        finally:  # waiting cancels neither, not even when the client has left
+            asking.cancel()
+            closing.cancel()
         raise ServiceError("this server is being stopped; go on with another, or in a moment")
 
     async def _answer(self, request: bytes, call: Call) -> bytes:

@@ -7,7 +7,7 @@ out, of all of them side by side, which it would refuse; these it then reads, fo
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import attrgetter
@@ -63,8 +63,8 @@ class ReadJobs:
     errors: Mapping[int, PresageError]
 
 
-def read_jobs(rows: Sequence[pb.Job], where: str = "jobs") -> ReadJobs:
-    """Jobs and their operator statistics; errors call the third ``where[2]``."""
+def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".format) -> ReadJobs:
+    """Jobs and their operator statistics; errors call the third ``where(2)``."""
     scalars = [_scalars(row) for row in rows]
     asked = np.array([found is not None for found in scalars], dtype=np.bool_)
     op_counts = np.array([len(row.op_stats) for row in rows], dtype=np.intp) * asked
@@ -86,7 +86,7 @@ def read_jobs(rows: Sequence[pb.Job], where: str = "jobs") -> ReadJobs:
         op_values=numbers[kept, : len(OP_VALUES)],
     )
     places = np.where(good, good.cumsum() - 1, -1)
-    errors = {i: _error(rows[i], f"{where}[{i}]") for i in np.flatnonzero(~good).tolist()}
+    errors = {i: _error(rows[i], where(i)) for i in np.flatnonzero(~good).tolist()}
     return ReadJobs(table, places, errors)
 
 

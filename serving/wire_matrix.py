@@ -18,7 +18,7 @@ from presage.serving.feature_rows import FeatureRows, beyond, feature_rows, feat
 from presage.serving.forecasts import JobForecast
 from presage.serving.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.serving.wire import check_text
+from presage.serving.wire import KnownDevice, check_text
 from presage.serving.wire_requests import MAX_ROWS
 
 _FLOAT_BYTES = 4
@@ -56,8 +56,13 @@ def count_rows(request: pb.PredictMatrixRequest, schema_hash: str) -> int:
     return rows
 
 
-def read_matrix(request: pb.PredictMatrixRequest, schema_hash: str) -> FeatureRows:
-    """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be."""
+def read_matrix(
+    request: pb.PredictMatrixRequest, schema_hash: str, known: KnownDevice
+) -> FeatureRows:
+    """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be.
+
+    A kind that is not ``known`` is a stranger to every release: its data sheet is in the rows.
+    """
     rows = count_rows(request, schema_hash)
     features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1)
     if wrong := beyond(features):
@@ -69,7 +74,11 @@ def read_matrix(request: pb.PredictMatrixRequest, schema_hash: str) -> FeatureRo
     for i, kind in enumerate(request.device_kinds):
         check_text(kind, f"device_kinds[{i}]")
     precision = _of_rows(request.precisions, rows, 0, "precisions", len(_PRECISIONS))
-    kinds = tuple(request.device_kinds)
+    devices = map(known, request.device_kinds)
+    kinds = tuple(
+        kind if device is None else device.kind
+        for kind, device in zip(request.device_kinds, devices, strict=True)
+    )
     iterations = _of_rows(request.iterations, rows, 1, "iterations", None)
     if iterations.min() < 1:
         raise InvalidJobError(

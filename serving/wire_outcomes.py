@@ -13,12 +13,12 @@ from presage.serving.wire import (
     check_text,
     read_device,
     read_error,
-    read_job,
     read_share,
     write_device,
     write_job,
     write_share,
 )
+from presage.serving.wire_jobs import read_jobs
 
 MAX_OUTCOMES = 1024  # of one report
 MAX_NEIGHBOURS = 63
@@ -39,19 +39,25 @@ def read_outcomes(
     request: pb.ReportOutcomesRequest, known: KnownDevice
 ) -> tuple[list[pb.Outcome], dict[int, PresageError]]:
     """Outcomes that can be, and an error for each of the others, by position."""
-    good, errors = [], {}
+    errors: dict[int, PresageError] = {}
+    jobs: list[pb.Job] = []
+    told: list[tuple[int, str]] = []  # of each job, whose it is and what it is called
     for i, outcome in enumerate(request.outcomes):
         try:
-            check_outcome(outcome, known, f"outcomes[{i}]")
+            _check_outcome(outcome, known, f"outcomes[{i}]")
         except PresageError as error:
             errors[i] = error
-        else:
-            good.append(outcome)
-    return good, errors
+            continue
+        jobs += [outcome.job, *(neighbour.job for neighbour in outcome.neighbours)]
+        told.append((i, f"outcomes[{i}].job"))
+        told += [(i, f"outcomes[{i}].neighbours[{j}].job") for j in range(len(outcome.neighbours))]
+    for place, of_job in read_jobs(jobs, lambda place: told[place][1]).errors.items():
+        errors.setdefault(told[place][0], of_job)
+    return [row for i, row in enumerate(request.outcomes) if i not in errors], errors
 
 
-def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
-    """Refuse an outcome that cannot be.
+def _check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
+    """Refuse an outcome that cannot be, whatever its jobs are.
 
     Raises
     ------
@@ -65,7 +71,6 @@ def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
         )
     check_text(outcome.idempotency_key, f"{where}.idempotency_key")
     check_text(outcome.release_id, f"{where}.release_id")
-    read_job(outcome.job, f"{where}.job")
     read_device(outcome.device, known, f"{where}.device")
     if outcome.HasField("share"):
         read_share(outcome, where)
@@ -75,7 +80,6 @@ def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
             "are taken"
         )
     for i, neighbour in enumerate(outcome.neighbours):
-        read_job(neighbour.job, f"{where}.neighbours[{i}].job")
         if neighbour.HasField("share"):
             read_share(neighbour, f"{where}.neighbours[{i}]")
     if outcome.failure not in FAILURES:

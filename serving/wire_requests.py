@@ -38,6 +38,7 @@ FRAME_BYTES = 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
 MAX_MEMBERS = 64
 MAX_LEVELS = 16
+OPS_A_ROW = 32  # of most jobs
 # Features cost about 0.1 us for each row's each operator row.
 MAX_OP_ROW_VISITS = 1_000_000
 
@@ -138,6 +139,20 @@ def count_predict(request: pb.PredictRequest) -> int:
     """
     rows = len(request.placements) or len(request.jobs) * len(request.devices)
     return _checked_rows(rows, request)
+
+
+def predict_work(request: pb.PredictRequest, rows: int) -> int:
+    """What a request of so many rows takes, in rows of a job of ``OPS_A_ROW`` operators."""
+    ops = [len(job.op_stats) for job in request.jobs]
+    visits = max(ops, default=0) * rows if request.placements else sum(ops) * len(request.devices)
+    return max(rows, visits // OPS_A_ROW)
+
+
+def interference_work(request: pb.PredictInterferenceRequest, rows: int) -> int:
+    """The same; members meet each other."""
+    visits = max((len(job.op_stats) for job in request.jobs), default=0) * rows
+    pairs = sum(len(row.members) ** 2 for row in request.colocations)
+    return max(rows, pairs, visits // OPS_A_ROW)
 
 
 def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from presage.serving.call import Call
 from presage.serving.limits import BatchQueue
 from presage.serving.metrics import Metrics
 from presage.serving.options import MOST_QUEUED_ROWS
 
-# About half a millisecond of work.
+# About a millisecond of work.
 INLINE_ROWS = 64
 INLINE_BYTES = 64 * 1024
 THREADS = 2
@@ -27,8 +28,11 @@ def is_small(rows: int, size_bytes: int) -> bool:
     return rows <= INLINE_ROWS and size_bytes <= INLINE_BYTES
 
 
+T = TypeVar("T")
+
+
 class Work:
-    """Runs functions that give a response's bytes, in their turn and not after their deadline."""
+    """Runs functions, such as give a response's bytes, in their turn and not after a deadline."""
 
     def __init__(self, metrics: Metrics, *, most_queued_rows: int = MOST_QUEUED_ROWS) -> None:
         self._queue = BatchQueue(most_queued_rows)
@@ -36,8 +40,8 @@ class Work:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="presage-batch")
 
     def run(
-        self, rows: int, size_bytes: int, call: Call, answer: Callable[[], bytes]
-    ) -> bytes | Awaitable[bytes]:
+        self, rows: int, size_bytes: int, call: Call, answer: Callable[[], T]
+    ) -> T | Awaitable[T]:
         """The answer to a request of so many rows and bytes, or the promise of it.
 
         Raises
@@ -49,13 +53,13 @@ class Work:
             call.check_time()
             return answer()
 
-        def in_time() -> bytes:
+        def in_time() -> T:
             call.check_time()
             return answer()
 
         return self._beside(rows, in_time)
 
-    async def _beside(self, rows: int, answer: Callable[[], bytes]) -> bytes:
+    async def _beside(self, rows: int, answer: Callable[[], T]) -> T:
         with self._queue.room_for(rows):
             self._metrics.queue_rows.set(self._queue.rows)
             try:

@@ -42,6 +42,7 @@ def test_what_is_found_was_kept_of_that_release_and_all_of_it_is_within_bounds(a
 def test_the_one_unasked_for_longest_goes_first():
     answers = Answers(most_bytes=6)
     for request in (b"a", b"b", b"c"):
+        assert answers.find(request, A_RELEASE) is None
         answers.keep(request, A_RELEASE, answer(b"1"))
     assert answers.find(b"a", A_RELEASE)
     answers.keep(b"d", A_RELEASE, answer(b"1"))

@@ -1,5 +1,9 @@
 """What `presage.v1` answers beyond one good request: parts, levels, streams, matrices, reports."""
 
+import asyncio
+import threading
+import time
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -11,13 +15,13 @@ from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
 from presage.features.schema import columns, schema_hash
-from presage.serving import wire, wire_matrix
+from presage.serving import wire, wire_matrix, wire_outcomes
 from presage.serving.client import PresageClient
 from presage.serving.forecasts import JobForecast
 from presage.serving.options import Options
 from presage.serving.outcome_log import read_outcomes
 from presage.serving.outcomes import Outcome
-from presage.serving.server import start_server
+from presage.serving.server import _loop, start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import until
@@ -179,6 +183,18 @@ def test_a_matrix_is_answered_as_its_jobs_are(client, job, cpu):
     )
 
 
+def test_a_matrix_knows_devices_by_any_name_and_takes_strangers(stub, client, job):
+    (row,) = [Placement(job(), client.device("v100-16gb"))]
+    request = wire_matrix.write_matrix([row], schema_hash())
+
+    def flags(kind):
+        request.device_kinds[0] = kind
+        return stub.PredictMatrix(request, timeout=5).in_domain
+
+    assert flags("Tesla V100-SXM2-16GB") == flags(row.device.kind)
+    assert flags("a device of our own") == b"\0"
+
+
 def test_a_stale_matrix_is_refused_and_told_the_current_schema(stub, job, cpu):
     request = wire_matrix.write_matrix([Placement(job(), cpu)], "0123456789abcdef")
     code, details = status_of(lambda: stub.PredictMatrix(request, timeout=5))
@@ -219,6 +235,23 @@ def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
 
 
 # Streams ---------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_its_client_leaves_leaves_nothing_behind(stub, server, job):
+    def waiting():
+        return sum("Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_loop()))
+
+    before = waiting()
+    for _ in range(20):
+        call = stub.PredictStream(iter_of_one_and_no_end(job))
+        next(call)
+        call.cancel()
+    until(lambda: waiting() <= before)
+
+
+def iter_of_one_and_no_end(job):
+    yield pb.PredictStreamRequest(request_id=1, predict=request_of(job, jobs=1))
+    time.sleep(2)
 
 
 def test_a_stream_answers_in_order_and_survives_what_it_refuses(stub, job):
@@ -340,6 +373,60 @@ def test_outcomes_are_compared_with_what_was_foretold(reporting, job, cpu):
     assert sample("presage_outcome_inside_total", labels | {"inside": "true"}) == 1
     assert sample("presage_outcome_inside_total", labels | {"inside": "false"}) == 1
     assert sample("presage_outcome_ratio_sum", labels) == pytest.approx(101)
+
+    # What is sent again, and what is refused, is not compared again.
+    again = Outcome("as foretold", job(), cpu, step_time_median_s=step_s)
+    other = Outcome("slower", job(), cpu, step_time_median_s=step_s)
+    client.report([again, other, Outcome("third", job(), cpu, step_time_median_s=step_s)])
+    until(lambda: sample("presage_outcome_ratio_count", labels) == 3)
+    with pytest.raises(InvalidJobError):
+        client.report([other])
+    assert sample("presage_outcomes_total", {"result": "refused"}) == 2
+    assert sample("presage_outcome_ratio_count", labels) == 3
+
+
+def test_an_outcomes_jobs_are_read_side_by_side_and_errors_name_them(release, job, cpu, tmp_path):
+    neighbours = ((job("a"), Share(0.5)), (job("b"), Share(0.5)))
+    report = wire_outcomes.write_report(
+        [Outcome(str(i), job(), cpu, runtime_s=1.0, neighbours=neighbours) for i in range(4)]
+    )
+    report.outcomes[1].job.ClearField("op_stats")
+    report.outcomes[2].neighbours[1].job.batch_size = 0
+    with (
+        start_server(release, Options(port=0, outcomes=tmp_path / "log.db")) as server,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(report, timeout=10)
+    assert (answer.accepted, [row.index for row in answer.refused]) == (2, [1, 2])
+    assert answer.refused[0].error.message.startswith("outcomes[1].job.op_stats")
+    assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
+
+
+def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
+    """It is read beside the event loop: the longest wait is far from the report's own time."""
+    rows = replace(job(), op_stats=job().op_stats * 16)
+    report = wire_outcomes.write_report(
+        [Outcome(str(i), rows, cpu, runtime_s=1.0) for i in range(1024)]
+    )
+    threads = []
+    with (
+        start_server(release, Options(port=0, outcomes=tmp_path / "log.db")) as server,
+        grpc.insecure_channel(server.target) as channel,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        read = wire_outcomes.read_outcomes
+
+        def noted(*args: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return read(*args)
+
+        patch.setattr(wire_outcomes, "read_outcomes", noted)
+        stub = pb_grpc.PredictionServiceStub(channel)
+        assert stub.ReportOutcomes(report, timeout=30).accepted == 1024
+        small = pb.ReportOutcomesRequest(outcomes=report.outcomes[:1])
+        assert stub.ReportOutcomes(small, timeout=30).duplicates == 1
+    assert threads[0].startswith("presage-batch")
+    assert threads[1] == "presage-server"
 
 
 def test_a_server_without_a_log_says_so(client, job, cpu):

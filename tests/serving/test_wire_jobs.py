@@ -104,7 +104,7 @@ def test_a_refused_job_leaves_the_others_in_their_order(job):
     rows[1].op_stats[1].flops = math.nan
     rows[2].batch_size = 0
 
-    found = read_jobs(rows, "members")
+    found = read_jobs(rows, "members[{}]".format)
 
     assert found.table.job_ids == ("job 0", "job 3")
     assert found.places.tolist() == [0, -1, -1, 1]
