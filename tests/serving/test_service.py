@@ -398,7 +398,7 @@ def test_an_outcomes_jobs_are_read_side_by_side_and_errors_name_them(release, jo
     ):
         answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(report, timeout=10)
     assert (answer.accepted, [row.index for row in answer.refused]) == (2, [1, 2])
-    assert answer.refused[0].error.message.startswith("outcomes[1].job.op_stats")
+    assert answer.refused[0].error.message.startswith("outcomes[1].job: no operator")
     assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
 
 
