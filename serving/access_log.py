@@ -1,28 +1,53 @@
 """A line for every call, as JSON like those of the log, written some at a time.
 
-A line by the logging package, with its flush, costs as much as a small call's answer.
+A line by the logging package, with its flush, costs as much as a small call's answer. Lines are
+written by a thread: whoever does not read them holds no call up, and loses those that do not fit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import TextIO
+from queue import Full, Queue
 
 FLUSH_S = 0.1
+MOST_WAITING = 64  # times that lines were handed over: some seconds' worth
 # What one write may have to be one to a pipe that several processes share (PIPE_BUF).
-_WHOLE_BYTES = 4096
+WHOLE_BYTES = 4096
+
+
+def to_standard_error(text: str) -> None:
+    """Past Python's own buffer: a thread that waits with its lock would not let the process end."""
+    os.write(sys.stderr.fileno(), text.encode())
 
 
 class AccessLog:
-    """Lines are written within ``FLUSH_S`` of their call's end, by the running event loop."""
+    """Lines are written within ``FLUSH_S`` of their call's end, by the running event loop's time.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+    Parameters
+    ----------
+    dropped : callable
+        Told how many lines were not written, for which there was no room.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object] = to_standard_error,
+        dropped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._write_whole = write
+        self._dropped = dropped
         self._lines: list[str] = []
+        self._waiting: Queue[Sequence[str] | None] = Queue(MOST_WAITING)
+        # A daemon: it may wait for a reader that never comes.
+        self._writer = threading.Thread(target=self._write, name="access-log", daemon=True)
+        self._writer.start()
 
     def note(
         self, *, method: str, code: str, seconds: float, rows: int, request_bytes: int,
@@ -40,27 +65,43 @@ class AccessLog:
         )
 
     def flush(self) -> None:
-        """Write what is noted; where that fails, the calls go on."""
+        """Hand over what is noted."""
         lines, self._lines = self._lines, []
         try:
-            for whole in _pieces(lines):
-                self._stream.write(whole)
-                self._stream.flush()
-        except (OSError, ValueError):  # a full disk, a reader that left, a stream that was closed
-            pass
+            if lines:
+                self._waiting.put_nowait(lines)
+        except Full:
+            self._dropped(len(lines))
+
+    def close(self, wait_s: float = 1.0) -> None:
+        """Write what is noted, if somebody reads it in time."""
+        self.flush()
+        try:
+            self._waiting.put_nowait(None)
+        except Full:
+            return
+        self._writer.join(wait_s)
+
+    def _write(self) -> None:
+        while (lines := self._waiting.get()) is not None:
+            try:
+                for whole in pieces(lines):
+                    self._write_whole(whole)
+            except (OSError, ValueError):  # a full disk, a reader that left, a closed stream
+                self._dropped(len(lines))
+            self._waiting.task_done()
 
 
-def _pieces(lines: list[str]) -> list[str]:
+def pieces(lines: Sequence[str]) -> Iterator[str]:
     """The lines joined, of several each as many as one write takes whole."""
-    pieces: list[str] = []
-    size = _WHOLE_BYTES
+    piece = ""
     for line in lines:  # of ASCII: a character is a byte
-        size += len(line)
-        if size > _WHOLE_BYTES:
-            pieces.append("")
-            size = len(line)
-        pieces[-1] += line
-    return pieces
+        if piece and len(piece) + len(line) > WHOLE_BYTES:
+            yield piece
+            piece = ""
+        piece += line
+    if piece:
+        yield piece
 
 
 @lru_cache(maxsize=2)

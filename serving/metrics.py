@@ -43,6 +43,9 @@ class Metrics:
         self.repeated = Counter(
             "repeated", "Requests whose very bytes were answered before, and so again", **add
         )
+        self.unlogged = Counter(
+            "unlogged_calls", "Lines of the access log that nobody read in time", **add
+        )
         self.rejections = Counter(
             "rejections", "Calls that were refused unread, by why", ["reason"], **add
         )

@@ -82,7 +82,9 @@ class Server:
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
         self._backlog = Backlog(before, options.queue_calls)
-        self._access_log = AccessLog() if options.access_log else None
+        self._access_log = None
+        if options.access_log:
+            self._access_log = AccessLog(dropped=metrics.unlogged.inc)
         self._calls = Calls(
             metrics, tokens, rate, self._backlog, self._access_log,
             certificates=options.tls is not None and options.tls.client_ca is not None, span=span,
@@ -139,7 +141,7 @@ class Server:
         await self._server.stop(grace_s)
         self._work.close()
         if self._access_log is not None:
-            self._access_log.flush()
+            await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
 

@@ -104,11 +104,12 @@ class Logged:
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
-        self.access_log = AccessLog(self.stream)
+        self.access_log = AccessLog(self.stream.write)
 
     def __call__(self) -> list[dict[str, Any]]:
         """The lines so far."""
         self.access_log.flush()
+        self.access_log._waiting.join()
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 
