@@ -59,7 +59,7 @@ def main() -> None:
     seconds, foreign_s = time.monotonic() - begin_s, busy_s() - own_s() - foreign_s
     say(f"measured in {seconds:.0f} s")
     about = {
-        "command": " ".join(["python benchmarks/serving.py", *sys.argv[1:]]),
+        "command": "python benchmarks/serving.py" + " --peers" * args.peers,
         "machine": machine(),
         "foreign_cores": f"{max(0.0, foreign_s / seconds):.2f}",
         "model": args.model,

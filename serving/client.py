@@ -134,7 +134,7 @@ class PresageClient:
         return self._ask(questions.report(outcomes))
 
     def reload(self) -> ReleaseInfo:
-        """Let the server look for a newer release now; raises ReleaseError if it refuses it."""
+        """Let the server look for a newer release now; raises RefusedReleaseError."""
         return self._ask(questions.reload())
 
     def close(self) -> None:

@@ -17,7 +17,6 @@ from presage.serving.oip.infer import Inference, check, run
 from presage.serving.oip.messages import METHODS, SERVICE_NAME, message
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from presage.serving.oip.served import ServedModels
-from presage.serving.predictor import Predictor
 from presage.serving.served import Served
 from presage.serving.work import Work
 
@@ -32,7 +31,6 @@ class InferenceService:
 
     def __init__(self, served: Served, calls: Calls, work: Work) -> None:
         self._served, self._calls, self._work = served, calls, work
-        self._models: tuple[Predictor, ServedModels] | None = None
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """What a server needs to answer."""
@@ -82,10 +80,7 @@ class InferenceService:
 
     def _current(self) -> ServedModels:
         """The models of the release that is served now; all of an answer is that one's."""
-        predictor = self._served.predictor
-        if self._models is None or self._models[0] is not predictor:
-            self._models = predictor, predictor.served_models()
-        return self._models[1]
+        return self._served.predictor.served_models
 
 
 def _weight(inference: Inference) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ class Predictor:
             loaded_at_unix_s=self.loaded_at_unix_s,
         )
 
+    @cached_property
     def served_models(self) -> ServedModels:
         """The models themselves, as the Open Inference Protocol shows them."""
         return ServedModels.of(self._release, self.models)

@@ -87,7 +87,7 @@ def read(path: Path) -> None:
     predictor.predict([Placement(job, MEASURED), Placement(job, MEASURED, Share(0.5))])
     info = predictor.release()
     wire.write_release(info, list(info.devices.values())).SerializeToString()
-    predictor.served_models()
+    assert predictor.served_models.models
 
 
 def _write(folder: Path, edits: Sequence[dict[str, Any]]) -> None:
