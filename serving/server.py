@@ -230,8 +230,8 @@ async def run_server(
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
 
     ``on_ready`` is given the server's target and its release once it answers. With
-    ``until_input_ends`` it also drains when whoever holds its standard input is gone. Raises as
-    :func:`start_server`.
+    ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
+    signals do nothing. Raises as :func:`start_server`.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -239,7 +239,12 @@ async def run_server(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), stopped.set)
+
+        def end() -> None:
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would be read for ever
+            stopped.set()
+
+        loop.add_reader(sys.stdin.fileno(), end)
     starting = asyncio.create_task(server.start(source))
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -249,8 +254,11 @@ async def run_server(
     await starting
     on_ready(target(server.host, server.port), server.served.predictor.release_id)
     await waiting
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
+    # A worker is told twice, by its parent and with it where a signal is for the whole group
+    # (Ctrl-C, systemd); its parent ends it when its time is up.
+    if not until_input_ends:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
     await server.stop(options.grace_s)
 
 

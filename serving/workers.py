@@ -62,8 +62,9 @@ def run_workers(
         finally:
             for worker in running:
                 worker.stop()
+            end_s = time.monotonic() + options.drain_s + options.grace_s + 5
             for worker in running:
-                worker.wait(options.drain_s + options.grace_s + 5)
+                worker.wait(end_s)
             if stop_showing is not None:
                 stop_showing()
 
@@ -94,10 +95,10 @@ class _Worker:
         if self._process.poll() is None:
             self._process.terminate()
 
-    def wait(self, timeout_s: float) -> None:
-        """Until it has ended, by force after that time."""
+    def wait(self, end_s: float) -> None:
+        """Until it has ended, by force at that time, by ``time.monotonic()``."""
         try:
-            self._process.wait(timeout_s)
+            self._process.wait(max(0.0, end_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
