@@ -123,7 +123,7 @@ class Server:
     async def stop(self, grace_s: float) -> None:
         """Say NOT_SERVING, take no new call, and finish those in flight.
 
-        Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
+        Calls still running ``grace_s`` after the drain are cancelled. Stopping twice does nothing.
         """
         if self._stopped:
             return
@@ -135,21 +135,22 @@ class Server:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
         self._calls.closing = True
-        await self._drained(grace_s)
-        await self._server.stop(grace_s)
+        end_s = time.monotonic() + grace_s
+        await self._drained(end_s)
+        # What is open and asks nothing, such as reflection, is not waited for.
+        await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         if self._access_log is not None:
             self._access_log.flush()
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
 
-    async def _drained(self, grace_s: float) -> None:
-        """Until all that has arrived is answered.
+    async def _drained(self, end_s: float) -> None:
+        """Until all that has arrived is answered, or then, by ``time.monotonic()``.
 
         What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
         not know whether to send it again.
         """
-        end_s = time.monotonic() + grace_s
         before, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
             calls = self._backlog.calls()

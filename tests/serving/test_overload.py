@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from presage.features.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
@@ -197,6 +198,44 @@ def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
             next(answers)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert "stopped" in str(caught.value.details())
+        more.set()
+
+
+def test_an_idle_stream_of_reflection_does_not_hold_up_the_end(release):
+    server = start_server(release, Options(port=0, grace_s=10))
+    more = threading.Event()
+
+    def questions():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        more.wait(20)
+
+    with grpc.insecure_channel(server.target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answers = stub.ServerReflectionInfo(questions(), timeout=30)  # open for as long as it lives
+        assert next(answers).list_services_response
+        begin_s = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin_s < 3
+        more.set()
+
+
+def test_the_end_takes_the_grace_once_where_a_client_does_not_read(release, job):
+    server = start_server(release, Options(port=0, grace_s=2))
+    request = large_request(job, rows=2048)
+    more = threading.Event()
+
+    def questions():
+        for i in range(60):  # more answers than gRPC keeps for one that does not read them
+            yield pb.PredictStreamRequest(request_id=i, predict=request)
+        more.wait(30)
+
+    with grpc.insecure_channel(server.target) as channel:
+        answers = pb_grpc.PredictionServiceStub(channel).PredictStream(questions(), timeout=60)
+        assert next(answers).predict.forecasts
+        time.sleep(2)
+        begin_s = time.monotonic()
+        server.stop()
+        assert 1.9 < time.monotonic() - begin_s < 3.5
         more.set()
 
 
