@@ -48,7 +48,9 @@ def run_workers(
     ):
         port = held.getsockname()[1]
         os.environ[MULTIPROCESS] = folder
-        stop_showing = show_metrics(None, address, metrics_port) if metrics_port else None
+        stop_showing = (
+            show_metrics(None, options.metrics_host, metrics_port) if metrics_port else None
+        )
         running = [_Worker([*told, "--workers", "1", "--worker", "--port", str(port)])
                    for _ in range(workers)]  # fmt: skip
         try:
