@@ -117,10 +117,14 @@ def _options(args: argparse.Namespace) -> Options:
         raise ServiceError("give both --tls-cert and --tls-key, or neither")
     if args.client_ca is not None and args.tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
-    for name in ("poll_s", "max_change", "metrics_port", "rows_per_s", "queue_calls", "queue_rows"):
+    for name in ("poll_s", "metrics_port", "rows_per_s", "queue_calls", "queue_rows"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
+    for name, least in (("drain_s", 0), ("grace_s", 0), ("max_change", 1)):
+        value = getattr(args, name)
+        if not value >= least:  # nor nan
+            raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give {least} or more")
     tls = Tls(args.tls_cert, args.tls_key, args.client_ca) if args.tls_cert else None
     return Options(
         host=args.host,

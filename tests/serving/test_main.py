@@ -34,3 +34,24 @@ def test_metrics_on_a_port_that_nobody_would_know_are_refused(capsys, workers):
     with pytest.raises(SystemExit, match="1"):
         main(["--metrics-port", "0", "--workers", workers])
     assert capsys.readouterr().err == "error: --metrics-port 0: give a number above 0\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "least"),
+    [
+        ("--drain-s", "-1", "0 or more"),
+        ("--grace-s", "-0.5", "0 or more"),
+        ("--grace-s", "nan", "0 or more"),
+        ("--max-change", "0.5", "1 or more"),
+        ("--max-change", "nan", "1 or more"),
+        ("--poll-s", "0", "a number above 0"),
+        ("--queue-rows", "-1", "a number above 0"),
+        ("--workers", "0", "1 or more"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused_by_the_name_of_its_option(
+    capsys, option, value, least
+):
+    with pytest.raises(SystemExit, match="1"):
+        main([option, value])
+    assert capsys.readouterr().err == f"error: {option} {value}: give {least}\n"
