@@ -41,6 +41,7 @@ T = TypeVar("T")
 # While draining. Streams of reflection end when their clients end them: where no call has come for
 # a while, those are all that is left, and nobody waits for them.
 _LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
+_PAUSE = 10  # from look to look, times what a look took: with many connections that is long
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:
@@ -154,13 +155,15 @@ class Server:
         before, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
             calls = self._backlog.calls()
+            took_s = time.monotonic() - now_s
             if calls != before:
                 before, since_s = calls, now_s
             # Whoever was answered last may ask once more, and has to be told.
             quiet_s = _QUIET_S if calls[1] else _TURN_S
             if not self._calls.in_flight and now_s - since_s > quiet_s:
                 return
-            await asyncio.sleep(_LOOK_S)
+            pause_s = max(_LOOK_S, _PAUSE * took_s)
+            await asyncio.sleep(min(pause_s, max(0.0, end_s - time.monotonic())))
 
     async def _reload(self) -> None:
         if self._follower is not None:
