@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import random
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -116,12 +118,22 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/releases"
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A mark whose release was refused, and when it is worth another try."""
+
+    mark: str
+    wait_s: float
+    again_at_s: float  # by time.monotonic()
+
+
 class Follower:
     """Serves what a source says, and keeps to what is served when it says nothing sensible."""
 
     def __init__(self, served: Served, source: Source, *, poll_s: float = POLL_S) -> None:
         self._served, self._source, self._poll_s = served, source, poll_s
         self._seen: str | None = None  # the mark of what was loaded last
+        self._refusal: _Refusal | None = None  # of what is to be served instead
         self._away = ""
         self._one_at_a_time = asyncio.Lock()
 
@@ -133,31 +145,36 @@ class Follower:
         RegistryError, ReleaseError
             It cannot be had, or was refused; what was served still is.
         """
-        async with self._one_at_a_time:
-            await asyncio.to_thread(self._load)
+        await self._look(at_once=True)
 
     async def run(self) -> None:
-        """Look every ``poll_s``, less often for a release that was refused."""
-        wait_s = self._poll_s
+        """Look every ``poll_s``; a release that was refused is tried again less and less often."""
         while True:
             # Not all replicas of a service at the same instant.
-            await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))  # noqa: S311
+            await asyncio.sleep(self._poll_s * random.uniform(0.9, 1.1))  # noqa: S311
             try:
-                await self.load()
+                await self._look(at_once=False)
                 self._say_back()
-                wait_s = self._poll_s
             except RegistryError as error:
                 self._say_away(str(error))
-                wait_s = self._poll_s
-            except ReleaseError:  # refused, and said so
-                wait_s = min(2 * wait_s, max(_LONGEST_WAIT_S, self._poll_s))
+            except ReleaseError:
+                pass  # refused, and said so
             except Exception:
                 log(logging.ERROR, "defect", traceback=True, method="follow")
 
-    def _load(self) -> None:
+    async def _look(self, *, at_once: bool) -> None:
+        async with self._one_at_a_time:
+            await asyncio.to_thread(self._load, at_once)
+
+    def _load(self, at_once: bool) -> None:
         for _ in range(_TRIES):
             mark = self._source.mark()
-            if mark == self._seen or (self._seen and not mark):
+            if self._seen and not mark:
+                return
+            if mark == self._seen:  # again, where another was refused in the meantime
+                self._refusal = self._served.refused = None
+                return
+            if not at_once and self._is_early(mark):
                 return
             try:
                 self._served.offer(self._source.folder())
@@ -165,10 +182,25 @@ class Follower:
                 if self._source.mark() != mark:
                     continue  # replaced while it was read
                 if self._served.is_ready:  # else nothing is served, and the caller hears of it
-                    self._served.refuse(error)
+                    self._refuse(mark, error)
                 raise
-            self._seen = mark
+            self._seen, self._refusal = mark, None
             return
+
+    def _is_early(self, mark: str) -> bool:
+        """Whether it was refused not long enough ago."""
+        refusal = self._refusal
+        return (
+            refusal is not None and refusal.mark == mark and time.monotonic() < refusal.again_at_s
+        )
+
+    def _refuse(self, mark: str, error: ReleaseError) -> None:
+        before = self._refusal
+        again = before is not None and before.mark == mark
+        self._served.refuse(error, again=again)
+        wait_s = 2 * (before.wait_s if before and again else self._poll_s)
+        wait_s = min(wait_s, max(_LONGEST_WAIT_S, self._poll_s))
+        self._refusal = _Refusal(mark, wait_s, time.monotonic() + wait_s)
 
     def _say_away(self, reason: str) -> None:
         """Once, however long it lasts."""

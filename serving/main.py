@@ -42,10 +42,13 @@ def parser() -> argparse.ArgumentParser:
         ("--host", str, "HOST", DEFAULT_HOST, "address to listen on"),
         ("--port", int, "PORT", DEFAULT_PORT, "0 for any free one"),
         ("--workers", int, "N", 1, "processes that share the port, about one for each core"),
-        ("--metrics-port", int, "PORT", None, "answer Prometheus there, on the same host"),
+        ("--metrics-port", int, "PORT", None,
+         f"answer Prometheus there, on {DEFAULT_HOST}, or on --host with --allow-remote"),
     ])  # fmt: skip
     where.add_argument(
-        "--allow-remote", action="store_true", help="listen beyond loopback without encryption"
+        "--allow-remote",
+        action="store_true",
+        help="listen beyond loopback without encryption, and show metrics there",
     )
     _add(out, "who may call", [
         ("--tls-cert", Path, "PEM", None, "the server's certificate"),
@@ -96,8 +99,8 @@ def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
     log_as_json()
     metrics = Metrics()
     source = _source(args)
-    shown = None if args.metrics_port is None or args.worker else args.metrics_port
-    stop_showing = show_metrics(metrics, options.host, shown) if shown is not None else None
+    shown = None if args.worker else args.metrics_port
+    stop_showing = show_metrics(metrics, options.metrics_host, shown) if shown else None
     try:
         asyncio.run(
             run_server(source, options, metrics, _say, span=spans(), until_input_ends=args.worker)
@@ -114,10 +117,14 @@ def _options(args: argparse.Namespace) -> Options:
         raise ServiceError("give both --tls-cert and --tls-key, or neither")
     if args.client_ca is not None and args.tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
-    for name in ("poll_s", "max_change", "rows_per_s", "queue_calls", "queue_rows"):
+    for name in ("poll_s", "metrics_port", "rows_per_s", "queue_calls", "queue_rows"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
+    for name, least in (("drain_s", 0), ("grace_s", 0), ("max_change", 1)):
+        value = getattr(args, name)
+        if not value >= least:  # nor nan
+            raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give {least} or more")
     tls = Tls(args.tls_cert, args.tls_key, args.client_ca) if args.tls_cert else None
     return Options(
         host=args.host,

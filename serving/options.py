@@ -37,7 +37,7 @@ class Options:
     port : int
         0 for any that is free.
     allow_remote : bool
-        Whether to listen beyond loopback without TLS.
+        Whether to listen beyond loopback without TLS, and to show metrics there.
     tokens : Path, optional
         File of callers that are let in (docs/serving.md); everybody is without it.
     rows_per_s : float, optional
@@ -67,3 +67,8 @@ class Options:
     drain_s: float = 0.0
     grace_s: float = GRACE_S
     shared_port: bool = False
+
+    @property
+    def metrics_host(self) -> str:
+        """Where metrics are shown: plain HTTP, which goes beyond loopback only with leave."""
+        return self.host if self.allow_remote else DEFAULT_HOST

@@ -32,7 +32,7 @@ class Served:
     Attributes
     ----------
     refused : RefusedRelease or None
-        The last release that was refused; None once a newer one is served.
+        The release that is to be served instead, and why it is not; None where there is none.
     """
 
     def __init__(self, metrics: Metrics, *, max_change: float = MAX_CHANGE) -> None:
@@ -86,11 +86,12 @@ class Served:
         self._metrics.count_release(release.release_id, predictor.loaded_at_unix_s, before_id)
         log(logging.INFO, "serving", release_id=release.release_id, before=before_id)
 
-    def refuse(self, error: ReleaseError) -> None:
-        """Let it be seen that a release is not served, and why."""
+    def refuse(self, error: ReleaseError, *, again: bool) -> None:
+        """Let it be seen that a release is not served, and why; one tried again counts once."""
         if self.refused is None or self.refused.reason != str(error):
             log(logging.ERROR, "release refused", reason=str(error))
-        self._metrics.releases_refused.inc()
+        if not again:
+            self._metrics.releases_refused.inc()
         self.refused = RefusedRelease(str(error), time.time())
 
 

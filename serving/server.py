@@ -41,6 +41,7 @@ T = TypeVar("T")
 # While draining. Streams of reflection end when their clients end them: where no call has come for
 # a while, those are all that is left, and nobody waits for them.
 _LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
+_PAUSE = 10  # from look to look, times what a look took: with many connections that is long
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:
@@ -125,7 +126,7 @@ class Server:
     async def stop(self, grace_s: float) -> None:
         """Say NOT_SERVING, take no new call, and finish those in flight.
 
-        Calls still running after ``grace_s`` are cancelled. Stopping twice does nothing.
+        Calls still running ``grace_s`` after the drain are cancelled. Stopping twice does nothing.
         """
         if self._stopped:
             return
@@ -137,31 +138,34 @@ class Server:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
         self._calls.closing = True
-        await self._drained(grace_s)
-        await self._server.stop(grace_s)
+        end_s = time.monotonic() + grace_s
+        await self._drained(end_s)
+        # What is open and asks nothing, such as reflection, is not waited for.
+        await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
 
-    async def _drained(self, grace_s: float) -> None:
-        """Until all that has arrived is answered.
+    async def _drained(self, end_s: float) -> None:
+        """Until all that has arrived is answered, or then, by ``time.monotonic()``.
 
         What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
         not know whether to send it again.
         """
-        end_s = time.monotonic() + grace_s
         before, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
             calls = self._backlog.calls()
+            took_s = time.monotonic() - now_s
             if calls != before:
                 before, since_s = calls, now_s
             # Whoever was answered last may ask once more, and has to be told.
             quiet_s = _QUIET_S if calls[1] else _TURN_S
             if not self._calls.in_flight and now_s - since_s > quiet_s:
                 return
-            await asyncio.sleep(_LOOK_S)
+            pause_s = max(_LOOK_S, _PAUSE * took_s)
+            await asyncio.sleep(min(pause_s, max(0.0, end_s - time.monotonic())))
 
     async def _reload(self) -> None:
         if self._follower is not None:
@@ -232,8 +236,8 @@ async def run_server(
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
 
     ``on_ready`` is given the server's target and its release once it answers. With
-    ``until_input_ends`` it also drains when whoever holds its standard input is gone. Raises as
-    :func:`start_server`.
+    ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
+    signals do nothing. Raises as :func:`start_server`.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -241,7 +245,12 @@ async def run_server(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), stopped.set)
+
+        def end() -> None:
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would be read for ever
+            stopped.set()
+
+        loop.add_reader(sys.stdin.fileno(), end)
     starting = asyncio.create_task(server.start(source))
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -251,8 +260,11 @@ async def run_server(
     await starting
     on_ready(target(server.host, server.port), server.served.predictor.release_id)
     await waiting
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
+    # A worker is told twice, by its parent and with it where a signal is for the whole group
+    # (Ctrl-C, systemd); its parent ends it when its time is up.
+    if not until_input_ends:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
     await server.stop(options.grace_s)
 
 

@@ -48,7 +48,9 @@ def run_workers(
     ):
         port = held.getsockname()[1]
         os.environ[MULTIPROCESS] = folder
-        stop_showing = show_metrics(None, address, metrics_port) if metrics_port else None
+        stop_showing = (
+            show_metrics(None, options.metrics_host, metrics_port) if metrics_port else None
+        )
         running = [_Worker([*told, "--workers", "1", "--worker", "--port", str(port)])
                    for _ in range(workers)]  # fmt: skip
         try:
@@ -62,8 +64,9 @@ def run_workers(
         finally:
             for worker in running:
                 worker.stop()
+            end_s = time.monotonic() + options.drain_s + options.grace_s + 5
             for worker in running:
-                worker.wait(options.drain_s + options.grace_s + 5)
+                worker.wait(end_s)
             if stop_showing is not None:
                 stop_showing()
 
@@ -94,10 +97,10 @@ class _Worker:
         if self._process.poll() is None:
             self._process.terminate()
 
-    def wait(self, timeout_s: float) -> None:
-        """Until it has ended, by force after that time."""
+    def wait(self, end_s: float) -> None:
+        """Until it has ended, by force at that time, by ``time.monotonic()``."""
         try:
-            self._process.wait(timeout_s)
+            self._process.wait(max(0.0, end_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -35,11 +35,14 @@ class ServerProcess:
 
 @contextmanager
 def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[ServerProcess]:
-    """`presage serve` with these options on any free port; killed at the end if it still runs."""
+    """`presage serve` with these options on any free port; killed at the end if it still runs.
+
+    It leads a process group of its own, to which signals can be sent.
+    """
     command = [sys.executable, "-m", "presage", "serve", *map(str, options), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
-        env={**os.environ, **env},
+        env={**os.environ, **env}, start_new_session=True,
     ) as process:  # fmt: skip
         stderr: list[str] = []
         assert process.stdout is not None

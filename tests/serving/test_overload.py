@@ -7,12 +7,15 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from presage.features.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
@@ -198,6 +201,44 @@ def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
         more.set()
 
 
+def test_an_idle_stream_of_reflection_does_not_hold_up_the_end(release):
+    server = start_server(release, Options(port=0, grace_s=10))
+    more = threading.Event()
+
+    def questions():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        more.wait(20)
+
+    with grpc.insecure_channel(server.target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answers = stub.ServerReflectionInfo(questions(), timeout=30)  # open for as long as it lives
+        assert next(answers).list_services_response
+        begin_s = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin_s < 3
+        more.set()
+
+
+def test_the_end_takes_the_grace_once_where_a_client_does_not_read(release, job):
+    server = start_server(release, Options(port=0, grace_s=2))
+    request = large_request(job, rows=2048)
+    more = threading.Event()
+
+    def questions():
+        for i in range(60):  # more answers than gRPC keeps for one that does not read them
+            yield pb.PredictStreamRequest(request_id=i, predict=request)
+        more.wait(30)
+
+    with grpc.insecure_channel(server.target) as channel:
+        answers = pb_grpc.PredictionServiceStub(channel).PredictStream(questions(), timeout=60)
+        assert next(answers).predict.forecasts
+        time.sleep(2)
+        begin_s = time.monotonic()
+        server.stop()
+        assert 1.9 < time.monotonic() - begin_s < 3.5
+        more.set()
+
+
 def test_kill_9_loses_no_acknowledged_outcome(release, job, cpu, tmp_path):
     log = tmp_path / "log.db"
     acknowledged: list[str] = []
@@ -228,41 +269,79 @@ def test_kill_9_loses_no_acknowledged_outcome(release, job, cpu, tmp_path):
     assert set(acknowledged) <= set(kept)
 
 
+def children_of(server):
+    """Process ids of its workers."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(server.process.pid)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {int(pid) for pid in found.stdout.split()}
+
+
+def is_running(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
 def test_workers_share_a_port_and_one_that_dies_is_replaced(release, job, cpu, tmp_path):
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 0)
     with serving(*options, cwd=tmp_path) as server:
-
-        def children():
-            found = subprocess.run(
-                ["ps", "-o", "pid=", "--ppid", str(server.process.pid)],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            return {int(pid) for pid in found.stdout.split()}
-
-        first = children()
+        first = children_of(server)
         assert len(first) == 2
         with PresageClient(server.target) as client:
             assert client.predict([Placement(job(), cpu)])
         os.kill(min(first), signal.SIGKILL)
-        until(lambda: len(children()) == 2 and min(first) not in children())
+        until(lambda: len(children_of(server) - {min(first)}) == 2)
         for _ in range(10):
             with PresageClient(server.target) as client:
                 assert client.predict([Placement(job(), cpu)])
+        last = children_of(server)
+        assert last and all(map(is_running, last))
         server.process.terminate()
         assert server.process.wait(15) == 0
-        assert not any(Path(f"/proc/{pid}").exists() for pid in children())
+        assert not any(map(is_running, last))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, number):
+    """Ctrl-C and systemd signal every process: workers hear it once more, from their parent."""
+    options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 1)
+    question = pb.PredictStreamRequest(
+        predict=pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")])
+    )
+    questions: list[SimpleQueue[pb.PredictStreamRequest]] = [SimpleQueue() for _ in range(6)]
+    with serving(*options, cwd=tmp_path) as server, ExitStack() as stack:
+        streams = []
+        for asked in questions:  # a connection each, so that both workers have some
+            local = [("grpc.use_local_subchannel_pool", 1)]
+            channel = stack.enter_context(grpc.insecure_channel(server.target, options=local))
+            stub = pb_grpc.PredictionServiceStub(channel)
+            streams.append(stub.PredictStream(iter(asked.get, None), timeout=30))
+        workers = children_of(server)
+        for _ in range(2):
+            for asked, answers in zip(questions, streams, strict=True):
+                asked.put(question)
+                assert next(answers).predict.forecasts
+            os.killpg(server.process.pid, number)  # and again, once they drain
+            time.sleep(0.3)
+        for asked, answers in zip(questions, streams, strict=True):
+            asked.put(question)
+            assert next(answers).predict.forecasts  # nobody was ended by being told again
+        for answers in streams:
+            with pytest.raises(grpc.RpcError) as caught:
+                next(answers)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "being stopped" in str(caught.value.details())
+        assert server.process.wait(15) == 0
+        assert not any(map(is_running, workers))
 
 
 def test_workers_end_with_their_parent(release, tmp_path):
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 0)
     with serving(*options, cwd=tmp_path) as server:
-        found = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(server.process.pid)],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        workers = [int(pid) for pid in found.stdout.split()]
+        workers = children_of(server)
+        assert len(workers) == 2
         server.process.kill()
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        until(lambda: not any(map(is_running, workers)))
 
 
 def test_too_many_at_once_are_refused_before_they_cost_anything(release, job):
