@@ -7,6 +7,7 @@ import pytest
 from presage.features.errors import GraphError
 from tests.fuzzing import guard
 from tests.fuzzing.reader import Reader, Sample
+from tests.fuzzing.readers import READERS
 
 
 def test_memory_is_counted_for_each_input_anew(monkeypatch, tmp_path):
@@ -16,7 +17,7 @@ def test_memory_is_counted_for_each_input_anew(monkeypatch, tmp_path):
         read=lambda path: b"\1" * (int(path.read_text()) << 20),
         refusals=(GraphError,),
     )
-    monkeypatch.setitem(guard.READERS, "greedy", reader)
+    monkeypatch.setitem(READERS, "greedy", reader)
     monkeypatch.setattr(guard, "MOST_BYTES", 64 << 20)
     if not guard._begin_peaks():
         pytest.skip("/proc/self/clear_refs cannot be written")
