@@ -131,4 +131,8 @@ def _asked(task: bytes, model: Any, failed: str) -> Any:
                 f"{failed}: ONNX's own code crashed on it, or took more than {MOST_NATIVE_S:g} s "
                 f"or {MOST_NATIVE_BYTES >> 30} GiB; run onnx.checker on the file"
             ) from error
+        except BaseException:
+            # Interrupted: an answer that still comes would be taken for the next file's.
+            _children.pop().end()
+            raise
     return onnx.ModelProto.FromString(content)

@@ -1,5 +1,7 @@
 """Model files that are made to cost much, or to reach beyond themselves."""
 
+import signal
+
 import numpy as np
 import onnx
 import pytest
@@ -7,7 +9,7 @@ from onnx import TensorProto, helper
 
 from presage.features import graph_file
 from presage.features.errors import GraphError
-from presage.features.from_onnx import shapes
+from presage.features.from_onnx import native, shapes
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_tensorflow.graph import read_tensorflow
 from tests.features.tensorflow_examples import const, function, graph, node, placeholder, save
@@ -34,6 +36,29 @@ def test_a_file_that_kills_onnx_leaves_the_next_one_readable(tmp_path):
         read_onnx(CORPUS / "onnx" / "native_crash.onnx", batch_size=2)
 
     assert read_onnx(save_onnx(tmp_path, [helper.make_node("Relu", ["x"], ["y"])]), batch_size=2)
+
+
+def test_an_answer_that_nobody_waits_for_is_not_the_next_files():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def inferred(name):
+        relu = helper.make_node("Relu", ["x"], ["y"])
+        return native.infer_shapes(helper.make_model(helper.make_graph([relu], name, [], [])), name)
+
+    assert inferred("before").graph.name == "before"
+    child = native._children[0]._process
+    before = signal.signal(signal.SIGALRM, interrupt)
+    child.send_signal(signal.SIGSTOP)  # its answer comes after the interrupt
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            inferred("interrupted")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        child.send_signal(signal.SIGCONT)
+
+    assert inferred("next").graph.name == "next"
 
 
 def test_numbers_that_lie_in_another_file_are_not_looked_for(tmp_path):

@@ -12,7 +12,7 @@ from presage.serving.onnx_model import OnnxModel
 class NeverRun:
     """A model that must not be asked."""
 
-    def quantiles(self, inputs, present=None):
+    def run(self, inputs, present=None):
         raise AssertionError("a model ran although the request is wrong")
 
 
