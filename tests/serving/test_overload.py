@@ -64,31 +64,38 @@ def test_more_rows_than_may_wait_are_refused_with_a_hint_and_not_run(release, jo
             assert client.predict([Placement(job(), cpu)])
 
 
-def test_work_whose_deadline_has_passed_is_not_done(release, job):
+def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, monkeypatch):
+    """Two threads work; what waits behind them for longer than its caller does is dropped.
+
+    gRPC cancels it in the queue; where it is too late for that, our own check refuses it
+    (test_work.py, test_call.py).
+    """
+    begun, go_on = [], threading.Event()
     with (
         start_server(release, Options(port=0)) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
+        predictor = server._server.served.predictor
+        solo = predictor.solo
+
+        def held(features):
+            begun.append(len(features))
+            go_on.wait(10)
+            return solo(features)
+
+        monkeypatch.setattr(predictor, "solo", held)
         stub = pb_grpc.PredictionServiceStub(channel)
-        request = large_request(job)
-        # Two threads work; what waits behind them for longer than its caller does is dropped.
-        calls = [stub.Predict.future(request, timeout=0.05) for _ in range(40)]
-        codes = [call.code() for call in calls]
-        assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
-        time.sleep(0.5)
-        done = (
-            server.metrics.registry.get_sample_value(
-                "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "true"}
-            )
-            or 0
-        )
-        done += (
-            server.metrics.registry.get_sample_value(
-                "presage_forecasts_total", {"quantity": "memory_bytes", "in_domain": "false"}
-            )
-            or 0
-        )
-        assert done < 40 * 4096
+        request = large_request(job, rows=128)
+        patient = [stub.Predict.future(request, timeout=30) for _ in range(2)]
+        until(lambda: len(begun) == 2)
+        hurried = [stub.Predict.future(request, timeout=0.5) for _ in range(10)]
+        sample = server.metrics.registry.get_sample_value
+        until(lambda: sample("presage_queue_rows") == 12 * 128)  # all of them wait
+        assert {call.code() for call in hurried} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        go_on.set()
+        assert {call.code() for call in patient} == {grpc.StatusCode.OK}
+        assert stub.Predict(request, timeout=30).forecasts  # behind all of them
+        assert begun == [128] * 3
 
 
 def test_slow_and_silent_clients_hold_nobody_up(release, job, cpu):
@@ -344,23 +351,34 @@ def test_workers_end_with_their_parent(release, tmp_path):
         until(lambda: not any(map(is_running, workers)))
 
 
-def test_too_many_at_once_are_refused_before_they_cost_anything(release, job):
+def test_too_many_at_once_are_refused_with_a_hint_before_they_cost_anything(release, job):
     """Calls that nobody has begun: gRPC's own bound, far beyond what is answered in good time."""
+    requests = [  # no two the same: those would be answered from what is kept
+        pb.PredictRequest(jobs=[wire.write_job(job(f"{i}"))], devices=[pb.Device(kind="cpu-2")])
+        for i in range(3000)
+    ]
     with start_server(release, Options(port=0)) as server:
         channels = [
             grpc.insecure_channel(server.target, options=[("grpc.use_local_subchannel_pool", 1)])
             for _ in range(12)
         ]
-        request = pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")])
         calls = [
             pb_grpc.PredictionServiceStub(channels[i % 12]).Predict.future(request, timeout=30)
-            for i in range(3000)
+            for i, request in enumerate(requests)
         ]
         codes = [call.code() for call in calls]
+        refused = [call for call in calls if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
+        said = [(call.details(), dict(call.trailing_metadata())) for call in refused]
+        sample = server.metrics.registry.get_sample_value
+        rows = sample("presage_request_rows_sum", {"method": "Predict"})
         for channel in channels:
             channel.close()
-    assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert codes.count(grpc.StatusCode.OK) > 200
+    for details, hints in said:
+        assert "calls wait, at most 256 do" in details
+        assert 1 <= int(hints["grpc-retry-pushback-ms"]) < 30_000
+    assert rows == codes.count(grpc.StatusCode.OK)  # those refused were not even read
 
 
 def test_overloaded_is_said_with_the_time_to_wait(release, job, cpu):
