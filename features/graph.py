@@ -69,6 +69,12 @@ class OpGraph:
                 "the graph holds no operator; check that the model computes something "
                 "from its input"
             )
+        for name in ("parameters", "peak_live_bytes", "input_elements"):
+            if not 0 <= getattr(self, name) <= MAX_COUNT:
+                raise GraphError(
+                    f"the graph's {name} are not in 0 to 2**63 - 1; check the dimensions of its "
+                    "tensors, and --dim and --batch-size if they were given"
+                )
         for node in self.nodes:
             for name in _AMOUNTS:
                 if not 0 <= getattr(node, name) <= MAX_COUNT:

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Self
 
 from presage.features.from_onnx import native
+from presage.features.graph_file import MOST_NATIVE_BYTES
 from tests.fuzzing.reader import Sample
 from tests.fuzzing.readers import READERS
 
 MOST_S = 5.0  # that one input may take
-MOST_BYTES = 512 * 1024**2  # that one may make the process, or ONNX's child, grow by
+MOST_BYTES = 512 * 1024**2  # that one may make the process grow by; ONNX's child has its own limit
 _ADDRESS_SPACE_BYTES = 4 * 1024**3  # beyond what the process has when it begins
 _START_S = 120.0
 _MOST_TEXT = 4000  # of an error: anything longer is a file's content, told again
@@ -154,9 +155,7 @@ def _run(name: str, sample: Sample, folder: Path) -> Outcome:
         fault = f"error: {type(error).__name__}, {_where(error)}"
         said = "".join(traceback.format_exception_only(error)).strip()[:_MOST_TEXT]
     seconds = time.monotonic() - begin_s
-    if not fault and _growth_bytes(before) > MOST_BYTES:
-        fault = f"memory: more than {MOST_BYTES >> 20} MiB"
-    return Outcome(fault, said, seconds)
+    return Outcome(fault or _memory_fault(before), said, seconds)
 
 
 def _where(error: BaseException) -> str:
@@ -183,11 +182,16 @@ def _begin_peaks() -> dict[int, int]:
     return _peaks_bytes()
 
 
-def _growth_bytes(before: dict[int, int]) -> int:
-    """What the process that grew most has grown by; a child that was its input's end tells none."""
-    if not before:
-        return 0
-    return max(peak - before.get(process, 0) for process, peak in _peaks_bytes().items())
+def _memory_fault(before: dict[int, int]) -> str:
+    """That a process grew by more than it may, ONNX's child by more than its own limit; else "".
+
+    Nothing is told of a child that was its input's end.
+    """
+    for process, peak in (_peaks_bytes() if before else {}).items():
+        most = MOST_BYTES if process == os.getpid() else MOST_NATIVE_BYTES
+        if peak - before.get(process, 0) > most:
+            return f"memory: more than {most >> 20} MiB"
+    return ""
 
 
 def _peaks_bytes() -> dict[int, int]:
