@@ -111,8 +111,10 @@ def _forward(
             needs_gradient.update(node.output)
         if node.op_type in ONNX_FREE or _is_select(node, values):
             continue
+        # Outputs after the first are often unused (Dropout's mask) and then left without a shape.
+        optional = set(node.output[1:])
         for name in (*node.input, *node.output):
-            if name and name not in values and not _is_optional(node, name):
+            if name and name not in values and name not in optional:
                 raise GraphError(
                     f"{path}: tensor {name!r} of {node.op_type} {node.name!r} has no shape; "
                     "run onnx.shape_inference.infer_shapes on the file, or export it with "
@@ -181,11 +183,6 @@ def _bias_of(node: Any, values: Mapping[str, Value], weights: set[str]) -> Value
 def _is_select(node: Any, values: Mapping[str, Value]) -> bool:
     """Whether it takes one slice along a dimension: a view, not a lookup."""
     return node.op_type == "Gather" and getattr(values.get(node.input[1]), "shape", None) == ()
-
-
-def _is_optional(node: Any, name: str) -> bool:
-    """Outputs after the first are often unused (Dropout's mask) and then left without a shape."""
-    return name in list(node.output)[1:]
 
 
 def _trainable(model: Any, weights: Mapping[str, Value]) -> list[str]:

@@ -1,6 +1,7 @@
 """Model files that are made to cost much, or to reach beyond themselves."""
 
 import signal
+import time
 
 import numpy as np
 import onnx
@@ -151,6 +152,15 @@ def test_numbers_are_not_computed_when_a_file_says_that_they_are_few(tmp_path):
     )
 
     assert read_tensorflow(save(tmp_path, made), batch_size=2).nodes
+
+
+def test_a_node_of_many_outputs_costs_as_much_as_it_has(tmp_path):
+    dropout = helper.make_node("Dropout", ["x"], ["y", *(f"mask{i}" for i in range(50_000))])
+    path = save_onnx(tmp_path, [dropout])
+
+    begin_s = time.process_time()
+    read_onnx(path, batch_size=2)
+    assert time.process_time() - begin_s < 5  # not by the square of their number
 
 
 def test_an_output_beyond_all_is_not_made_room_for(tmp_path):
