@@ -68,8 +68,6 @@ _NEAR_ZERO = {
 }  # fmt: skip
 _MOST_KNOWN = 1024  # forecasts of one job
 _SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
-
-
 # By device, share and coverage.
 _Known = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
@@ -92,7 +90,7 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        # Rows: of a job that is none, of strangers on a processor, of strangers on a GPU.
+        # Rows: of jobs at home, of strangers on a processor, of strangers on a GPU.
         self._factors = {
             name: np.array(
                 [factors_of(margins, release.levels)

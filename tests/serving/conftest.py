@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import onnx
 import pytest
@@ -247,3 +248,11 @@ def backend(request, release):
     if request.param == "in-process":
         return Predictor(release)
     return request.getfixturevalue("client")
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    """One that sends more than the server takes, so that it is the server that refuses it."""
+    options = [("grpc.max_send_message_length", 32 * 1024 * 1024)]
+    with grpc.insecure_channel(server.target, options=options) as opened:
+        yield opened

@@ -205,7 +205,8 @@ def test_the_client_imports_only_grpc_protobuf_and_numpy():
 
 
 def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     from presage.serving.job_features import from_module, to_json
 
     def build():

@@ -26,14 +26,6 @@ HEALTH = health_pb2.HealthCheckResponse
 
 
 @pytest.fixture(scope="module")
-def channel(server):
-    # 16 MB, so that it is the server that refuses a large message.
-    options = [("grpc.max_send_message_length", 16 * 1024 * 1024)]
-    with grpc.insecure_channel(server.target, options=options) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def stub(channel):
     return pb_grpc.PredictionServiceStub(channel)
 

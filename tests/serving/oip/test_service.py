@@ -23,13 +23,6 @@ RAW = GOOD.tobytes()
 
 
 @pytest.fixture(scope="module")
-def channel(server):
-    options = [("grpc.max_send_message_length", 32 * 1024 * 1024)]
-    with grpc.insecure_channel(server.target, options=options) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def infer(channel):
     return channel.unary_unary(
         f"/{SERVICE_NAME}/ModelInfer",
