@@ -42,7 +42,7 @@ from presage.features.errors import (
     UnknownDeviceError,
     UnknownModelError,
 )
-from presage.serving.access_log import AccessLog
+from presage.serving.access_log import AccessLog, EndedCall
 from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
@@ -130,9 +130,12 @@ Stream = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 Span = Callable[[str, Any], Any]
 
 
+_NO_SPAN = nullcontext()
+
+
 def no_span(_method: str, _context: Any) -> Any:
     """Calls that are not traced."""
-    return nullcontext()
+    return _NO_SPAN
 
 
 def status_of(error: PresageError) -> grpc.StatusCode:
@@ -274,10 +277,10 @@ class Calls:
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
         if self.access_log is not None:
-            self.access_log.note(
-                method=call.method, code=code.name, seconds=seconds, rows=call.rows,
-                request_bytes=size, client=call.caller.name, request_id=call.request_id,
-            )  # fmt: skip
+            self.access_log.note(EndedCall(
+                time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,
+                call.request_id,
+            ))  # fmt: skip
 
     def _unasked(self, context: Any) -> Caller:
         """Whoever is not asked for a token: a certificate's name, else the host it calls from."""

@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from presage.features.errors import InvalidRequestError
 from presage.serving.call import Call, Calls
-from presage.serving.oip.infer import Inference, check, run
-from presage.serving.oip.messages import METHODS, SERVICE_NAME, message
+from presage.serving.oip.infer import Inference, check_serialized, run
+from presage.serving.oip.messages import SERVICE_NAME, message, parsed
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from presage.serving.oip.served import ServedModels
 from presage.serving.served import Served
@@ -23,7 +21,6 @@ from presage.serving.work import Work
 __all__ = ["SERVICE_NAME", "InferenceService"]
 
 _ModelReadyResponse = message("ModelReadyResponse")
-_REQUESTS = {method: message(f"{method}Request") for method in METHODS}
 
 
 class InferenceService:
@@ -53,28 +50,28 @@ class InferenceService:
         )
 
     def _server_live(self, request: bytes, _call: Call) -> bytes:
-        _parsed("ServerLive", request)
+        parsed("ServerLive", request)
         return _written(message("ServerLiveResponse")(live=True))
 
     def _server_ready(self, request: bytes, _call: Call) -> bytes:
-        _parsed("ServerReady", request)
+        parsed("ServerReady", request)
         return _written(message("ServerReadyResponse")(ready=self._served.is_ready))
 
     def _server_metadata(self, request: bytes, _call: Call) -> bytes:
-        _parsed("ServerMetadata", request)
+        parsed("ServerMetadata", request)
         return _written(server_metadata())
 
     def _model_ready(self, request: bytes, _call: Call) -> bytes:
-        parsed = _parsed("ModelReady", request)
+        asked = parsed("ModelReady", request)
         if not self._served.is_ready:
             return _written(_ModelReadyResponse(ready=False))
-        return _written(model_ready(parsed, self._current()))
+        return _written(model_ready(asked, self._current()))
 
     def _model_metadata(self, request: bytes, _call: Call) -> bytes:
-        return _written(model_metadata(_parsed("ModelMetadata", request), self._current()))
+        return _written(model_metadata(parsed("ModelMetadata", request), self._current()))
 
     def _model_infer(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
-        inference = check(_parsed("ModelInfer", request), self._current())
+        inference = check_serialized(request, self._current())
         self._calls.take(call, inference.rows)
         return self._work.run(_weight(inference), len(request), call, lambda: run(inference))
 
@@ -89,16 +86,6 @@ def _weight(inference: Inference) -> int:
         return inference.rows
     colocations, members = inference.present.shape
     return int(colocations * members**2)
-
-
-def _parsed(method: str, request: bytes) -> Any:
-    try:
-        return _REQUESTS[method].FromString(request)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(
-            f"{len(request)} bytes are no inference.{method}Request; send what stubs of the Open "
-            "Inference Protocol write"
-        ) from error
 
 
 def _written(response: Any) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,18 +90,22 @@ def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
 
         run_workers(args.workers, told, options, args.metrics_port)
         return
+    import uvloop
+
     from presage.serving.log import log_as_json
+    from presage.serving.malloc import keep_freed_memory
     from presage.serving.metrics import Metrics, show_metrics
     from presage.serving.server import run_server
     from presage.serving.tracing import spans
 
     log_as_json()
+    keep_freed_memory()
     metrics = Metrics()
     source = _source(args)
     shown = None if args.worker else args.metrics_port
     stop_showing = show_metrics(metrics, options.metrics_host, shown) if shown else None
     try:
-        asyncio.run(
+        uvloop.run(
             run_server(source, options, metrics, _say, span=spans(), until_input_ends=args.worker)
         )
     finally:

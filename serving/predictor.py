@@ -380,7 +380,7 @@ class Predictor:
         medians = np.column_stack([quantiles.values[:, self._median] for quantiles in alone])
         rows = member_matrix(features, np.where(known, medians, np.nan)).astype(np.float32)
         # One size after another: members meet each other, and padding would meet them too.
-        for size in np.unique(sizes[sizes > 1]).tolist():
+        for size in sorted({*sizes.tolist()} - {1}):
             of_size = np.repeat(sizes == size, sizes)
             members = rows[of_size].reshape(-1, size, rows.shape[1])
             present = np.ones(members.shape[:2], dtype=np.float32)

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Self, TypeVar
 
 import grpc
+import uvloop
 from grpc_reflection.v1alpha import reflection
 
 from presage.models.release import PREDICTORS, Release
@@ -271,7 +272,7 @@ async def run_server(
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     """One for all servers of this process: gRPC's asyncio layer is not made for several."""
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()
     threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
     return loop
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from presage.features.arrays import Floats
 from presage.features.errors import InvalidTensorError
-from presage.serving.oip.messages import ModelInferResponse
+from presage.serving.oip.messages import ModelInferResponse, parsed
 from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
-from presage.serving.oip.tensors import check_parameters, read_inputs
+from presage.serving.oip.tensors import FLOAT32, check_parameters, raw_tensor, read_inputs
 from presage.serving.oip.values import Mask, check_values
 from presage.serving.onnx_model import OUTPUT
 
@@ -34,8 +34,8 @@ class Inference:
     model: ServedModel
     inputs: dict[str, Floats]
     present: Mask | None
-    request_id: str
-    raw: bool
+    request_id: str = ""
+    raw: bool = True
 
     @property
     def rows(self) -> int:
@@ -61,6 +61,29 @@ def check(request: Any, served: ServedModels) -> Inference:
     return Inference(model, inputs, present, request.id, bool(request.raw_input_contents))
 
 
+def check_serialized(request: bytes, served: ServedModels) -> Inference:
+    """The same of a ModelInferRequest in bytes; one that begins as another did is not parsed.
+
+    Raises
+    ------
+    InvalidRequestError
+        The bytes are no such request.
+    UnknownModelError, InvalidTensorError
+        As above.
+    """
+    header = served.headers.find(request)
+    if header is not None:
+        inputs = {header.tensor: raw_tensor(request[len(header.content) :], header.shape)}
+        return Inference(header.model, inputs, check_values(inputs))
+    asked = parsed("ModelInfer", request)
+    inference = check(asked, served)
+    if len(asked.raw_input_contents) == 1 and not asked.id:
+        [(tensor, values)] = inference.inputs.items()
+        [raw] = asked.raw_input_contents
+        served.headers.keep(request, raw, inference.model, tensor, values.shape)
+    return inference
+
+
 def run(inference: Inference) -> bytes:
     """The ModelInferResponse, serialized.
 
@@ -71,24 +94,31 @@ def run(inference: Inference) -> bytes:
     """
     quantiles = _quantiles(inference)
     # Serialized messages that follow one another are one message with the fields of all.
-    rest = ModelInferResponse(id=inference.request_id)
+    of_id = _of_id(inference.request_id) if inference.request_id else b""
     if inference.raw:
-        output = _output(quantiles.shape)
-        rest.raw_output_contents.append(quantiles.tobytes())
-    else:
-        output = b""
-        contents = {"fp32_contents": quantiles.ravel().tolist()}
-        rest.outputs.add(**OUTPUT_TENSOR, shape=quantiles.shape, contents=contents)
-    return b"".join((inference.model.answer, output, rest.SerializeToString()))
+        before_contents = _raw_output(quantiles.shape)
+        return b"".join((inference.model.answer, of_id, before_contents, quantiles.tobytes()))
+    contents = {"fp32_contents": quantiles.ravel().tolist()}
+    return b"".join((inference.model.answer, of_id, _output(quantiles.shape, contents=contents)))
+
+
+def _of_id(request_id: str) -> bytes:
+    content: bytes = ModelInferResponse(id=request_id).SerializeToString()
+    return content
+
+
+def _output(shape: tuple[int, ...], **more: Any) -> bytes:
+    output = {**OUTPUT_TENSOR, "shape": shape, **more}
+    content: bytes = ModelInferResponse(outputs=[output]).SerializeToString()
+    return content
 
 
 @lru_cache
-def _output(shape: tuple[int, ...]) -> bytes:
-    """A response's output tensor without its contents."""
-    content: bytes = ModelInferResponse(
-        outputs=[{**OUTPUT_TENSOR, "shape": shape}]
-    ).SerializeToString()
-    return content
+def _raw_output(shape: tuple[int, ...]) -> bytes:
+    """A response's output tensor, up to its raw contents, which are the last of the response."""
+    blank = bytes(math.prod(shape) * FLOAT32.itemsize)
+    contents: bytes = ModelInferResponse(raw_output_contents=[blank]).SerializeToString()
+    return _output(shape) + contents[: -len(blank)]
 
 
 def _quantiles(inference: Inference) -> Floats:

@@ -11,6 +11,9 @@ import re
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from presage.features.errors import InvalidRequestError
 
 PACKAGE = "inference"
 SERVICE = "GRPCInferenceService"
@@ -149,3 +152,22 @@ ModelInferRequest = message("ModelInferRequest")
 ModelInferResponse = message("ModelInferResponse")
 InferParameter = message("InferParameter")
 InferTensorContents = message("InferTensorContents")
+
+_REQUESTS = {method: message(f"{method}Request") for method in METHODS}
+
+
+def parsed(method: str, request: bytes) -> Any:
+    """The request of a method.
+
+    Raises
+    ------
+    InvalidRequestError
+        The bytes are none.
+    """
+    try:
+        return _REQUESTS[method].FromString(request)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"{len(request)} bytes are no {PACKAGE}.{method}Request; send what stubs of the Open "
+            "Inference Protocol write"
+        ) from error

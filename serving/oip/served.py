@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from presage.features.errors import UnknownModelError
 from presage.features.member import MEMBER_COLUMNS
 from presage.models.release import PREDICTORS, Release
+from presage.serving.oip.headers import Headers
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.onnx_model import OUTPUT, OnnxModel
 
@@ -68,6 +69,7 @@ class ServedModels:
     release_id: str
     schema_hash: str
     models: Mapping[str, ServedModel]
+    headers: Headers = field(default_factory=Headers)
 
     @classmethod
     def of(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:

@@ -17,7 +17,7 @@ from presage.features.errors import InvalidTensorError
 from presage.serving.oip.served import DATATYPE, ServedModel, TensorSpec
 from presage.serving.wire_requests import MAX_MEMBERS, MAX_ROWS
 
-_FLOAT32 = np.dtype("<f4")
+FLOAT32 = np.dtype("<f4")
 _CONTENTS = "fp32_contents"
 # Extensions that would change what a tensor is: to skip them is to answer something else.
 _NOT_SERVED = ("shared_memory_region", "classification")
@@ -44,6 +44,11 @@ def read_inputs(request: Any, model: ServedModel) -> dict[str, Floats]:
     return {
         name: _raw(content, name, shapes[name]) for name, content in zip(tensors, raw, strict=True)
     }
+
+
+def raw_tensor(content: bytes, shape: tuple[int, ...]) -> Floats:
+    """Raw contents of that shape, which they fill."""
+    return np.frombuffer(content, FLOAT32).reshape(shape)
 
 
 def check_parameters(tensor: Any, what: str) -> None:
@@ -131,13 +136,13 @@ def _check_raw_alone(raw: Sequence[bytes], tensors: Mapping[str, Any], model: Se
 
 
 def _raw(content: bytes, name: str, shape: tuple[int, ...]) -> Floats:
-    n_bytes = math.prod(shape) * _FLOAT32.itemsize
+    n_bytes = math.prod(shape) * FLOAT32.itemsize
     if len(content) != n_bytes:
         raise InvalidTensorError(
             f"{name}: {len(content)} bytes of raw contents, must be {n_bytes}: "
-            f"{_FLOAT32.itemsize} for each of {list(shape)}"
+            f"{FLOAT32.itemsize} for each of {list(shape)}"
         )
-    return np.frombuffer(content, _FLOAT32).reshape(shape)
+    return raw_tensor(content, shape)
 
 
 def _typed(tensor: Any, name: str, shape: tuple[int, ...]) -> Floats:
@@ -164,6 +169,6 @@ def _unpacked(contents: Any, count: int) -> Floats:
     On the wire it is one tag byte, its length in groups of 7 bits, and the floats as they lie in
     memory: numpy reads these 100 times as fast as one Python float after another.
     """
-    n_bytes = count * _FLOAT32.itemsize
+    n_bytes = count * FLOAT32.itemsize
     start = 1 + math.ceil(n_bytes.bit_length() / 7)
-    return np.frombuffer(contents.SerializeToString(), _FLOAT32, count, offset=start)
+    return np.frombuffer(contents.SerializeToString(), FLOAT32, count, offset=start)

@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.serving.access_log import FLUSH_S, MOST_WAITING, WHOLE_BYTES, AccessLog, pieces
+from presage.serving.access_log import (
+    FLUSH_S,
+    MOST_WAITING,
+    WHOLE_BYTES,
+    AccessLog,
+    EndedCall,
+    pieces,
+)
 
 CALL: dict[str, Any] = {
     "method": "Predict", "code": "OK", "seconds": 0.0012345, "rows": 1, "request_bytes": 7,
-    "request_id": "r-1",
+    "request_id": "r-1", "ended_unix_s": 1.5,
 }  # fmt: skip
 
 
@@ -38,10 +45,10 @@ def test_lines_come_soon_and_in_order(tmp_path):
         with path.open("w", buffering=1) as stream:
             log = AccessLog(stream.write)
             for i in range(100):
-                log.note(client=f'"{i}\u00e4\n', **CALL)
+                log.note(EndedCall(client=f'"{i}\u00e4\n', **CALL))
             await asyncio.sleep(3 * FLUSH_S)
             assert len(path.read_text().splitlines()) == 100
-            log.note(client="last", **CALL)
+            log.note(EndedCall(client="last", **CALL))
             log.close()
 
     asyncio.run(main())
@@ -58,7 +65,7 @@ def test_whoever_does_not_read_holds_nobody_up(who):
     async def main(log: AccessLog) -> None:
         for _ in range(MOST_WAITING + 2):
             for _ in range(WHOLE_BYTES // 8):  # more than a pipe takes, after some times
-                log.note(client="a", **CALL)
+                log.note(EndedCall(client="a", **CALL))
             log.flush()
             await asyncio.sleep(0.001)
 
