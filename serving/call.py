@@ -41,6 +41,7 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
     UnknownModelError,
+    without_frames,
 )
 from presage.serving.access_log import AccessLog, EndedCall
 from presage.serving.backlog import Backlog
@@ -198,6 +199,7 @@ class Calls:
                 raise
             finally:
                 self._end(call, code, begin_s, len(request))
+                del request  # what gRPC ends a refused call with keeps this frame
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -257,7 +259,8 @@ class Calls:
     async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; does nothing to one that has been ended from outside.
 
-        What a defect was is in the log alone.
+        What a defect was is in the log alone. gRPC keeps what it ends a call with, and the error
+        before it, until Python's collector comes by.
         """
         noted: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
         if isinstance(error, PresageError):
@@ -265,9 +268,11 @@ class Calls:
                 self.metrics.rejections.labels(reason).inc()
             if code is Code.INTERNAL:
                 log(logging.ERROR, "failed", error=str(error), **noted)
+            without_frames(error)
             await context.abort(code, _details(error), _retry_hint(error))
         elif code is Code.INTERNAL:
             log(logging.ERROR, "defect", traceback=True, **noted)
+            without_frames(error)
             await context.abort(
                 code, f"the server has a defect; see request {call.request_id} in its log"
             )

@@ -15,7 +15,8 @@ def keep_freed_memory() -> None:
 
     By itself glibc gives every piece above 128 KiB back to the kernel, which clears each page
     again when it is next touched: half of what a request of a thousand rows costs (decision 22).
-    Of each arena up to 32 MiB stay this process's.
+    At the end of each arena up to 32 MiB stay this process's; what is freed before something that
+    is still in use does so with and without this.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
