@@ -48,6 +48,7 @@ from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
+from presage.serving.malloc import FreedMemory
 from presage.serving.metrics import Metrics
 
 Code = grpc.StatusCode
@@ -89,6 +90,7 @@ _REJECTIONS = {
 # Of a message, which gRPC writes in up to three bytes each into metadata of which a client takes
 # 8 KiB: of more it would say RESOURCE_EXHAUSTED, whatever the status was.
 _MOST_DETAILS_BYTES = 2048
+_LARGE_BYTES = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ALL_ROLES = frozenset(ROLES)
 _NOBODY = Caller("", frozenset())
@@ -162,6 +164,8 @@ class Calls:
         Whether clients have some, which they are named by.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
+    freed : FreedMemory or None
+        Told of large requests, that what they needed is given back some time.
     in_flight : int
         Calls that are being answered.
     closing : bool
@@ -175,6 +179,7 @@ class Calls:
     access_log: AccessLog | None = None
     certificates: bool = False
     span: Span = field(default=no_span)
+    freed: FreedMemory | None = None
     in_flight: int = 0
     closing: bool = False
 
@@ -235,6 +240,11 @@ class Calls:
         if self.rate is not None:
             self.rate.take(call.caller.name, rows)
 
+    def close(self) -> None:
+        """No call comes any more."""
+        if self.freed is not None:
+            self.freed.close()
+
     def _admit(
         self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
     ) -> None:
@@ -281,6 +291,8 @@ class Calls:
         self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
+        if self.freed is not None and size > _LARGE_BYTES:
+            self.freed.used()
         if self.access_log is not None:
             self.access_log.note(EndedCall(
                 time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,
