@@ -36,7 +36,7 @@ from presage.pipelines.stage import run_stage, write_atomically
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
 _WHO = ["log", "position", "idempotency_key", "reported_by"]
-QUARANTINE, LOG_SUFFIX = "quarantine.jsonl", ".db"
+QUARANTINE = "quarantine.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,11 @@ class Ingested:
     ----------
     outcomes : int
         Rows of the logs; ``sent_again`` of them repeat another, ``quarantined`` cannot be used.
+    failed : int
+        Accepted ones of jobs that did not come to their end.
     untaught : int
-        Accepted ones of which nothing is learnt: they tell a runtime alone, or a co-location's
-        memory and utilization. Drift is seen in them all the same.
+        Accepted ones of which nothing is learnt: they tell a runtime alone, or, of a job with
+        neighbours, no step time. Drift can be seen in them all the same.
     rows : mapping of str to int
         Of each table.
     quarantined : mapping of str to int
@@ -58,6 +60,7 @@ class Ingested:
 
     outcomes: int
     sent_again: int
+    failed: int
     untaught: int
     rows: dict[str, int]
     quarantined: dict[str, int]
@@ -99,9 +102,11 @@ def ingest(
         good = reported.rows[can_be].reset_index(drop=True)
         data = outcome_tables(good, reported.jobs, reported.devices, recency)
         _write(data, quarantined, target)
+    failure = data["outcomes"].column("failure").to_pandas()
     return Ingested(
         outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
         sent_again=reported.sent_again,
+        failed=int((failure != "").sum()),
         untaught=_untaught(data["outcomes"]),
         rows={name: table.num_rows for name, table in data.items()},
         quarantined=dict(sorted(Counter(row.rule for row in quarantined).items())),
@@ -122,13 +127,13 @@ def _place(row: Quarantined) -> tuple[str, int]:
 
 
 def _logs_of(paths: Sequence[Path]) -> list[Path]:
-    """Logs that are named, and those in folders that are; of a folder that is not there, none."""
-    out = []
+    """Logs that are named, and those in folders; before a server ever ran there is no LOGS."""
+    out: list[Path] = []
     for path in paths:
-        if path.suffix == LOG_SUFFIX:
-            out.append(path)
+        if path.is_dir() or path == LOGS:
+            out += sorted(path.glob("*.db"))
         else:
-            out += sorted(path.glob(f"*{LOG_SUFFIX}"))
+            out.append(path)
     return out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import astuple
+from dataclasses import fields
 from itertools import groupby
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ from presage.features.job import JobFeatures
 from presage.features.op_stats import OpStats
 
 _CLASS = attrgetter("kind", "phase", "intensity_octave", "shape")
+_VALUES = attrgetter(*(field.name for field in fields(OpStats)))  # astuple takes ten times as long
 
 
 def summed(op_stats: Iterable[OpStats]) -> tuple[OpStats, ...]:
@@ -28,13 +29,13 @@ def summed(op_stats: Iterable[OpStats]) -> tuple[OpStats, ...]:
     InvalidJobError
         A sum is beyond what a row can hold.
     """
-    ordered = sorted(op_stats, key=lambda row: (_CLASS(row), astuple(row)))
+    ordered = sorted(op_stats, key=lambda row: (_CLASS(row), _VALUES(row)))
     return tuple(_sum(tuple(rows)) for _, rows in groupby(ordered, key=_CLASS))
 
 
 def graph_digest(op_stats: tuple[OpStats, ...]) -> str:
     """Digest of summed statistics."""
-    return _digest([astuple(row) for row in op_stats])
+    return _digest([_VALUES(row) for row in op_stats])
 
 
 def job_digest(features: JobFeatures, graph: str) -> str:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,18 @@ from google.protobuf.message import DecodeError
 
 from presage.features.device import Device, Share
 from presage.features.errors import InvalidJobError, PresageError, one_line
-from presage.features.job import JobFeatures
+from presage.features.job import Job, JobFeatures
+from presage.features.memory import MemoryEstimate
+from presage.features.op_stats import OpStats
 from presage.pipelines.job_identity import graph_digest, job_digest, summed
 from presage.serving import outcome_log
 from presage.serving.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import read_device, read_job, read_share
 from presage.serving.wire_outcomes import QUANTITIES, check_outcome
+
+_JOB = attrgetter(*(field.name for field in fields(Job)))
+_MEMORY = attrgetter(*(field.name for field in fields(MemoryEstimate)))
 
 UNREADABLE, INVALID, TWICE = "unreadable", "invalid", "two outcomes of one key"
 
@@ -161,6 +167,7 @@ class _Reading:
         self.devices: dict[str, Device] = {}
         self._known_device, self._known_jobs = known_device, known_jobs
         self._job_places: dict[bytes, int] = {}
+        self._graphs: dict[str, tuple[OpStats, ...]] = {}
         self._machines: dict[bytes, str] = {}
 
     def row(self, log: str, reported: ReportedOutcome) -> _Row:
@@ -223,7 +230,7 @@ class _Reading:
     def _job(self, row: pb.Job, where: str) -> int:
         """Position of a job among those read; it loses the name that its caller gave it."""
         row.job_id = ""
-        said = row.SerializeToString(deterministic=True)
+        said = hashlib.sha256(row.SerializeToString(deterministic=True)).digest()
         if said not in self._job_places:
             self._job_places[said] = len(self.jobs)
             try:
@@ -237,6 +244,7 @@ class _Reading:
         version = features.job.framework_version
         op_stats = summed(features.op_stats)
         graph = graph_digest(op_stats)
+        op_stats = self._graphs.setdefault(graph, op_stats)  # of equal ones, one is kept
         digest = job_digest(features, graph)
         known = self._known_jobs.get(digest)
         job = replace(
@@ -246,7 +254,7 @@ class _Reading:
             framework_version="",
         )
         described = replace(features if known is None else known, job=job, op_stats=op_stats)
-        name = json.dumps([asdict(job), described.parameters, asdict(described.memory)])
+        name = json.dumps([_JOB(job), described.parameters, _MEMORY(described.memory)])
         return SaidJob(described, name, f"{job.framework}={version}" if version else "")
 
     def _machine(self, row: pb.Device) -> str:
