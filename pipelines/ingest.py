@@ -118,7 +118,7 @@ def _refused(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarant
     for position, fault in enumerate(faults):
         if fault is not None:
             log, at, key, by = reported.rows.iloc[position][_WHO]
-            out.append(Quarantined(log, at, key, by, *fault))
+            out.append(Quarantined(log, int(at), key, by, *fault))
     return out
 
 
