@@ -13,6 +13,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,9 @@ def test_a_runtime_alone_makes_no_step_time(log, to):
 
 
 def test_a_job_that_only_failed_is_kept_as_such_and_one_that_also_ran_is_not(log, to):
-    nothing = dict.fromkeys(("compute_utilization", "memory_peak_bytes", "step_time_median_s"))
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
+    )
     rows = [
         outcome("a", "mlp", failure="out-of-memory", **nothing),
         outcome("b", "vgg", failure="crash", **nothing),
@@ -475,7 +478,7 @@ def test_whatever_a_row_holds_it_is_used_or_quarantined(tmp_path_factory, drawn)
     assert "good" in set(table(folder / "tables", "outcomes")["idempotency_key"])
     assert len(quarantined(folder / "tables")) == sum(done.quarantined.values())
     solo = featurize_solo(read_campaign(folder / "tables"))
-    full = solo[[name for name in solo if name.startswith("full.")]].to_numpy()
+    full = solo[[name for name in solo if str(name).startswith("full.")]].to_numpy()
     assert np.isfinite(full).all()
     shutil.rmtree(folder)
 
