@@ -88,7 +88,7 @@ def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np
     """What each row counts in learning: 1, or by its age if it was reported."""
     reported = (rows["source"] == REPORTED_SOURCE).to_numpy(bool)
     at_s = rows["measured_at_s"].to_numpy(np.float64)
-    age_s = at_s[reported].max(initial=0.0) - at_s
+    age_s = np.maximum(at_s[reported].max(initial=0.0) - at_s, 0)
     return np.where(reported, recency.most_weight * recency.decay(age_s), 1.0)
 
 

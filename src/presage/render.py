@@ -65,8 +65,9 @@ def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
         for i, (what, rows) in enumerate(counts.items()):
             table.add_row("" if i else kind, what, f"{rows:,}")
     Console().print(table)
-    where = f"{folder}/quarantine.jsonl says why" if done.quarantined else "none is in quarantine"
-    Console().print(f"{folder}: {where}; `dvc repro` learns from the tables")
+    Console().print(f"{folder}: the next `dvc repro` learns from it")
+    if done.quarantined:
+        Console().print("quarantine.jsonl there says what was not used, and why")
 
 
 def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_json: bool) -> None:
