@@ -17,11 +17,13 @@ ONNX contract
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -215,9 +217,13 @@ def write_release(  # every part of the manifest is named once, here
 def put_in_place(new: Path, folder: Path) -> None:
     """Let ``new``, on the same file system, become ``folder``; what was there goes.
 
-    A reader finds the old folder or the new one whole, or, for an instant between two renames,
-    none. When it cannot be done, or is interrupted, the old one is back in its place.
+    A reader finds the old folder or the new one whole; where the system cannot swap two folders,
+    for an instant between two renames, none. When it cannot be done, or is interrupted, the old
+    one is back in its place.
     """
+    if _swapped(new, folder):
+        shutil.rmtree(new, ignore_errors=True)
+        return
     old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     try:
         if folder.exists():
@@ -229,6 +235,17 @@ def put_in_place(new: Path, folder: Path) -> None:
                 shutil.rmtree(old, ignore_errors=True)
             else:
                 old.rename(folder)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, as Linux can on most file systems; whether it was done."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
 
 
 def load_release(folder: Path) -> Release:

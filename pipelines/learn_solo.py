@@ -104,7 +104,7 @@ def _cross_validate(
     )
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
     measured = np.isfinite(learnt)
-    weights = cv.training_weights(members, folds) * measured
+    weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
     inputs = inputs_of(target.inputs, feature_set)
     with training_progress(f"{target.predictor}, {feature_set} features") as progress:
         stack = fit_scalar(

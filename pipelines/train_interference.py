@@ -57,6 +57,7 @@ class Colocations:
     members: Array  # (C, K, G)
     mask: Array  # (C, K)
     known: Array  # (C, K), 1 where there is a member and its slowdown was measured
+    weight: Array  # (C, K), what a member counts in learning
     log_slowdown: Array  # (C, K), 0 where it was not
     rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
 
@@ -116,7 +117,8 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
     padded = features[np.maximum(rows, 0)] * mask[:, :, None]
     known = mask * np.isfinite(log_slowdown)[np.maximum(rows, 0)]
     learnt = np.nan_to_num(log_slowdown)[np.maximum(rows, 0)] * mask
-    return Colocations(victims, padded, mask, known, learnt, rows)
+    weight = victims["weight"].to_numpy(np.float64)[np.maximum(rows, 0)] * mask
+    return Colocations(victims, padded, mask, known, weight, learnt, rows)
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
@@ -131,10 +133,13 @@ def victim_folds(colocations: Colocations) -> dict[str, Folds]:
     }
 
 
-def colocation_weights(members: cv.Members, folds: dict[str, Folds], known: Array) -> Array:
-    """Row weights (stack, C, K): a co-location is hidden when any member is of the fold."""
+def colocation_weights(members: cv.Members, folds: dict[str, Folds], weight: Array) -> Array:
+    """Row weights (stack, C, K) of ``weight`` (C, K), 0 where nothing is known.
+
+    A co-location is hidden when any member is of the fold.
+    """
     seen = [
-        (folds[split] != fold).all(axis=1, keepdims=True) * known
+        (folds[split] != fold).all(axis=1, keepdims=True) * weight
         for split, fold in zip(members.split, members.fold, strict=True)
     ]
     return np.array(seen)
@@ -152,7 +157,7 @@ def learn(
     of_job, real = data["job"], data["job"].known > 0
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
-    weights = colocation_weights(plan, folds, of_job.known)
+    weights = colocation_weights(plan, folds, of_job.known * of_job.weight)
     # Nobody forecasts members alone with their device left out: family by family is near enough.
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
