@@ -17,19 +17,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from presage.features.device import Share
-from presage.features.errors import OutcomeLogError, TableError
+from presage.features.errors import ConfigError, OutcomeLogError, TableError
 from presage.models.splits import job_folds
 from presage.outcomes_cli import app
 from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.featurize import featurize_interference, featurize_solo
 from presage.pipelines.ingest import ingest
 from presage.pipelines.outcome_tables import TABLES
+from presage.pipelines.recency import Recency
+from presage.pipelines.stage import read_params
 from presage.serving.client import PresageClient
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.v1 import prediction_pb2 as pb
@@ -570,6 +573,15 @@ def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path
     said = json.loads(call("--json"))
     assert (said["outcomes"], said["sent_again"]) == (3, 1)
     assert said["rows"]["executions"] == 1
+
+
+@pytest.mark.parametrize("change", [{"half_life_days": 0}, {"most_weight": float("nan")}])
+def test_a_weight_of_no_use_is_named(tmp_path, change):
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump({"outcomes": {"half_life_days": 30, "most_weight": 4} | change}))
+
+    with pytest.raises(ConfigError, match=rf"outcomes: {next(iter(change))}=.*must be a finite"):
+        read_params("outcomes", Recency, path=path)
 
 
 def test_before_any_server_ran_there_are_tables_without_rows(tmp_path, monkeypatch):
