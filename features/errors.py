@@ -5,6 +5,12 @@ classes are for files, configuration and requests. Servicers and the command lin
 class, to a gRPC status or an exit code.
 """
 
+from __future__ import annotations
+
+from typing import TypeVar
+
+AnyError = TypeVar("AnyError", bound=BaseException)
+
 
 class PresageError(Exception):
     """Base of every error that Presage raises on purpose."""
@@ -96,6 +102,19 @@ class InvalidTensorError(PresageError):
 
 class UnknownModelError(PresageError):
     """No model of that name or version is served."""
+
+
+def without_frames(error: AnyError) -> AnyError:
+    """The same error, without the way it came.
+
+    Its traceback holds frames, and these all that they worked on: where one of them holds the error
+    too, a whole request stays until Python's collector comes by.
+    """
+    around: BaseException | None = error
+    while around is not None:
+        around.__traceback__ = None
+        around = around.__context__
+    return error
 
 
 _MOST_WORD, _MOST_TEXT = 80, 800

@@ -41,12 +41,14 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
     UnknownModelError,
+    without_frames,
 )
 from presage.serving.access_log import AccessLog, EndedCall
 from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
+from presage.serving.malloc import FreedMemory
 from presage.serving.metrics import Metrics
 
 Code = grpc.StatusCode
@@ -88,6 +90,7 @@ _REJECTIONS = {
 # Of a message, which gRPC writes in up to three bytes each into metadata of which a client takes
 # 8 KiB: of more it would say RESOURCE_EXHAUSTED, whatever the status was.
 _MOST_DETAILS_BYTES = 2048
+_LARGE_BYTES = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ALL_ROLES = frozenset(ROLES)
 _NOBODY = Caller("", frozenset())
@@ -161,6 +164,8 @@ class Calls:
         Whether clients have some, which they are named by.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
+    freed : FreedMemory or None
+        Told of large requests, that what they needed is given back some time.
     in_flight : int
         Calls that are being answered.
     closing : bool
@@ -174,6 +179,7 @@ class Calls:
     access_log: AccessLog | None = None
     certificates: bool = False
     span: Span = field(default=no_span)
+    freed: FreedMemory | None = None
     in_flight: int = 0
     closing: bool = False
 
@@ -198,6 +204,7 @@ class Calls:
                 raise
             finally:
                 self._end(call, code, begin_s, len(request))
+                del request  # what gRPC ends a refused call with keeps this frame
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -233,6 +240,11 @@ class Calls:
         if self.rate is not None:
             self.rate.take(call.caller.name, rows)
 
+    def close(self) -> None:
+        """No call comes any more."""
+        if self.freed is not None:
+            self.freed.close()
+
     def _admit(
         self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
     ) -> None:
@@ -257,7 +269,8 @@ class Calls:
     async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; does nothing to one that has been ended from outside.
 
-        What a defect was is in the log alone.
+        What a defect was is in the log alone. gRPC keeps what it ends a call with, and the error
+        before it, until Python's collector comes by.
         """
         noted: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
         if isinstance(error, PresageError):
@@ -265,9 +278,11 @@ class Calls:
                 self.metrics.rejections.labels(reason).inc()
             if code is Code.INTERNAL:
                 log(logging.ERROR, "failed", error=str(error), **noted)
+            without_frames(error)
             await context.abort(code, _details(error), _retry_hint(error))
         elif code is Code.INTERNAL:
             log(logging.ERROR, "defect", traceback=True, **noted)
+            without_frames(error)
             await context.abort(
                 code, f"the server has a defect; see request {call.request_id} in its log"
             )
@@ -276,6 +291,8 @@ class Calls:
         self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
+        if self.freed is not None and size > _LARGE_BYTES:
+            self.freed.used()
         if self.access_log is not None:
             self.access_log.note(EndedCall(
                 time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,

@@ -93,13 +93,11 @@ def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
     import uvloop
 
     from presage.serving.log import log_as_json
-    from presage.serving.malloc import keep_freed_memory
     from presage.serving.metrics import Metrics, show_metrics
     from presage.serving.server import run_server
     from presage.serving.tracing import spans
 
     log_as_json()
-    keep_freed_memory()
     metrics = Metrics()
     source = _source(args)
     shown = None if args.worker else args.metrics_port

@@ -1,9 +1,12 @@
-"""What glibc does with memory that is freed."""
+"""What glibc does with memory that is freed; where another library does, nothing is done."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+from collections.abc import Callable
 
+QUIET_S = 10.0
 # Of <malloc.h>.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 * 1024 * 1024
@@ -11,13 +14,44 @@ _LARGEST_BYTES = 16 * 1024 * 1024  # of one piece; the largest message and its f
 
 
 def keep_freed_memory() -> None:
-    """Keep what large requests need for the next ones; does nothing without glibc.
+    """Keep what large requests need for the next ones.
 
     By itself glibc gives every piece above 128 KiB back to the kernel, which clears each page
     again when it is next touched: half of what a request of a thousand rows costs (decision 22).
-    Of each arena up to 32 MiB stay this process's.
+    At the end of each arena up to 32 MiB stay this process's; what is freed before something that
+    is still in use does so with and without this, until :func:`trim`.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def trim() -> None:
+    """Give every free page back to the kernel."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+class FreedMemory:
+    """Given back once no large request has come for ``QUIET_S``.
+
+    Of hundreds of MiB that takes a tenth of a second, so it is done beside the event loop.
+    """
+
+    def __init__(self, give_back: Callable[[], object] = trim) -> None:
+        self._give_back = give_back
+        self._when_quiet: asyncio.TimerHandle | None = None
+
+    def used(self) -> None:
+        """A large request has been answered, or refused."""
+        if self._when_quiet is not None:
+            self._when_quiet.cancel()
+        loop = asyncio.get_running_loop()
+        self._when_quiet = loop.call_later(QUIET_S, loop.run_in_executor, None, self._give_back)
+
+    def close(self) -> None:
+        """Nothing is given back any more."""
+        if self._when_quiet is not None:
+            self._when_quiet.cancel()

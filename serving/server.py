@@ -29,6 +29,7 @@ from presage.serving.descriptors import descriptors
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
 from presage.serving.listen import add_port, address_of, target
+from presage.serving.malloc import FreedMemory, keep_freed_memory
 from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
@@ -65,9 +66,18 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
 
 
 class Server:
-    """A server in the running event loop."""
+    """A server in the running event loop.
 
-    def __init__(self, options: Options, metrics: Metrics, span: Span = no_span) -> None:
+    ``freed`` is told of large requests, where the process is the server's own.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        metrics: Metrics,
+        span: Span = no_span,
+        freed: FreedMemory | None = None,
+    ) -> None:
         self.options = options
         self.host = address_of(options)
         self.port = options.port
@@ -90,6 +100,7 @@ class Server:
         self._calls = Calls(
             metrics, tokens, rate, self._backlog, self._access_log,
             certificates=options.tls is not None and options.tls.client_ca is not None, span=span,
+            freed=freed,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
@@ -144,6 +155,7 @@ class Server:
         # What is open and asks nothing, such as reflection, is not waited for.
         await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
+        self._calls.close()
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
@@ -240,9 +252,10 @@ async def run_server(
     ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
     signals do nothing. Raises as :func:`start_server`.
     """
+    keep_freed_memory()  # this process is the server's own
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(options, metrics, span)
+    server = Server(options, metrics, span, freed=FreedMemory())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_input_ends:

@@ -15,7 +15,7 @@ from operator import attrgetter
 import numpy as np
 
 from presage.features.arrays import Ints, Mask, Matrix
-from presage.features.errors import PresageError
+from presage.features.errors import PresageError, without_frames
 from presage.features.graph import MAX_COUNT
 from presage.features.job import MEMORY_FORMATS, known_version, memory_of_peak
 from presage.features.job_table import (
@@ -137,5 +137,5 @@ def _error(row: pb.Job, where: str) -> PresageError:
     try:
         read_job(row, where)
     except PresageError as error:
-        return error
+        return without_frames(error)
     raise AssertionError(f"{where} was taken for one that cannot be read")

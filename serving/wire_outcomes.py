@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presage.features.errors import InvalidJobError, PresageError
+from presage.features.errors import InvalidJobError, PresageError, without_frames
 from presage.serving.outcomes import Outcome, Reported
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import (
@@ -46,7 +46,7 @@ def read_outcomes(
         try:
             _check_outcome(outcome, known, f"outcomes[{i}]")
         except PresageError as error:
-            errors[i] = error
+            errors[i] = without_frames(error)
             continue
         jobs += [outcome.job, *(neighbour.job for neighbour in outcome.neighbours)]
         told.append((i, f"outcomes[{i}].job"))

@@ -16,7 +16,7 @@ from presage.features.arrays import Array, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share
 from presage.features.device_table import DEVICE_VALUES, GIB, device_table
-from presage.features.errors import InvalidJobError, PresageError
+from presage.features.errors import InvalidJobError, PresageError, without_frames
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
 from presage.features.placement_table import PlacementTable
@@ -173,7 +173,7 @@ def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
         try:
             rows.append(tables.where(row, row.device_index, f"placements[{i}]"))
         except PresageError as error:
-            errors[i] = error
+            errors[i] = without_frames(error)
     table = tables.table(rows)
     return Asking(table, len(request.placements), errors, np.ones(len(table), dtype=np.intp))
 
@@ -222,7 +222,7 @@ def read_predict_interference(request: pb.PredictInterferenceRequest, devices: D
         try:
             members = tables.members(colocation, f"colocations[{i}]")
         except PresageError as error:
-            errors[i] = error
+            errors[i] = without_frames(error)
         else:
             rows += members
             sizes.append(len(members))
@@ -300,7 +300,7 @@ class _Tables:
                     read_device(row, known.known_device, f"devices[{i}]", nearest=nearest)
                 )
             except PresageError as error:
-                self._device_errors[i] = error
+                self._device_errors[i] = without_frames(error)
                 share = Share()
             self._shares.append(share)
         self._devices = device_table(devices)

@@ -1,6 +1,8 @@
 """What a person names as a job, in process: user code that fails is one line with its place."""
 
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -223,6 +225,19 @@ def test_an_optional_package_that_is_missing_says_what_to_install():
     assert line == "the package 'onnx' is not installed; pip install 'presage[features]'"
     assert how_to_install(ModuleNotFoundError(name="presage.nothing")) is None
     assert how_to_install(ModuleNotFoundError()) is None
+
+
+def test_every_package_that_a_server_imports_says_what_to_install():
+    command = (
+        "import sys; sys.modules['uvloop'] = None; sys.argv[1:] = ['serve', '--port', '0'];"
+        "from presage.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], check=False, capture_output=True, text=True
+    )
+
+    said = "error: the package 'uvloop' is not installed; pip install 'presage[serve]'\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_every_extra_named_is_one_of_the_projects():

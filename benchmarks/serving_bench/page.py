@@ -118,9 +118,10 @@ def page(
         "",
         "The yardsticks, both on `grpc.aio`: an *echo* gives back the bytes it was sent, and the "
         "*smallest server* of the Open Inference Protocol parses the message, runs the network "
-        "and writes the answer, with no check, log, count or limit. Presage runs with all it has: "
-        "checks of every number, metrics, access log, outcome log, and a look for a newer release "
-        "every few seconds.",
+        "and writes the answer, with no check, log, count or limit. Both run on asyncio's own "
+        "event loop and with glibc as it comes, Presage on uvloop and keeping what is freed "
+        "(decision 22). Presage runs with all it has: checks of every number, metrics, access log, "
+        "outcome log, and a look for a newer release every few seconds.",
         "",
         "## Targets",
         "",

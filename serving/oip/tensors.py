@@ -1,7 +1,7 @@
 """The input tensors of a request as arrays, once their names, types, shapes and sizes are right.
 
 Nothing here repeats what a caller wrote, in case it is private: an error says which tensor, what
-was expected, and lengths, counts and shapes.
+was expected, and lengths, counts, shapes and the protocol's own words.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
 
 def _check_datatype(tensor: Any, name: str) -> None:
     if tensor.datatype != DATATYPE:
-        what = "another of" if tensor.datatype in _DATATYPES else "none of"
+        came = tensor.datatype if tensor.datatype in _DATATYPES else "none of the protocol's"
         raise InvalidTensorError(
-            f"{name}: datatype is {what} the protocol's, must be {DATATYPE}; convert the values"
+            f"{name}: datatype is {came}, must be {DATATYPE}; convert the values"
         )
 
 

@@ -8,7 +8,7 @@ _PACKAGES = {
     "features": "onnx pyarrow pandas psutil",
     "profile": "torch pynvml",
     "ray": "ray",
-    "serve": "onnxruntime grpc_health grpc_reflection prometheus_client",
+    "serve": "onnxruntime grpc_health grpc_reflection prometheus_client uvloop",
     "otel": "opentelemetry",
     "train": "sklearn onnxscript mlflow dvc jinja2",
 }

@@ -24,7 +24,8 @@ from presage.models import champion as module
 from presage.models.champion import Champion, find_champion, is_whole, lay_down, peek_champion
 from presage.models.registry import Registry
 from presage.models.release import MANIFEST, PREDICTORS, load_release
-from tests.models.mlflow_server import free_port, served
+from tests.models.mlflow_server import served
+from tests.serving.processes import free_port
 
 ASK = "/api/2.0/mlflow/registered-models/alias?name=presage&alias=champion"
 

@@ -20,7 +20,9 @@ from presage.models.champion import peek_champion
 from presage.models.journal import GATE, JOURNAL, NOTHING, Entry, Move, valid_entries
 from presage.models.promotion import make_move
 from presage.models.registry import KEPT_ENTRIES, Registry
+from presage.models.release import load_release
 from tests.models.mlflow_server import served
+from tests.serving.shared_registry import shared_registry, what_is_missing
 
 VERSIONS = 5
 
@@ -54,14 +56,15 @@ def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
 
 
 @pytest.fixture(scope="module")
-def folder_of_five(tmp_path_factory, folder_of_two, make_release) -> Path:
-    """Versions 1 to 5, of which 1 is champion."""
+def folder_of_five(tmp_path_factory, empty_database, make_release) -> Path:
+    """Versions 1 to 5, of which 1 is champion; the releases lie beside it."""
     folder: Path = tmp_path_factory.mktemp("five") / "registry"
-    shutil.copytree(folder_of_two, folder)
+    shutil.copytree(empty_database.parent, folder)
     registry = Registry(f"sqlite:///{folder}/mlflow.db")
-    for i in range(3, VERSIONS + 1):
-        release = make_release(folder.parent / str(i), data_digest=f"{i}" * 64)
+    for i in range(1, VERSIONS + 1):
+        release = make_release(folder.parent / f"release-{i}", data_digest=f"{i}" * 64)
         assert registry.register(release, {}) == i
+    registry.promote(1)
     return folder
 
 
@@ -71,9 +74,19 @@ def five(tmp_path, folder_of_five) -> Registry:
     return Registry(f"sqlite:///{tmp_path}/five/mlflow.db")
 
 
-@pytest.fixture(params=["a database", "a server"])
+@pytest.fixture(params=["a database", "a server", "a server on PostgreSQL"])
 def shared(request, tmp_path, folder_of_five) -> Iterator[str]:
     """Address of a registry that several processes use."""
+    if request.param == "a server on PostgreSQL":
+        if missing := what_is_missing():
+            pytest.skip(f"needs {missing}")
+        with shared_registry(tmp_path) as server:
+            registry = Registry(server.uri)
+            for release in sorted(folder_of_five.parent.glob("release-*")):
+                registry.register(load_release(release), {})
+            registry.promote(1)
+            yield server.uri
+        return
     shutil.copytree(folder_of_five, tmp_path / "shared")
     if request.param == "a database":
         yield f"sqlite:///{tmp_path}/shared/mlflow.db"
@@ -315,7 +328,8 @@ log_run = registry._log_run
 def slowly(*arguments):  # both have looked, neither has written
     run = log_run(*arguments)
     mark.touch()
-    while len(list(mark.parent.glob("logged-*"))) < 2:
+    until_s = time.monotonic() + 60
+    while len(list(mark.parent.glob("logged-*"))) < 2 and time.monotonic() < until_s:
         time.sleep(0.001)
     return run
 registry._log_run = slowly
@@ -332,12 +346,13 @@ def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_
                 str(tmp_path / f"logged-{i}"),
             ],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for i in range(2)
     ]
-    said = [process.communicate(timeout=120)[0] for process in processes]
+    said = [process.communicate(timeout=120) for process in processes]
 
-    assert said == ["6\n", "6\n"]
+    assert [out for out, _ in said] == ["6\n", "6\n"], said
     assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
     assert five.download(6, tmp_path / "download").release_id == release.release_id

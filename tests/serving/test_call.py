@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import io
 import json
 import logging
 import re
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 
 from presage.features import errors
 from presage.features.errors import (
@@ -229,6 +232,36 @@ def test_an_overloaded_server_says_when_to_ask_again(retry_after_s, hint):
         assert count(calls.metrics, "rejections_total", reason="overloaded") == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [InvalidJobError, ReleaseError])
+def test_a_call_that_is_refused_leaves_nothing_of_its_request(kind):
+    def read(copy: bytearray) -> None:
+        try:
+            raise DecodeError(len(copy))
+        except DecodeError as error:
+            raise kind("no message") from error
+
+    async def refused(request, _call):
+        await asyncio.sleep(0)
+        read(bytearray(request))
+
+    async def main():
+        async with serving(calls_with(), Ask=refused) as (_, ask):
+            await ended(ask("Ask", b""))
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(20):
+                await ended(ask("Ask", bytes(2**20)))
+            return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    gc.disable()  # which may come by much later
+    try:
+        assert asyncio.run(main()) < 5 * 2**20
+    finally:
+        gc.enable()
+        tracemalloc.stop()
 
 
 # Defects ---------------------------------------------------------------------------------------

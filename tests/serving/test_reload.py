@@ -7,20 +7,25 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from presage.features.errors import RefusedReleaseError, ReleaseError, ServiceError
 from presage.features.placement import Placement
+from presage.features.schema import columns
 from presage.models.registry import Registry
 from presage.models.release import MANIFEST, Release, put_in_place
 from presage.serving.client import PresageClient
 from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
+from presage.serving.oip.messages import SERVICE_NAME, ModelInferResponse
 from presage.serving.options import Options
 from presage.serving.server import start_server
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
+from tests.serving.oip.requests import features, raw_request
 from tests.serving.processes import free_port, until
 
 
@@ -117,6 +122,48 @@ def test_5000_requests_of_8_clients_meet_20_promotions_and_rollbacks(
     assert seen == {releases[1].release_id, releases[2].release_id}
     # The others, more than half, were answered by a model.
     assert repeated and repeated < 2500
+
+
+def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_name(
+    releases, tmp_path
+):
+    folder = tmp_path / "release"
+    replace(folder, releases[1])
+    factors = {releases[f].release_id: f for f in (1, 2)}
+    roofline = columns("full").index("roofline_s")
+    done = threading.Event()
+
+    def ask(name: int, target: str) -> Counter[int]:
+        seen: Counter[int] = Counter()
+        with grpc.insecure_channel(target) as channel:
+            infer: Any = channel.unary_unary(f"/{SERVICE_NAME}/ModelInfer")
+            while not done.is_set():
+                rows = features()
+                rows[0, roofline] = name + 1 + seen.total() % 7
+                asked = raw_request("step_time", {"features": rows}).SerializeToString()
+                answer = ModelInferResponse.FromString(infer(asked, timeout=10))
+                quantiles = np.frombuffer(answer.raw_output_contents[0], "<f4")
+                factor = factors[answer.model_version]
+                assert quantiles.tolist() == [rows[0, roofline] * factor * f for f in STEP_FACTORS]
+                seen[factor] += 1
+        return seen
+
+    with (
+        start_server(FolderSource(folder), Options(port=0, poll_s=0.02)) as server,
+        PresageClient(server.target) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        asking = [pool.submit(ask, 10 * i, server.target) for i in range(4)]
+        try:
+            for factor in (2, 1, 2, 1, 2):
+                replace(folder, releases[factor])
+                until(lambda: client.release().release_id == releases[factor].release_id)  # noqa: B023
+                time.sleep(0.05)
+        finally:
+            done.set()
+        seen: Counter[int] = sum((future.result() for future in asking), Counter())
+
+    assert min(seen[1], seen[2]) > 10
 
 
 def test_a_folder_that_is_replaced_takes_over(releases, tmp_path, job, cpu):

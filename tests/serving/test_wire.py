@@ -1,5 +1,6 @@
 """What travels arrives as it left, and what cannot exist is refused with its place."""
 
+import gc
 import math
 import re
 import time
@@ -15,7 +16,7 @@ from presage.features.device import catalogue, known_device, nearest_kind
 from presage.features.errors import InvalidJobError, UnknownDeviceError
 from presage.features.placement import Placement
 from presage.features.schema import matrix
-from presage.serving import wire, wire_requests
+from presage.serving import wire, wire_outcomes, wire_requests
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.at_random import DEVICES, JOBS, SHARES
 
@@ -36,6 +37,7 @@ def test_placements_arrive_as_they_left(placements):
     assert wire_requests.read_asked(request) == (0.9, [])
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(DEVICES, st.lists(st.tuples(JOBS, SHARES), min_size=1, max_size=4))
 def test_colocations_arrive_as_they_left(device, members):
     jobs, of_each = zip(*members, strict=True)
@@ -391,6 +393,32 @@ def test_a_colocation_that_cannot_exist_is_refused_with_its_place(job, change, s
         refused = error
 
     assert str(refused).startswith(said)
+
+
+def read_in_part(job, what: str) -> object:
+    """A request of which a part is refused, as it is read."""
+    if what == "colocations":
+        together = make_interference_request(job, set_to("colocations.1.device_index", 9))
+        return wire_requests.read_predict_interference(together, CATALOGUE).errors[1]
+    if what == "outcomes":
+        outcomes = [pb.Outcome(job=wire.write_job(job()), device=pb.Device(kind="v100"))] * 2
+        report = pb.ReportOutcomesRequest(outcomes=outcomes)
+        return wire_outcomes.read_outcomes(report, CATALOGUE.known_device)[1][0]
+    change = {"jobs": set_to("jobs.0.batch_size", 0), "devices": set_to("devices.0.kind", "v10")}
+    request = make_request(job, change.get(what, set_to("placements.1.device_index", 9)))
+    return wire_requests.read_predict(request, CATALOGUE).errors
+
+
+@pytest.mark.parametrize("what", ["jobs", "devices", "placements", "colocations", "outcomes"])
+def test_what_is_refused_in_part_is_gone_once_it_is_answered(job, what):
+    read_in_part(job, what)  # what is made once and kept
+    gc.collect()
+    gc.disable()
+    try:
+        assert read_in_part(job, what)
+        assert gc.collect() == 0, "it waits for Python's collector, with the whole request"
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("value", [2**63, 1.5, "many", None])

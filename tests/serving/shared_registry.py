@@ -1,0 +1,178 @@
+"""A registry that a team shares, of real processes: MLflow's server on PostgreSQL and S3."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.serving.processes import free_port
+
+BUCKET = "presage"
+_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+_MODULES = ("psycopg", "boto3", "moto", "flask")
+
+
+def postgres_programs() -> Path | None:
+    """Where PostgreSQL's own programs lie, the newest's, which Debian keeps off the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+def what_is_missing() -> str:
+    """What has to be installed before a shared registry runs here; "" for nothing."""
+    missing = [f"module {name}" for name in _MODULES if find_spec(name) is None]
+    return ", ".join(missing if postgres_programs() else [*missing, "PostgreSQL"])
+
+
+class SharedRegistry:
+    """One that is stopped and started again on the same port, with what it had.
+
+    Attributes
+    ----------
+    uri : str
+        What clients are given.
+    """
+
+    def __init__(self, database_url: str, s3_url: str, log: Path) -> None:
+        self._database_url, self._s3_url, self._log = database_url, s3_url, log
+        self._port = free_port()
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        command = [
+            *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
+            *("--host", "127.0.0.1", "--port", str(self._port)),
+            *("--backend-store-uri", self._database_url),
+            *("--artifacts-destination", f"s3://{BUCKET}"),
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True,
+                env=os.environ | _CREDENTIALS | {
+                    "MLFLOW_S3_ENDPOINT_URL": self._s3_url,
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                    "MLFLOW_DISABLE_TELEMETRY": "true",
+                },
+            )  # fmt: skip
+        _wait_until_answers(f"{self.uri}/health", self._process, self._log)
+
+    def kill(self) -> None:
+        """As a power cut ends it."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+            self._process = None
+
+    def files(self) -> dict[str, bytes]:
+        """What lies in S3, by key."""
+        s3 = self._s3()
+        listed = s3.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+        keys = [row["Key"] for row in listed]
+        return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
+
+    def put_file(self, key: str, content: bytes) -> None:
+        """Put other content in a file's place."""
+        self._s3().put_object(Bucket=BUCKET, Key=key, Body=content)
+
+    def make_bucket(self) -> None:
+        """An empty one."""
+        self._s3().create_bucket(Bucket=BUCKET)
+
+    def _s3(self) -> Any:
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self._s3_url,
+            aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            region_name=_CREDENTIALS["AWS_DEFAULT_REGION"],
+        )
+
+
+@contextmanager
+def shared_registry(folder: Path) -> Iterator[SharedRegistry]:
+    """One with nothing in it."""
+    with ExitStack() as stack:
+        # Not in a folder of pytest's, which it keeps to their owner.
+        place = stack.enter_context(TemporaryDirectory(prefix="presage-postgres-"))
+        database_url = stack.enter_context(_postgres(Path(place)))
+        s3_url = stack.enter_context(_s3_server(folder / "s3.log"))
+        registry = SharedRegistry(database_url, s3_url, folder / "mlflow.log")
+        registry.make_bucket()
+        stack.callback(registry.kill)
+        registry.start()
+        yield registry
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    programs, port = postgres_programs(), free_port()
+    assert programs is not None
+    as_user: list[str] = []
+    if os.geteuid() == 0:  # it refuses to run as root
+        shutil.chown(folder, "postgres")
+        as_user = ["runuser", "-u", "postgres", "--"]
+    data, log = folder / "data", folder / "log"
+    listen = f"-h 127.0.0.1 -p {port} -k {folder}"
+    initdb = [programs / "initdb", "-D", data, "-U", "postgres", "--no-sync"]
+    control = [programs / "pg_ctl", "-D", data, "-l", log, "-w"]
+    _run([*as_user, *initdb])
+    _run([*as_user, *control, "-o", listen, "start"])
+    try:
+        createdb = [programs / "createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres"]
+        _run([*createdb, "mlflow"])
+        yield f"postgresql://postgres@127.0.0.1:{port}/mlflow"
+    finally:
+        _run([*as_user, *control, "-m", "immediate", "stop"])
+
+
+@contextmanager
+def _s3_server(log: Path) -> Iterator[str]:
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "moto.server", "-p", url.rpartition(":")[2]]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | _CREDENTIALS)
+    try:
+        _wait_until_answers(f"{url}/moto-api/data.json", process, log)
+        yield url
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def _run(command: list[Any]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd="/")
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def _wait_until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            assert process.poll() is None, f"it has ended: {log.read_text()[-2000:]}"
+            time.sleep(0.1)
+    raise AssertionError(f"it does not answer: {log.read_text()[-2000:]}")
