@@ -46,6 +46,7 @@ from presage.models.manifest import (
     by_name,
     numbers,
     read_devices,
+    read_job_digests,
     read_levels,
     read_manifest,
     read_margins,
@@ -93,6 +94,9 @@ class Release:
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     probes : Probes
         What it is known to answer.
+    trained_on : frozenset of str, or None
+        Digests of the jobs in training (:func:`presage.models.manifest.job_digest`); None where
+        the release does not say, as those made before did not.
     """
 
     folder: Path
@@ -106,6 +110,7 @@ class Release:
     stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
+    trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
 
     def class_of(self, kind: str) -> str:
@@ -162,6 +167,7 @@ def write_release(  # every part of the manifest is named once, here
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
+    trained_on: Collection[str] | None = None,
 ) -> Release:
     """Write a release folder, replacing what was there.
 
@@ -200,6 +206,8 @@ def write_release(  # every part of the manifest is named once, here
         "data_digest": data_digest,
         "versions": dict(versions),
     }
+    if trained_on is not None:
+        content["trained_on"] = sorted(trained_on)
     content["release_id"] = _content_id(content)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -326,6 +334,7 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
             for kind, found in by_name(content["setup_s"], "setup_s").items()
         },
         probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        trained_on=read_job_digests(content.get("trained_on")),
         manifest=content,
     )
     for name in PREDICTORS:

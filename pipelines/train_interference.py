@@ -26,6 +26,7 @@ from presage.models.fit_interference import (
     log_slowdowns,
 )
 from presage.models.learnt import Learnt, read_interference
+from presage.models.manifest import job_digest
 from presage.models.margins import Mask
 from presage.models.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
@@ -194,8 +195,13 @@ def learn(
     margins = cv.release_margins(
         y, raw["job"], of_victim["job"], devices, of_job.identity, unseen, known
     )
-    take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
-    return Learnt(stack, margins), pd.concat(parts, ignore_index=True)
+    shipped = plan.of("job", HELD_OUT_FOLD)
+    taught = of_job.rows[weights[shipped].any(axis=0)]
+    jobs = frozenset(map(job_digest, of_job.victims.loc[taught, "job_id"]))
+    if start is not None:
+        jobs |= start.jobs
+    take_members(stack, torch.from_numpy(shipped))
+    return Learnt(stack, margins, jobs), pd.concat(parts, ignore_index=True)
 
 
 def train(
