@@ -30,6 +30,8 @@ SLOWDOWN_ROUNDING = 1e-6  # relative
 
 # What `source` and `licence` hold in rows that `presage profile` measured.
 OUR_SOURCE, OUR_LICENCE = "presage profile", "Apache-2.0"
+# And in rows of jobs that others ran, and reported to a server.
+REPORTED_SOURCE, REPORTED_LICENCE = "presage outcomes", "none"
 
 
 def _held_if_it_ran(column: str) -> Law:
@@ -130,7 +132,8 @@ JOBS = Table(
         Column(
             "optimizer",
             _TEXT,
-            "sgd, adam, adamw, a source's own; none if no update is made; '' for inference",
+            "sgd, adam, adamw, a source's own; none if no update is made; '' for inference; "
+            "not said of a reported job",
         ),
         Column("batch_size", _INT, "samples in one step", minimum=1),
         Column("iterations", _INT, "steps of the whole job", minimum=1),
@@ -150,7 +153,8 @@ JOBS = Table(
         Column(
             "graph_digest",
             _TEXT,
-            "which rows of `nodes` are this job's graph; '' when its model is not known",
+            "which rows of `nodes`, or of `op_stats`, are this job's graph; '' when its model is "
+            "not known",
         ),
         Column("parameters", _INT, "distinct trainable elements", minimum=0, nullable=True),
         Column(
@@ -194,6 +198,25 @@ NODES = Table(
         Column("phase", _TEXT, "forward, backward, optimizer"),
         *_COST,
         Column("count", _INT, "how many equal operators the step has", minimum=1),
+    ),
+)
+
+OP_STATS = Table(
+    "op_stats",
+    ("graph_digest", "kind", "phase", "intensity_octave", "shape"),
+    (
+        Column("graph_digest", _TEXT, "the graph these operators belong to"),
+        Column("kind", _TEXT, "row of the op table"),
+        Column("phase", _TEXT, "forward, backward, optimizer"),
+        Column("intensity_octave", _INT, "floor(log2(FLOPs per byte))"),
+        Column("shape", _TEXT, "class of its shape; '' where there is none, or it is not known"),
+        Column("count", _INT, "how many operators", minimum=1),
+        Column("input_elements_max", _INT, "of the one with the largest input", minimum=0),
+        Column("input_elements", _INT, "of all of them together", minimum=0),
+        Column("output_elements", _INT, "of all of them together", minimum=0),
+        Column("flops", _FLOAT, "of all of them, a multiply-add counts two", minimum=0),
+        Column("bytes_moved", _FLOAT, "read and written if nothing is cached", minimum=0),
+        Column("parameters", _INT, "trainable elements read, of two readers twice", minimum=0),
     ),
 )
 
@@ -355,7 +378,41 @@ OPERATORS = Table(
     ),
 )
 
-# What a campaign folder holds; importers may write the last two besides.
+OUTCOMES = Table(
+    "outcomes",
+    ("idempotency_key",),
+    (
+        Column("idempotency_key", _TEXT, "the reporter's own name of the report"),
+        Column("reported_by", _TEXT, "who reported it, by the server's token; '' without tokens"),
+        Column("release_id", _TEXT, "the release that had foretold it; '' if none had"),
+        Column(
+            "measured_at_s",
+            _FLOAT,
+            "Unix time of its end; of its report, where that is not told or cannot be",
+            minimum=0,
+        ),
+        Column("received_at_s", _FLOAT, "Unix time of the report, by the server", minimum=0),
+        Column("job_id", _TEXT, "row of `jobs`: equal jobs have one id, whatever they are called"),
+        Column("reported_job_id", _TEXT, "what the reporter calls it"),
+        Column("family", _TEXT, "as in `jobs`"),
+        Column("iterations", _INT, "steps of this run", minimum=1),
+        Column("device_kind", _TEXT, "the device it ran on"),
+        Column("machine", _TEXT, "digest of the device's data sheet: which row of `devices`"),
+        Column("share", _FLOAT, "fraction of the device's compute it was given", minimum=0),
+        Column("sharing_mode", _TEXT, "as in `executions`"),
+        Column("colocation_id", _TEXT, "of `colocations`; '' if it was alone"),
+        Column("members", _INT, "jobs on the device, this one included", minimum=1),
+        Column("failure", _TEXT, "'' when it ran to its end, else out-of-memory, crash, timeout"),
+        _optional("compute_utilization", _FLOAT, "as in `executions`"),
+        _optional("memory_peak_bytes", _INT, "as in `executions`"),
+        _optional("step_time_median_s", _FLOAT, "median step"),
+        _optional("runtime_s", _FLOAT, "from its start to its end"),
+        Column("versions", _TEXT, "of its framework, as a 'name=version' word; '' if not told"),
+    ),
+)
+
+# What a campaign folder holds. Importers may write scale_out and operators besides,
+# `presage outcomes ingest` op_stats, of graphs without nodes, and outcomes.
 CAMPAIGN_TABLES: Mapping[str, Table] = {
     t.name: t for t in (JOBS, NODES, EXECUTIONS, COLOCATIONS, DEVICES)
 }
@@ -363,4 +420,6 @@ TABLES: Mapping[str, Table] = {
     **CAMPAIGN_TABLES,
     SCALE_OUT.name: SCALE_OUT,
     OPERATORS.name: OPERATORS,
+    OP_STATS.name: OP_STATS,
+    OUTCOMES.name: OUTCOMES,
 }

@@ -1,15 +1,29 @@
-"""The gate: whether a challenger is good enough to serve, and better than the champion.
+"""The gate: whether a challenger is good enough to serve, and surely better than the champion.
 
-Pure: figures in, a decision out. Four rules, every one of which must hold:
+Pure: what both releases said of the same held-out rows in, a decision out. Every rule must hold:
 
-1. no error and no interval width is worse than the champion's by more than its tolerance;
-2. at least one of them is better by more than ``min_improvement``;
-3. the 80 % and 90 % intervals cover about as often as they say;
-4. one row is answered within the latency bound.
+1. the challenger was trained on none of the jobs that it is judged by;
+2. no figure is worse than the champion's, over all rows or on any slice of them;
+3. over all rows, at least one is better;
+4. the 80 % and 90 % intervals cover about as often as they say;
+5. one row is answered within the latency bound, and the files are within the size bound.
 
-Without a champion that can be compared, 3 and 4 decide alone.
+Without a champion that can be compared, 1, 4 and 5 decide alone.
 
-Rule 3 on few jobs
+Rules 2 and 3 on few jobs
+-------------------------
+A figure is *worse* (*better*) if it is so by more than its tolerance (``min_improvement``) and if
+the interval of its change (models/paired.py) leaves no doubt of the direction. A table has some
+hundred figures: of as many intervals that hold 95 % each, five would call noise a change. So the
+chance of an error is shared out among all of them, equally (Bonferroni): whatever the number of
+figures and however they hang together, the chance that an equally good challenger is called worse
+anywhere is at most 1 - ``confidence``, and so is the chance that it is called better anywhere.
+Holm's procedure would find a little more, but has no intervals to print beside its verdicts.
+
+A slice can refuse and cannot promote: that one device is forecast better is no reason to change
+the rest, while one that is forecast worse is a reason not to.
+
+Rule 4 on few jobs
 ------------------
 Coverage on a handful of held-out jobs is noisy: of 20 jobs, an honest 90 % interval covers 16 or
 fewer about once in eight times. So the bounds are those that a release, whose true coverage is just
@@ -24,14 +38,18 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-Scores = Mapping[str, Mapping[str, float]]
+from presage.models.manifest import job_digest
+from presage.models.paired import EVERYTHING, Change, changes
+from presage.models.scored import Figures, Scored
 
 BETTER, WITHIN, WORSE = "better", "within", "worse"
-OUT_OF_BOUNDS, TOO_SLOW, NO_FIGURE = "out of bounds", "too slow", "no figure"
+OUT_OF_BOUNDS, TOO_SLOW, TOO_LARGE = "out of bounds", "too slow", "too large"
 NOT_COMPARED = "not compared"
-REFUSING = (WORSE, OUT_OF_BOUNDS, TOO_SLOW, NO_FIGURE)
+REFUSING = (WORSE, OUT_OF_BOUNDS, TOO_SLOW, TOO_LARGE)
+WHOLE_RELEASE = "release"  # in a row of the table, in place of a predictor
 
 _ROUNDING = 1e-6  # of percentages: 14 of 15 jobs is not out of bounds by a last digit
+_NAMED = 3  # jobs of many that a message names
 
 # Metrics that are compared with the champion's, and whether more is better.
 COMPARED = {
@@ -41,7 +59,12 @@ COMPARED = {
     "mae": False,
     "rmsle": False,
     "interval_width": False,
+    "interval_score": False,
+    "in_domain": True,
 }
+# To vouch for more jobs is not to forecast them better, and whether narrower intervals are better
+# their score says, which counts the misses too.
+NEVER_BETTER = ("in_domain", "interval_width")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,12 @@ class GatePolicy:
         Per metric of COMPARED, how much worse than the champion's it may be, relatively.
     min_improvement : float
         How much better, relatively, at least one figure must be.
+    confidence : float
+        That no figure at all is called worse, and none better, where nothing changed.
+    resamples, seed : int
+        Draws of the held-out jobs that tell how sure a change is.
+    min_jobs : int
+        Fewer held-out jobs make no slice.
     coverage_points : float
         Percent points that an interval's coverage may truly be off.
     coverage_risk : float
@@ -64,15 +93,25 @@ class GatePolicy:
         Most times the champion's latency that it may take.
     latency_free_us : float
         Below this the ratio is not asked: it would be the timer's noise.
+    size_bytes : int
+        Most bytes that a release's files may have.
+    size_ratio : float
+        Most times the champion's bytes.
     """
 
     tolerance: Mapping[str, float]
     min_improvement: float
+    confidence: float
+    resamples: int
+    seed: int
+    min_jobs: int
     coverage_points: float
     coverage_risk: float
     latency_us: float
     latency_ratio: float
     latency_free_us: float
+    size_bytes: int
+    size_ratio: float
 
     def __post_init__(self) -> None:
         if set(self.tolerance) != set(COMPARED):
@@ -86,16 +125,34 @@ class GatePolicy:
                 raise ValueError(f"promote.{name}={value}, must be >= 0; mend params.yaml")
         if not 0 < self.coverage_risk < 0.5:
             raise ValueError(f"promote.coverage_risk={self.coverage_risk}, must be within (0, 0.5)")
+        if not 0.5 <= self.confidence < 1:
+            raise ValueError(f"promote.confidence={self.confidence}, must be within [0.5, 1)")
+        for name, least in (("resamples", 100), ("min_jobs", 2), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"promote.{name}={getattr(self, name)}, must be >= {least}")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure that was judged; ``at_least`` and ``at_most`` are what it was held to."""
+    """One figure that was judged.
+
+    Attributes
+    ----------
+    slice_name : str
+        Such as ``device cpu-2``; "" of all rows.
+    change_low, change_high : float or None
+        Interval of the challenger's figure less the champion's, relative to the champion's.
+    at_least, at_most : float or None
+        What the figure was held to.
+    """
 
     predictor: str
+    slice_name: str
     metric: str
     champion: float | None
     challenger: float
+    change_low: float | None
+    change_high: float | None
     at_least: float | None
     at_most: float | None
     verdict: str
@@ -110,36 +167,40 @@ class Decision:
     rows: tuple[Row, ...]
 
 
-def decide(champion: Scores | None, challenger: Scores, policy: GatePolicy) -> Decision:
-    """Whether the challenger becomes champion.
-
-    Parameters
-    ----------
-    champion, challenger : mapping of predictor to figures
-        As :func:`presage.models.score.score` gives them, both on the same rows; None for no
-        champion.
-    """
-    rows = tuple(_judge(champion or {}, challenger, policy))
+def decide(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Decision:
+    """Whether the challenger becomes champion; both were scored on the same rows."""
+    rows = tuple(_judge(champion, challenger, policy))
     refused = [row for row in rows if row.verdict in REFUSING]
     better = [row for row in rows if row.verdict == BETTER]
+    if (complaint := _has_seen(challenger)) is not None:
+        return Decision(False, complaint, rows)
     if refused:
+        first = min(refused, key=_rank)
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-        return Decision(False, f"{_complaint(refused[0])}{more}", rows)
+        return Decision(False, f"{_complaint(first)}{more}", rows)
     if champion is None:
-        return Decision(True, "no champion to compare with; coverage and latency in bounds", rows)
+        reason = "no champion to compare with; coverage, latency and size in bounds"
+        return Decision(True, reason, rows)
     if not better:
         reason = (
-            f"no improvement: no figure is better by more than {100 * policy.min_improvement:g} %"
+            f"no improvement: no figure is better by more than {100 * policy.min_improvement:g} % "
+            f"and beyond chance ({100 * policy.confidence:g} % sure)"
         )
         return Decision(False, reason, rows)
-    compared = sum(row.verdict in (BETTER, WITHIN) and _is_compared(row.metric) for row in rows)
+    whole = sum(row.change_low is not None and not row.slice_name for row in rows)
+    slices = len({(row.predictor, row.slice_name) for row in rows if row.slice_name})
     first = min(better, key=lambda row: (row.metric != "mape", row.predictor))
     reason = (
-        f"{len(better)} of {compared} figures are better, none is out of tolerance; "
-        f"{first.predictor} {first.metric} {_number(first.challenger)} after "
-        f"{_number(first.champion)}"
+        f"{len(better)} of {whole} figures are better, none is worse, nor on any of {slices} "
+        f"slices; {_name(first)} {_number(first.challenger)} after {_number(first.champion)}"
     )
     return Decision(True, reason, rows)
+
+
+def seen_jobs(scored: Scored) -> list[str]:
+    """Jobs that a release is judged by and was trained on."""
+    trained_on = scored.trained_on or frozenset()
+    return [job for job in scored.judged_jobs() if job_digest(job) in trained_on]
 
 
 def coverage_bounds(nominal: float, jobs: int, policy: GatePolicy) -> tuple[float, float]:
@@ -150,38 +211,84 @@ def coverage_bounds(nominal: float, jobs: int, policy: GatePolicy) -> tuple[floa
     return 100 * fewest / jobs, 100 * most / jobs
 
 
-def _judge(champion: Scores, challenger: Scores, policy: GatePolicy) -> Iterator[Row]:
-    for predictor, figures in challenger.items():
-        before = champion.get(predictor, {})
+def _has_seen(challenger: Scored) -> str | None:
+    """Why it may not be judged by these jobs, None where it may."""
+    if challenger.trained_on is None:
+        return (
+            "it does not say which jobs it was trained on, so nobody can tell whether it has seen "
+            "those that it is judged by; make it again with `dvc repro`"
+        )
+    if not (seen := seen_jobs(challenger)):
+        return None
+    named = ", ".join(seen[:_NAMED]) + (", ..." if len(seen) > _NAMED else "")
+    return (
+        f"it was trained on {len(seen)} of the {len(challenger.judged_jobs())} jobs that it is "
+        f"judged by: {named}"
+    )
+
+
+def _judge(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Iterator[Row]:
+    before = {} if champion is None else champion.figures()
+    compared = [] if champion is None else _changes(champion, challenger, policy)
+    risk = (1 - policy.confidence) / max(len(compared), 1)
+    for predictor, figures in challenger.figures().items():
+        old = before.get(predictor, {})
+        changed = {c.metric: c for c in compared if (c.predictor, c.slice_name) == (predictor, "")}
         for metric, value in figures.items():
-            old = before.get(metric)
-            if _is_compared(metric):
-                yield _compare(predictor, metric, old, value, policy)
+            if metric in changed:
+                yield _compare(changed[metric], risk, policy)
+            elif _family(metric) in COMPARED:
+                yield _row(predictor, metric, old.get(metric), value, None, None, NOT_COMPARED)
             elif metric.startswith("coverage_"):
-                nominal = float(metric.removeprefix("coverage_").rstrip("%")) / 100
-                bounds = coverage_bounds(nominal, int(figures["jobs"]), policy)
-                within = bounds[0] - _ROUNDING <= value <= bounds[1] + _ROUNDING
-                verdict = WITHIN if within else OUT_OF_BOUNDS
-                yield Row(predictor, metric, old, value, *bounds, verdict)
+                yield _cover(predictor, metric, old.get(metric), figures, policy)
             elif metric == "latency_us":
-                yield _time(predictor, old, value, policy)
+                yield _time(predictor, old.get(metric), value, policy)
+    yield _weigh(champion, challenger, policy)
+    yield from (_compare(change, risk, policy) for change in compared if change.slice_name)
 
 
-def _compare(predictor: str, metric: str, old: float | None, new: float, policy: GatePolicy) -> Row:
-    """A figure against the champion's; one that the champion has not cannot be compared."""
-    if old is None or not math.isfinite(old):
-        return Row(predictor, metric, old, new, None, None, NOT_COMPARED)
-    family = _family(metric)
+def _changes(champion: Scored, challenger: Scored, policy: GatePolicy) -> list[Change]:
+    return list(
+        changes(
+            champion.predictors,
+            challenger.predictors,
+            resamples=policy.resamples,
+            seed=policy.seed,
+            min_jobs=policy.min_jobs,
+        )
+    )
+
+
+def _compare(change: Change, risk: float, policy: GatePolicy) -> Row:
+    """A figure against the champion's: worse or better only beyond chance and tolerance."""
+    family = _family(change.metric)
+    old, more_is_better = change.champion, COMPARED[family]
+    low, high = change.interval(risk)
     slack = policy.tolerance[family] * abs(old)
-    at_least, at_most = (old - slack, None) if COMPARED[family] else (None, old + slack)
-    gain = new - old if COMPARED[family] else old - new
-    if not math.isfinite(new):
-        verdict = NO_FIGURE
-    elif gain < -slack:
+    at_least, at_most = (old - slack, None) if more_is_better else (None, old + slack)
+    gain, surely = (change.rise, low) if more_is_better else (-change.rise, -high)
+    at_best = high if more_is_better else -low
+    can_promote = change.slice_name == EVERYTHING and family not in NEVER_BETTER
+    verdict = WITHIN
+    if gain < -slack and at_best < 0:
         verdict = WORSE
-    else:
-        verdict = BETTER if gain > policy.min_improvement * abs(old) else WITHIN
-    return Row(predictor, metric, old, new, at_least, at_most, verdict)
+    elif can_promote and gain > policy.min_improvement * abs(old) and surely > 0:
+        verdict = BETTER
+    scale = abs(old) or math.nan
+    return Row(
+        change.predictor, change.slice_name, change.metric, old, change.challenger,
+        low / scale, high / scale, at_least, at_most, verdict,
+    )  # fmt: skip
+
+
+def _cover(
+    predictor: str, metric: str, old: float | None, figures: Figures, policy: GatePolicy
+) -> Row:
+    nominal = float(metric.removeprefix("coverage_").rstrip("%")) / 100
+    low, high = coverage_bounds(nominal, int(figures["jobs"]), policy)
+    within = low - _ROUNDING <= figures[metric] <= high + _ROUNDING
+    verdict = WITHIN if within else OUT_OF_BOUNDS
+    return _row(predictor, metric, old, figures[metric], low, high, verdict)
 
 
 def _time(predictor: str, old: float | None, new: float, policy: GatePolicy) -> Row:
@@ -189,28 +296,60 @@ def _time(predictor: str, old: float | None, new: float, policy: GatePolicy) -> 
     if old is not None:
         at_most = min(at_most, max(policy.latency_ratio * old, policy.latency_free_us))
     verdict = WITHIN if new <= at_most else TOO_SLOW
-    return Row(predictor, "latency_us", old, new, None, at_most, verdict)
+    return _row(predictor, "latency_us", old, new, None, at_most, verdict)
+
+
+def _weigh(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Row:
+    old = None if champion is None else champion.size_bytes
+    at_most: float = policy.size_bytes
+    if old is not None:
+        at_most = min(at_most, policy.size_ratio * old)
+    new = challenger.size_bytes
+    verdict = WITHIN if new <= at_most else TOO_LARGE
+    return _row(WHOLE_RELEASE, "size_bytes", old, new, None, at_most, verdict)
+
+
+def _row(
+    predictor: str,
+    metric: str,
+    old: float | None,
+    new: float,
+    at_least: float | None,
+    at_most: float | None,
+    verdict: str,
+) -> Row:
+    """A figure over all rows, whose change nobody asks about."""
+    return Row(predictor, EVERYTHING, metric, old, new, None, None, at_least, at_most, verdict)
+
+
+def _rank(row: Row) -> tuple[bool, float]:
+    """Which of those that refuse is named: one of all rows, else the slice that is worst."""
+    if not row.slice_name or not row.champion:
+        return bool(row.slice_name), 0.0
+    return True, -abs(row.challenger / row.champion - 1)
 
 
 def _complaint(row: Row) -> str:
     """Why a row refuses; without the microseconds, which differ from run to run."""
-    what = f"{row.predictor} {row.metric}"
+    what = _name(row)
     if row.verdict == TOO_SLOW:
         return f"{row.predictor} is too slow"
-    if row.verdict == NO_FIGURE:
-        return f"{what} is not a number"
     if row.at_least is not None and row.challenger < row.at_least:
         return f"{what} is {_number(row.challenger)}, at least {_number(row.at_least)} is asked"
     return f"{what} is {_number(row.challenger)}, at most {_number(row.at_most)} is allowed"
 
 
+def _name(row: Row) -> str:
+    """A figure in words, with its slice."""
+    return f"{row.predictor} {row.metric}" + (f" on {row.slice_name}" if row.slice_name else "")
+
+
 def _family(metric: str) -> str:
-    """Metric whose tolerance applies: both intervals' widths share one."""
-    return "interval_width" if metric.startswith("interval_width") else metric
-
-
-def _is_compared(metric: str) -> bool:
-    return _family(metric) in COMPARED
+    """Metric whose tolerance applies: both intervals' widths share one, and their scores."""
+    for name in ("interval_width", "interval_score"):
+        if metric.startswith(name):
+            return name
+    return metric
 
 
 def _number(value: float | None) -> str:

@@ -25,10 +25,14 @@ Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
 
 @dataclass(frozen=True)
 class Learnt(Generic[Stack]):
-    """Networks, and what moves the ends of their intervals."""
+    """Networks, what moves the ends of their intervals, and digests of the jobs that taught them.
+
+    ``jobs`` is empty of networks that were written before they said so.
+    """
 
     stack: Stack
     margins: Margins
+    jobs: frozenset[str] = frozenset()
 
 
 def write_learnt(learnt: Learnt[Any], path: Path) -> None:
@@ -40,6 +44,7 @@ def write_learnt(learnt: Learnt[Any], path: Path) -> None:
         "device_margins": [
             [identity, sorted(own.items())] for identity, own in learnt.margins.devices
         ],
+        "jobs": sorted(learnt.jobs),
     }
     arrays = {name: value.numpy() for name, value in learnt.stack.state_dict().items()}
     with path.open("wb") as file:
@@ -66,6 +71,21 @@ def read_interference(path: Path) -> Learnt[InterferenceStack]:
         The file is none, is damaged, or is of another feature schema.
     """
     return _read(path, _interference)
+
+
+def read_jobs(path: Path) -> frozenset[str]:
+    """Digests of the jobs that taught it; none where it does not say.
+
+    Raises
+    ------
+    ReleaseError
+        The file is none, or is damaged.
+    """
+    try:
+        with np.load(path) as arrays:
+            return frozenset(json.loads(str(arrays["about"])).get("jobs", ()))
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
 
 
 def _scalar(state: dict[str, Tensor]) -> ScalarStack:
@@ -111,16 +131,20 @@ def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Sta
             )
             stack = empty(state)
             stack.load_state_dict(state)
-            return Learnt(stack.eval(), margins)
+            return Learnt(stack.eval(), margins, frozenset(about.get("jobs", ())))
     except _DAMAGE as error:
-        said = (str(error).splitlines() or [""])[0]
-        raise ReleaseError(
-            f"{path}: no networks to go on from ({type(error).__name__}: {said}); restore it "
-            "from git, or make it again with `make pretrained`"
-        ) from error
+        raise _damaged(path, error) from error
     raise ReleaseError(
         f"{path}: networks of feature schema {schema}, this version has "
         f"{schema_hash('full')}; make them again with `make pretrained`"
+    )
+
+
+def _damaged(path: Path, error: Exception) -> ReleaseError:
+    said = (str(error).splitlines() or [""])[0]
+    return ReleaseError(
+        f"{path}: no networks to go on from ({type(error).__name__}: {said}); restore it from git, "
+        "or make it again with `make pretrained`"
     )
 
 

@@ -7,8 +7,10 @@ which folder.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from presage.features.errors import ReleaseError
 # A manifest has about 350 KB; 128 levels, 100 devices and 500 mixtures would be many.
 MOST_BYTES, MOST_ENTRIES, MOST_CHARACTERS = 16 * 2**20, 4096, 256
 MOST_MARGIN = 100  # a factor of 10**43
+# Of a job's id. Among a million jobs in training, one of a thousand held out is taken for one of
+# them by accident in four cases of a million.
+JOB_DIGEST_CHARACTERS, MOST_JOBS = 12, 1_000_000
 _WHOLE = ("memory_bytes", "cores", "context_bytes")
 
 
@@ -124,6 +129,24 @@ def read_devices(value: Any) -> dict[str, Device]:
             fields[name] = (whole if name in _WHOLE else number)(fields[name], f"{where}.{name}")
         devices[kind] = Device(kind=kind, **fields)
     return devices
+
+
+def job_digest(job_id: str) -> str:
+    """What a release says of a job that it was trained on: not its name, which may tell much."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:JOB_DIGEST_CHARACTERS]
+
+
+def read_job_digests(value: Any) -> frozenset[str] | None:
+    """Digests of the jobs in training; None of a release that does not say."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > MOST_JOBS:
+        raise ValueError(f"trained_on is no list of at most {MOST_JOBS} digests")
+    pattern = re.compile(f"[0-9a-f]{{{JOB_DIGEST_CHARACTERS}}}")
+    for one in value:
+        if not isinstance(one, str) or not pattern.fullmatch(one):
+            raise ValueError("trained_on holds what is no digest of a job")
+    return frozenset(value)
 
 
 def read_margins(

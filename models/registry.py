@@ -1,8 +1,9 @@
 """The registry: releases as versions of one MLflow model, and the aliases that say which is served.
 
 MLflow keeps no history of an alias, registers equal bytes twice and lets the last writer win.
-So: a release is registered once, by its id; each move leaves a tag with its time on the version;
-and a release that a person took off is marked, because the gate must not put it back.
+So: a release is registered once, by its id; every change of the champion is an entry of a journal
+(models/journal.py), which the aliases follow (models/promotion.py); and a release that a person
+took off is marked, because the gate must not put it back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from presage.features.errors import RegistryError, ReleaseError
+from presage.models.journal import GATE, ROLLBACK, Entry, Move, make_model, read_journal, whoami
+from presage.models.promotion import make_move, overtaken, settle
 from presage.models.registry_run import log_metrics, search_params, search_tags
 from presage.models.registry_uri import (
     CHALLENGER,
@@ -37,7 +40,9 @@ from presage.models.release import MANIFEST, Release, load_release
 
 ARTIFACTS = "artifacts"  # beside the database
 SHORTEST_PREFIX = 4
+KEPT_ENTRIES = 10  # of the journal: what the last ones refer to is not deleted
 
+_SEARCHED = ("outcome", "champion", "reason")  # of a decision
 _FOLDER = "release"  # of the artifacts of a version's run
 # What MLflow reads when it is imported; a user's own values win. Seven tries of two minutes each
 # are MLflow's defaults: nobody waits that long to learn that a server is down.
@@ -97,8 +102,7 @@ class Registry:
             for known in self._versions(client):
                 if known.release_id == release.release_id:
                     return known.version
-            if not client.search_registered_models(f"name='{MODEL}'"):
-                client.create_registered_model(MODEL)
+            make_model(client, MODEL)
             run = self._log_run(client, release, metrics)
             version = client.create_model_version(
                 MODEL,
@@ -106,7 +110,16 @@ class Registry:
                 run_id=run.info.run_id,
                 tags=search_tags(release),
             )
-            return int(version.version)
+            # Of two processes that register it at once, the later one takes its own back.
+            stands = min(
+                known.version
+                for known in self._versions(client)
+                if known.release_id == release.release_id
+            )
+            if stands != int(version.version):
+                client.delete_model_version(MODEL, version.version)
+                client.delete_run(run.info.run_id)
+            return stands
 
     def versions(self) -> list[RegisteredRelease]:
         """All releases, oldest first."""
@@ -141,35 +154,75 @@ class Registry:
         with self._reach(f"make version {version} the challenger") as client:
             client.set_registered_model_alias(MODEL, CHALLENGER, version)
 
-    def promote(self, version: int, *, by_hand: bool = False) -> RegisteredRelease:
+    def settle(self) -> int:
+        """Open the registry for writing: the number of the journal's last entry.
+
+        What a process that died had begun is done, and what was moved without Presage is noted.
+        """
+        with self._reach("settle the journal") as client:
+            return settle(client).tip
+
+    def journal(self) -> list[Entry]:
+        """Every change of the champion, oldest first."""
+        with self._reach("read the journal") as client:
+            return read_journal(client)
+
+    def promote(
+        self,
+        version: int,
+        *,
+        verdict: str = GATE,
+        reason: str = "",
+        by: str = "",
+        follows: int | None = None,
+    ) -> RegisteredRelease:
         """Make a version the champion, and the champion until now ``previous``.
 
         By hand, the release that goes is withdrawn: the gate will not bring it back.
+
+        Parameters
+        ----------
+        verdict : str
+            By what right: one of :data:`presage.models.journal.VERDICTS`.
+        by : str
+            Who; else this user on this machine.
+        follows : int
+            The journal's last entry when this was decided; else the last one now.
+
+        Raises
+        ------
+        RegistryError
+            The champion changed meanwhile; says to what, and by whom.
         """
-        new = self.resolve(version)
-        old = self.champion()
-        if old is not None and old.version == new.version:
-            return new
         with self._reach(f"promote version {version}") as client:
-            # Before the champion moves: should this process die between the two, the old champion
-            # still serves, and the next call puts all right.
-            if old is not None:
-                client.set_registered_model_alias(MODEL, PREVIOUS, old.version)
-                if by_hand:
-                    client.set_model_version_tag(MODEL, old.version, "withdrawn_at", _now())
-            self._crown(client, new)
-            if CHALLENGER in new.aliases:
-                client.delete_registered_model_alias(MODEL, CHALLENGER)
+            state = settle(client)
+            if follows is not None and follows != state.tip:
+                raise overtaken(state.entries, follows)
+            new = self.resolve(version)
+            if state.champion == new.version:
+                return new
+            move = Move(
+                from_version=state.champion,
+                from_release=state.releases.get(state.champion or 0, ""),
+                to_version=new.version,
+                to_release=new.release_id,
+                verdict=verdict,
+                reason=reason,
+                by=by or whoami(),
+                withdraws=verdict != GATE,
+            )
+            make_move(client, move, state.tip)
         return self.resolve(version)
 
-    def rollback(self) -> RegisteredRelease:
+    def rollback(self, *, reason: str = "", by: str = "") -> RegisteredRelease:
         """Make ``previous`` the champion again, and withdraw the champion until now.
 
         Raises
         ------
         RegistryError
-            There is no previous release.
+            There is no previous release; or the champion changed meanwhile.
         """
+        follows = self.settle()
         releases = self.versions()
         bad, good = _holder(releases, CHAMPION), _holder(releases, PREVIOUS)
         if good is None or good == bad:
@@ -177,16 +230,34 @@ class Registry:
                 f"{self.uri}: no previous release to go back to; there is {_inventory(releases)}. "
                 "Choose one with `presage models promote`"
             )
-        with self._reach(f"roll back to version {good.version}") as client:
-            if bad is not None:
-                client.set_model_version_tag(MODEL, bad.version, "withdrawn_at", _now())
-            # The champion first: what a person wants gone must not outlive a crash in between.
-            self._crown(client, good)
-            if bad is not None:
-                client.set_registered_model_alias(MODEL, PREVIOUS, bad.version)
-            else:
-                client.delete_registered_model_alias(MODEL, PREVIOUS)
-        return self.resolve(good.version)
+        return self.promote(good.version, verdict=ROLLBACK, reason=reason, by=by, follows=follows)
+
+    def delete(self, version: int) -> RegisteredRelease:
+        """Delete a version and its run, unless something refers to it; says what it was.
+
+        Raises
+        ------
+        RegistryError
+            An alias or one of the journal's last entries refers to it; names which.
+        """
+        with self._reach(f"delete version {version}") as client:
+            entries = settle(client).entries
+            release = self.resolve(version)
+            holders = [f"alias {alias}" for alias in release.aliases]
+            holders += [
+                f"journal entry {entry.number}"
+                for entry in entries[-KEPT_ENTRIES:]
+                if version in (entry.from_version, entry.to_version)
+            ]
+            if holders:
+                raise RegistryError(
+                    f"{self.uri}: version {version} ({release.release_id}) is kept: "
+                    f"{', '.join(holders)} refer{'s' if len(holders) == 1 else ''} to it. What "
+                    f"an alias or the last {KEPT_ENTRIES} entries name may be wanted back"
+                )
+            client.delete_model_version(MODEL, str(version))
+            client.delete_run(release.run_id)
+        return release
 
     def download(self, version: int, to: Path) -> Release:
         """Lay a version's release folder down at ``to``; a reader sees all of it or nothing.
@@ -232,31 +303,33 @@ class Registry:
         return content
 
     def log_decision(
-        self, version: int, decision: Mapping[str, Any], metrics: Mapping[str, Any]
+        self,
+        version: int,
+        decision: Mapping[str, Any],
+        metrics: Mapping[str, Any],
+        table: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Keep what the gate said: a run of its own with the table, and a tag on the version.
 
-        The tag holds all of it, so that one write makes it true.
+        The tag holds all of the decision, so that one write makes it true; ``table``, which has
+        every row that was judged, is an artifact beside it.
         """
         release_id = self.resolve(version).release_id
         text = json.dumps(decision, indent=2, sort_keys=True) + "\n"
         with self._reach(f"log the gate's decision on version {version}") as client:
-            tags = {"release_id": release_id, "outcome": str(decision["outcome"])}
+            tags = {
+                name: str(decision.get(name) or "") for name in ("outcome", "champion", "reason")
+            }
+            tags["release_id"] = release_id
             run = client.create_run(
                 self._experiment(client), run_name=f"gate {release_id}", tags=tags
             )
             log_metrics(client, run.info.run_id, metrics)
             client.log_text(run.info.run_id, text, "decision.json")
+            client.log_text(run.info.run_id, json.dumps(list(table), indent=1), "table.json")
             client.set_terminated(run.info.run_id)
             compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))
             client.set_model_version_tag(MODEL, version, "decision", compact)
-
-    def _crown(self, client: Any, release: RegisteredRelease) -> None:
-        """Give the alias ``champion``, and tag when."""
-        if release.withdrawn_at:
-            client.delete_model_version_tag(MODEL, release.version, "withdrawn_at")
-        client.set_registered_model_alias(MODEL, CHAMPION, release.version)
-        client.set_model_version_tag(MODEL, release.version, "promoted_at", _now())
 
     def _versions(self, client: Any) -> list[RegisteredRelease]:
         found = client.search_registered_models(f"name='{MODEL}'")
@@ -401,7 +474,3 @@ def _cause(error: Exception) -> str:
     """What went wrong, out of an HTTP client's long story about it."""
     reason = re.search(r"\[Errno -?\d+\] [^\"')]+", str(error))
     return reason.group() if reason else (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _now() -> str:
-    return datetime.now(tz=UTC).isoformat(timespec="seconds")

@@ -15,6 +15,8 @@ DEFAULT_URI = "sqlite:///data/registry/mlflow.db"
 ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
 SQLITE = "sqlite:///"
 
+_PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
+
 
 def configured_uri(params: Path = Path("params.yaml")) -> str:
     """Registry to use: of the environment, else of params.yaml, else beside the data."""
@@ -46,7 +48,7 @@ def check_database(uri: str, database: Path, *, create: bool) -> None:
         )
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(database)) as connection:
+        with closing(sqlite3.connect(database, timeout=_PATIENCE_S)) as connection:
             connection.execute("BEGIN IMMEDIATE" if create else "PRAGMA schema_version")
             connection.rollback()
     except (OSError, sqlite3.Error) as error:

@@ -17,11 +17,13 @@ ONNX contract
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +46,7 @@ from presage.models.manifest import (
     by_name,
     numbers,
     read_devices,
+    read_job_digests,
     read_levels,
     read_manifest,
     read_margins,
@@ -91,6 +94,9 @@ class Release:
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     probes : Probes
         What it is known to answer.
+    trained_on : frozenset of str, or None
+        Digests of the jobs in training (:func:`presage.models.manifest.job_digest`); None where
+        the release does not say, as those made before did not.
     """
 
     folder: Path
@@ -104,6 +110,7 @@ class Release:
     stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
+    trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
 
     def class_of(self, kind: str) -> str:
@@ -160,6 +167,7 @@ def write_release(  # every part of the manifest is named once, here
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
+    trained_on: Collection[str] | None = None,
 ) -> Release:
     """Write a release folder, replacing what was there.
 
@@ -198,6 +206,8 @@ def write_release(  # every part of the manifest is named once, here
         "data_digest": data_digest,
         "versions": dict(versions),
     }
+    if trained_on is not None:
+        content["trained_on"] = sorted(trained_on)
     content["release_id"] = _content_id(content)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -215,9 +225,13 @@ def write_release(  # every part of the manifest is named once, here
 def put_in_place(new: Path, folder: Path) -> None:
     """Let ``new``, on the same file system, become ``folder``; what was there goes.
 
-    A reader finds the old folder or the new one whole, or, for an instant between two renames,
-    none. When it cannot be done, or is interrupted, the old one is back in its place.
+    A reader finds the old folder or the new one whole; where the system cannot swap two folders,
+    for an instant between two renames, none. When it cannot be done, or is interrupted, the old
+    one is back in its place.
     """
+    if _swapped(new, folder):
+        shutil.rmtree(new, ignore_errors=True)
+        return
     old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     try:
         if folder.exists():
@@ -229,6 +243,17 @@ def put_in_place(new: Path, folder: Path) -> None:
                 shutil.rmtree(old, ignore_errors=True)
             else:
                 old.rename(folder)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, as Linux can on most file systems; whether it was done."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
 
 
 def load_release(folder: Path) -> Release:
@@ -309,6 +334,7 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
             for kind, found in by_name(content["setup_s"], "setup_s").items()
         },
         probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        trained_on=read_job_digests(content.get("trained_on")),
         manifest=content,
     )
     for name in PREDICTORS:

@@ -14,24 +14,24 @@ import onnxruntime as ort
 import pandas as pd
 
 from presage.features.errors import ReleaseError, TableError, TrainingError
+from presage.features.job_table import precision_codes
 from presage.features.member import member_matrix
 from presage.models.alone import positions_alone
-from presage.models.metrics import interval_metrics, point_metrics
-from presage.models.release import PREDICTORS, Release
+from presage.models.release import MANIFEST, PREDICTORS, Release
+from presage.models.scored import HeldOut, Interval, Mask, Scored
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
-Scores = dict[str, dict[str, float]]
 
 COVERAGES = (0.8, 0.9)
 
 _WARM_UP, _BLOCKS, _CALLS = 20, 5, 40
 
 
-def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> Scores:
-    """Figures of a release's predictors on the held-out jobs.
+def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> Scored:
+    """What a release's predictors say of the held-out jobs' rows.
 
     Parameters
     ----------
@@ -39,12 +39,6 @@ def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> S
         One row per job measured alone: who it is, targets, ``full.*`` features in raw units.
     interference : DataFrame
         One row per member of a co-location, with its ``slowdown``.
-
-    Returns
-    -------
-    dict
-        predictor -> ``rows`` and ``jobs`` judged by, the point metrics, ``coverage_80%``,
-        ``interval_width_80%`` and the same for 90 %, ``latency_us`` of one row on one thread.
 
     Raises
     ------
@@ -56,9 +50,10 @@ def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> S
         A model cannot be run, or its answer breaks the contract in ``models/release.py``.
     """
     models = {name: _Model(release, name) for name in PREDICTORS}
-    scores = {name: _score_solo(release, models[name], solo) for name in TARGETS}
-    scores["interference"] = _score_interference(release, models, solo, interference)
-    return scores
+    held_out = {name: _score_solo(release, models[name], solo) for name in TARGETS}
+    held_out["interference"] = _score_interference(release, models, solo, interference)
+    files = [release.folder / MANIFEST, *map(release.model_path, PREDICTORS)]
+    return Scored(held_out, sum(path.stat().st_size for path in files), release.trained_on)
 
 
 class _Model:
@@ -111,7 +106,7 @@ class _Model:
         return ReleaseError(f"{self._path}: {first_line}; train it again with this version")
 
 
-def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> dict[str, float]:
+def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> HeldOut:
     column = TARGETS[model.predictor].column
     told = solo[solo[column].notna()]
     held_out = told[job_folds(list(told["job_id"])) == HELD_OUT_FOLD]
@@ -121,10 +116,14 @@ def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> dict[str
             "measure more with `presage profile`"
         )
     features = _features(release, held_out)
-    measured = held_out[column].to_numpy(np.float64)
-    figures = _figures(release, measured, model.quantiles({"features": features}))
-    latency_us = model.latency_us({"features": features[:1]})
-    return {"jobs": held_out["job_id"].nunique(), **figures, "latency_us": latency_us}
+    return _held_out(
+        release,
+        held_out,
+        held_out[column].to_numpy(np.float64),
+        model.quantiles({"features": features}),
+        _at_home(release, model.predictor, held_out, held_out),
+        model.latency_us({"features": features[:1]}),
+    )
 
 
 def _score_interference(
@@ -132,8 +131,8 @@ def _score_interference(
     models: Mapping[str, _Model],
     solo: pd.DataFrame,
     interference: pd.DataFrame,
-) -> dict[str, float]:
-    """Figures of the victims whose job is held out, whoever runs beside them."""
+) -> HeldOut:
+    """Of the victims whose job is held out, whoever runs beside them."""
     is_held = _held_victims(interference)
     wanted = interference["colocation"].isin(interference["colocation"][is_held])
     if not wanted.any():
@@ -144,7 +143,8 @@ def _score_interference(
     rows = interference[wanted].sort_values(["colocation", "member"])
     groups = rows.groupby("colocation", sort=True)
     where, slot = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
-    columns = _member_columns(release, models, _solo_rows(solo, rows))
+    alone = _solo_rows(solo, rows)
+    columns = _member_columns(release, models, alone)
     shape = (int(where.max()) + 1, int(slot.max()) + 1)
     members, mask = np.zeros((*shape, columns.shape[1]), np.float32), np.zeros(shape, np.float32)
     members[where, slot], mask[where, slot] = columns, 1
@@ -152,14 +152,20 @@ def _score_interference(
     model = models["interference"]
     of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
     victims = _held_victims(rows)
-    measured = rows["slowdown"].to_numpy(np.float64)[victims]
     first = int((where == 0).sum())  # without the padding that larger co-locations asked for
-    latency_us = model.latency_us({"members": members[:1, :first], "mask": mask[:1, :first]})
-    return {
-        "jobs": rows["job_id"][victims].nunique(),
-        **_figures(release, measured, of_row[victims]),
-        "latency_us": latency_us,
-    }
+    # Strange company makes a victim's slowdown strange, and so does more of it.
+    at_home = _at_home(release, model.predictor, rows, alone)
+    at_home = pd.Series(at_home).groupby(where).transform("all").to_numpy(bool)
+    most = alone["device_class"].map(release.max_members).fillna(1).to_numpy()
+    at_home = at_home & (rows["members"].to_numpy() <= most)
+    return _held_out(
+        release,
+        rows[victims],
+        rows["slowdown"].to_numpy(np.float64)[victims],
+        of_row[victims],
+        at_home[victims],
+        model.latency_us({"members": members[:1, :first], "mask": mask[:1, :first]}),
+    )
 
 
 def _held_victims(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -199,11 +205,30 @@ def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[
     return rows[[f"full.{name}" for name in release.columns]].to_numpy(np.float32)
 
 
-def _figures(release: Release, measured: Array, quantiles: Array) -> dict[str, float]:
-    with np.errstate(divide="ignore", invalid="ignore"):  # a device that did nothing: 0 %
-        figures = point_metrics(measured, quantiles[:, release.levels.index(0.5)])
-        for coverage in COVERAGES:
-            low, high = release.interval_levels(coverage)
-            found = interval_metrics(measured, quantiles[:, low], quantiles[:, high])
-            figures |= {f"{name}_{coverage:.0%}": value for name, value in found.items()}
-    return figures
+def _at_home(release: Release, predictor: str, rows: pd.DataFrame, alone: pd.DataFrame) -> Mask:
+    """Which rows' jobs, as they were ``alone``, and devices a predictor vouches for."""
+    precisions = precision_codes(alone["precision"])
+    alike = release.contains(_features(release, alone).astype(np.float64), precisions)
+    known: Mask = rows["device_kind"].isin(release.trained_devices[predictor]).to_numpy(bool)
+    return known & alike
+
+
+def _held_out(
+    release: Release,
+    rows: pd.DataFrame,
+    measured: Array,
+    quantiles: Array,
+    in_domain: Mask,
+    latency_us: float,
+) -> HeldOut:
+    ends = {coverage: release.interval_levels(coverage) for coverage in COVERAGES}
+    return HeldOut(
+        jobs=rows["job_id"].to_numpy(object),
+        families=rows["family"].to_numpy(object),
+        devices=rows["device_kind"].to_numpy(object),
+        measured=measured,
+        median=quantiles[:, release.levels.index(0.5)],
+        intervals={c: Interval(quantiles[:, a], quantiles[:, b]) for c, (a, b) in ends.items()},
+        in_domain=in_domain,
+        latency_us=latency_us,
+    )

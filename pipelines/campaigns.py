@@ -67,11 +67,12 @@ def read_campaign(folder: Path) -> Campaign:
         for name, table in tables.CAMPAIGN_TABLES.items()
     }
     known = set(data["jobs"].column("job_id").to_pylist())
-    jobs = _jobs(data["jobs"], data["nodes"], folder)
+    stats = _stats(data["nodes"], _if_there(tables.OP_STATS, folder), folder)
+    jobs = _jobs(data["jobs"], stats, folder)
     devices = _devices(data["devices"], folder / "devices.parquet")
     executions = data["executions"].to_pandas()
     colocations = data["colocations"].to_pandas()
-    scale_out = _scale_out(folder)
+    scale_out = _if_there(tables.SCALE_OUT, folder).to_pandas()
     measured = {"executions": executions, "colocations": colocations, "scale_out": scale_out}
     for name, frame in measured.items():
         path = folder / f"{name}.parquet"
@@ -90,12 +91,10 @@ def read_campaign(folder: Path) -> Campaign:
     return Campaign(folder, jobs, devices, executions, colocations, scale_out)
 
 
-def _scale_out(folder: Path) -> pd.DataFrame:
-    """Only importers write this table, and only of some sources."""
-    table, path = tables.SCALE_OUT, folder / f"{tables.SCALE_OUT.name}.parquet"
-    rows = tables.read(table, path) if path.is_file() else table.schema.empty_table()
-    frame: pd.DataFrame = rows.to_pandas()
-    return frame
+def _if_there(table: tables.Table, folder: Path) -> pa.Table:
+    """A table that only some folders have; without rows where this one has not."""
+    path = folder / f"{table.name}.parquet"
+    return tables.read(table, path) if path.is_file() else table.schema.empty_table()
 
 
 def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatures:
@@ -129,14 +128,25 @@ def _version_of(framework: str, versions: str) -> str:
     return known_version(words.get(framework, ""))
 
 
-def _jobs(jobs: pa.Table, nodes: pa.Table, folder: Path) -> dict[str, JobFeatures]:
+def _stats(nodes: pa.Table, op_stats: pa.Table, folder: Path) -> dict[str, tuple[OpStats, ...]]:
+    """Statistics of every graph: of its nodes, or as they were reported."""
     graphs: dict[str, list[OpNode]] = {}
     for row in nodes.to_pylist():
         graphs.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
-    rows = [row for row in jobs.to_pylist() if row["graph_digest"]]
-    _check_known([row["graph_digest"] for row in rows], graphs, "graph", folder / "jobs.parquet")
     with _blamed_on(folder / "nodes.parquet"):
         stats = {digest: summarize(graph) for digest, graph in graphs.items()}
+    reported: dict[str, list[OpStats]] = {}
+    with _blamed_on(folder / "op_stats.parquet"):
+        for row in op_stats.to_pylist():
+            reported.setdefault(row.pop("graph_digest"), []).append(OpStats(**row))
+    return stats | {digest: tuple(rows) for digest, rows in reported.items()}
+
+
+def _jobs(
+    jobs: pa.Table, stats: Mapping[str, tuple[OpStats, ...]], folder: Path
+) -> dict[str, JobFeatures]:
+    rows = [row for row in jobs.to_pylist() if row["graph_digest"]]
+    _check_known([row["graph_digest"] for row in rows], stats, "graph", folder / "jobs.parquet")
     with _blamed_on(folder / "jobs.parquet"):
         return {row["job_id"]: job_features(row, stats[row["graph_digest"]]) for row in rows}
 

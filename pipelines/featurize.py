@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from presage.features.arrays import Mask
 from presage.features.device_class import DEVICE_CLASSES, device_class
 from presage.features.errors import TrainingError
 from presage.features.job_table import precision_codes
 from presage.features.schema import columns, matrix
+from presage.features.tables import REPORTED_SOURCE
+from presage.models.alone import WHO
 from presage.models.domain import Domain, learn_domain
 from presage.models.domain import reasons as why_strange
 from presage.models.splits import Folds, folds_by_split
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.pretrained import read_pretrained
+from presage.pipelines.recency import Recency, read_recency
 from presage.pipelines.stage import run_stage, write_atomically
 
-MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "setup_s")
+LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
+MEASURED = (*LEARNT, "setup_s")
+SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
+EVEN = Recency(half_life_days=sys.float_info.max, most_weight=1.0)  # all count alike
 
 
 def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     """One row per job that ran alone: who it is, what was measured, features of both sets.
 
-    What a source did not measure is NaN.
+    What a source did not measure is NaN; all is of a job that only ran beside others, whose row
+    is there for what it does to them.
     """
-    ran = campaign.executions[campaign.executions["failure"] == ""].reset_index(drop=True)
+    ran = campaign.executions[campaign.executions["failure"] == ""]
+    ran = pd.concat([ran, _never_alone(campaign, ran)], ignore_index=True)
     placements = [campaign.placement(row) for row in ran.to_dict("records")]
     jobs = [placement.job.job for placement in placements]
     who = pd.DataFrame(
@@ -45,6 +56,9 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
             "machine": ran["machine"],
             "campaign": ran["campaign"],
             "share": ran["share"],
+            "source": ran["source"],
+            "measured_at_s": ran["measured_at_s"],
+            "weight": 1.0,
         }
     )
     features = [
@@ -57,11 +71,48 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
 
 
+def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
+    """A row without measurements for each member of a co-location that did not run alone there."""
+    members = campaign.colocations.drop_duplicates(WHO)
+    known = pd.MultiIndex.from_frame(ran[WHO])
+    missing = members[~pd.MultiIndex.from_frame(members[WHO]).isin(known)]
+    return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(MEASURED, np.nan))
+
+
+def is_told(solo: pd.DataFrame) -> Mask:
+    """Rows of which anything was measured."""
+    return solo[list(MEASURED)].notna().any(axis=1).to_numpy(bool)
+
+
+def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """What each row counts in learning: 1, or by its age if it was reported."""
+    reported = (rows["source"] == REPORTED_SOURCE).to_numpy(bool)
+    at_s = rows["measured_at_s"].to_numpy(np.float64)
+    age_s = np.maximum(at_s[reported].max(initial=0.0) - at_s, 0)
+    return np.where(reported, recency.most_weight * recency.decay(age_s), 1.0)
+
+
+def superseded(solo: pd.DataFrame) -> pd.DataFrame:
+    """The rows, without what was reported anew since: of a job on a device one thing is true.
+
+    A campaign's measurement of a device that has changed would be learnt from, calibrated by and
+    judged by beside what is so now.
+    """
+    reported = (solo["source"] == REPORTED_SOURCE).to_numpy(bool)
+    out = solo.copy()
+    for name in LEARNT:
+        newest = solo[reported & solo[name].notna()].groupby(SAME)["measured_at_s"].max()
+        since = newest.reindex(pd.MultiIndex.from_frame(solo[SAME])).to_numpy(np.float64)
+        out.loc[~reported & (since > solo["measured_at_s"].to_numpy()), name] = np.nan
+    return out
+
+
 def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
     """Domain of every class of devices among the rows, joined to what is known of it already."""
     found = dict(known)
+    told = is_told(solo)
     for name in DEVICE_CLASSES:
-        rows = solo[solo["device_class"] == name]
+        rows = solo[(solo["device_class"] == name) & told]
         if rows.empty:
             continue
         domain = learn_domain(
@@ -91,8 +142,9 @@ def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> li
     features = feature_matrix(solo, "full")
     devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
     out = np.full(len(solo), "", dtype=object)
+    told = is_told(solo)
     for fold in np.unique(folds):
-        seen, asked = folds != fold, folds == fold
+        seen, asked = (folds != fold) & told, folds == fold
         if not seen.any():
             out[asked] = "no other job was measured"
             continue
@@ -130,6 +182,9 @@ def featurize_interference(campaign: Campaign) -> pd.DataFrame:
             "machine": ran["machine"],
             "campaign": ran["campaign"],
             "share": ran["share"],
+            "source": ran["source"],
+            "measured_at_s": ran["measured_at_s"],
+            "weight": 1.0,
             "slowdown": ran["slowdown"].clip(lower=1.0),
         }
     )
@@ -141,7 +196,12 @@ def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
     return [asdict(latest[kind]) for kind in sorted(latest)]
 
 
-def featurize(folders: Sequence[Path], target: Path, pretrained: Path | None = None) -> None:
+def featurize(
+    folders: Sequence[Path],
+    target: Path,
+    pretrained: Path | None = None,
+    recency: Recency = EVEN,
+) -> None:
     """Write solo.parquet, interference.parquet and devices.json of all campaigns.
 
     What ``pretrained`` networks know is no stranger to those that go on from them.
@@ -153,13 +213,16 @@ def featurize(folders: Sequence[Path], target: Path, pretrained: Path | None = N
     TrainingError
         No campaign holds a job that ran.
     """
-    campaigns = [read_campaign(folder) for folder in folders]
-    solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
-    interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
-    if solo.empty:
+    campaigns = [c for c in map(read_campaign, folders) if c.devices]  # nobody reported: none
+    if not any((c.executions["failure"] == "").any() for c in campaigns):
         raise TrainingError(
             f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
         )
+    solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
+    interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
+    solo["weight"] = weights(solo, recency)
+    interference["weight"] = weights(interference, recency)
+    solo = superseded(solo)
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
@@ -177,7 +240,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    featurize(args.campaigns, args.target, args.pretrained)
+    featurize(args.campaigns, args.target, args.pretrained, read_recency())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from presage.models.fit import (
     transform_features,
 )
 from presage.models.learnt import Learnt
+from presage.models.manifest import job_digest
 from presage.models.margins import ByLevel
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.models.stacked import take_members
@@ -44,6 +45,7 @@ class CrossValidation:
     learnt: Array  # (rows,)
     outputs: Array  # (members, rows, levels)
     folds: dict[str, Folds]
+    weights: Array  # (members, rows), 0 where a member learnt nothing from a row
 
     def out_of_fold(self, split: str) -> Array:
         """Uncalibrated quantiles of shape (rows, levels)."""
@@ -77,8 +79,13 @@ def learn(
     margins = cv.release_margins(
         full.learnt, of_job, folds["job"], devices, identities(solo), unseen, known
     )
-    take_members(full.stack, torch.from_numpy(full.members.of("job", HELD_OUT_FOLD)))
-    return Learnt(full.stack, margins), pd.concat(tables)
+    shipped = full.members.of("job", HELD_OUT_FOLD)
+    taught = full.weights[shipped].any(axis=0)
+    jobs = frozenset(map(job_digest, solo["job_id"][taught]))
+    if start is not None:
+        jobs |= start.jobs
+    take_members(full.stack, torch.from_numpy(shipped))
+    return Learnt(full.stack, margins, jobs), pd.concat(tables)
 
 
 def identities(solo: pd.DataFrame) -> Array:
@@ -104,14 +111,14 @@ def _cross_validate(
     )
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
     measured = np.isfinite(learnt)
-    weights = cv.training_weights(members, folds) * measured
+    weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
     inputs = inputs_of(target.inputs, feature_set)
     with training_progress(f"{target.predictor}, {feature_set} features") as progress:
         stack = fit_scalar(
             x, np.where(measured, learnt, 0), weights, inputs, config,
             start=start, progress=progress,
         )  # fmt: skip
-    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds)
+    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds, weights)
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:

@@ -4,9 +4,6 @@ The registry lies outside of DVC, so this stage runs on every `dvc repro`, and a
 change nothing. The registry is asked who is champion, by the short way of
 :func:`presage.models.champion.peek_champion`: a pointer file of our own would be quicker still
 but would be wrong after a rollback from another machine. Nothing heavy is imported before that.
-
-The decision file holds no time, no run id and no microseconds: equal releases, tables and policy
-give equal bytes. The microseconds are in the printed table and in MLflow.
 """
 
 from __future__ import annotations
@@ -14,38 +11,44 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from presage.features.errors import RegistryError, ReleaseError
+from presage.features.errors import ReleaseError
 from presage.models import gate
 from presage.models.champion import peek_champion
 from presage.models.gate import Decision, GatePolicy
 from presage.models.registry_uri import configured_uri
 from presage.models.release import Release, load_release
+from presage.pipelines.decision import (
+    NOT_PROMOTED,
+    PROMOTED,
+    Document,
+    document,
+    print_table,
+    read_about,
+    table,
+)
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
-    from presage.models.score import Scores
+    from presage.models.scored import Scored
 
 TABLES = ("solo.parquet", "interference.parquet")
-PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
-
-Document = dict[str, Any]
+# What a decision rests on beside files, policy and releases.
+RULES = ("gate", "paired", "score", "scored", "metrics")
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the gate decided, and the figures of those it judged."""
+    """What the gate decided, and those it judged; a champion that is no measure is None."""
 
     decision: Decision
-    challenger: Scores
-    champion: Scores | None
+    challenger: Scored
+    champion: Scored | None
 
 
 def promote(release: Release, features: Path, target: Path, *, uri: str, policy: GatePolicy) -> str:
@@ -60,21 +63,45 @@ def promote(release: Release, features: Path, target: Path, *, uri: str, policy:
 
     registry = Registry(uri)
     challenger = registry.resolve(registry.register(release, release.manifest["metrics"]))
+    follows = registry.settle()
     champion = registry.champion()
     is_champion = champion is not None and champion.version == challenger.version
     if is_champion:
-        document = _read_about(target, release.release_id) or _last_word(challenger)
+        decided = read_about(target, release.release_id) or _last_word(challenger)
     elif challenger.withdrawn_at:
-        document = _withdrawn(challenger)
+        decided = _withdrawn(challenger)
     else:
-        document = _decide(registry, release, challenger, champion, features, policy)
-        if document["outcome"] == PROMOTED:
-            _promote_over(registry, challenger, champion)
-    text = json.dumps(document, indent=2, sort_keys=True) + "\n"
+        decided = _decide(registry, release, challenger, champion, features, policy)
+        if decided["outcome"] == PROMOTED:
+            # Refused if the champion is another by now: the gate did not judge against that one.
+            registry.promote(challenger.version, reason=decided["reason"], follows=follows)
+    text = json.dumps(decided, indent=2, sort_keys=True) + "\n"
     write_atomically(target, lambda path: path.write_text(text))
     if is_champion:
         return _already(release)
-    return f"release {release.release_id} {document['outcome']}: {document['reason']}"
+    return _told(release, decided)
+
+
+def rehearse(
+    release: Release, features: Path, *, uri: str, policy: GatePolicy
+) -> tuple[Document, Decision | None]:
+    """What :func:`promote` would decide, and its table; nothing is registered, moved or written.
+
+    Without a table where the release is champion already.
+    """
+    from presage.models.registry import Registry
+
+    registry = Registry(uri)
+    champion = registry.champion()
+    known = next((r for r in registry.versions() if r.release_id == release.release_id), None)
+    if champion is not None and champion == known:
+        return _last_word(champion) | {"reason": _already(release)}, None
+    judgement = judge(release, champion, registry, features, policy)
+    before = None if champion is None else champion.release_id
+    decided = document(release.release_id, before, judgement.decision, asked="")
+    if known is not None and known.withdrawn_at:
+        decided |= _never_again(known)
+    return decided, judgement.decision
 
 
 def judge(
@@ -87,7 +114,8 @@ def judge(
     """Score both on the same held-out rows, and decide.
 
     A champion that cannot be scored, because it was made for another feature schema or its files
-    are damaged, is no measure: bounds alone decide then, and the reason says so.
+    are damaged, is no measure, nor is one that was trained on these rows: bounds alone decide
+    then, and the reason says so.
     """
     from presage.models.score import score
 
@@ -99,6 +127,8 @@ def judge(
         try:
             loaded = registry.download(champion.version, Path(folder) / "champion")
             theirs = score(loaded, solo, interference)
+            if seen := gate.seen_jobs(theirs):
+                raise ReleaseError(f"it was trained on {len(seen)} of the held-out jobs: {seen[0]}")
         except ReleaseError as error:
             decision = gate.decide(None, ours, policy)
             why = str(error).replace(f"{folder}/", "")
@@ -125,26 +155,14 @@ def _decide(
     with Console(stderr=True).status("scoring champion and challenger on the held-out jobs"):
         judgement = judge(release, champion, registry, features, policy)
     print_table(judgement.decision)
-    document = _document(release.release_id, champion, judgement.decision, asked)
-    figures = {"challenger": judgement.challenger, "champion": judgement.champion or {}}
-    registry.log_decision(challenger.version, document, figures)
-    return document
-
-
-def _promote_over(
-    registry: Registry, challenger: RegisteredRelease, champion: RegisteredRelease | None
-) -> None:
-    """Promote, unless another champion came in since: the gate did not judge against that one.
-
-    MLflow has no compare-and-set; what is left open is the moment between this check and the move.
-    """
-    now = registry.champion()
-    if (now and now.version) != (champion and champion.version):
-        raise RegistryError(
-            f"{registry.uri}: the champion changed while {challenger.release_id} was being judged; "
-            "run `dvc repro promote` again"
-        )
-    registry.promote(challenger.version)
+    before = None if champion is None else champion.release_id
+    decided = document(release.release_id, before, judgement.decision, asked)
+    figures = {
+        who: {} if scored is None else scored.figures()
+        for who, scored in (("challenger", judgement.challenger), ("champion", judgement.champion))
+    }
+    registry.log_decision(challenger.version, decided, figures, table(judgement.decision))
+    return decided
 
 
 def _already(release: Release) -> str:
@@ -157,7 +175,7 @@ def _question(
     """Digest of all that a decision rests on, the gate's own rules among it."""
     from importlib.util import find_spec
 
-    rules = [find_spec(f"presage.models.{name}") for name in ("gate", "score", "metrics")]
+    rules = [find_spec(f"presage.models.{name}") for name in RULES]
     files = [features / name for name in TABLES]
     files += [Path(spec.origin) for spec in rules if spec is not None and spec.origin]
     question = {
@@ -167,43 +185,6 @@ def _question(
         "policy": asdict(policy),
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _document(
-    challenger: str, champion: RegisteredRelease | None, decision: Decision, asked: str
-) -> Document:
-    """A decision as the file and the registry keep it."""
-    return {
-        "challenger": challenger,
-        "champion": champion and champion.release_id,
-        "asked": asked,
-        "outcome": PROMOTED if decision.promote else NOT_PROMOTED,
-        "reason": decision.reason,
-        "rows": [_stable(asdict(row)) for row in decision.rows],
-    }
-
-
-def _stable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what differs from run to run: microseconds, the last digits."""
-    is_time = row["metric"] == "latency_us"
-    return {
-        name: (None if is_time else _rounded(value)) if isinstance(value, float) else value
-        for name, value in row.items()
-    }
-
-
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
-def _read_about(target: Path, release_id: str) -> Document | None:
-    """The decision file, if there is one and it is about this release."""
-    try:
-        document: Document = json.loads(target.read_text())
-    except (OSError, ValueError):
-        return None
-    is_about = isinstance(document, Mapping) and document.get("challenger") == release_id
-    return document if is_about else None
 
 
 def _last_word(champion: RegisteredRelease) -> Document:
@@ -216,45 +197,26 @@ def _last_word(champion: RegisteredRelease) -> Document:
         "asked": "",
         "outcome": PROMOTED,
         "reason": "a person made it champion; the gate was not asked",
+        "figures": {},
+        "verdicts": {},
         "rows": [],
     }
 
 
 def _withdrawn(challenger: RegisteredRelease) -> Document:
+    return _last_word(challenger) | _never_again(challenger)
+
+
+def _never_again(challenger: RegisteredRelease) -> Document:
     reason = (
         "a person put another release in its place; to have it back: "
         f"presage models promote {challenger.release_id}"
     )
-    return _last_word(challenger) | {"outcome": NOT_PROMOTED, "reason": reason}
+    return {"outcome": NOT_PROMOTED, "reason": reason}
 
 
-def print_table(decision: Decision) -> None:
-    """The table that was decided by, within 80 columns: DVC gives a stage no more."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="gate, on the held-out jobs")
-    for title in ("metric", "champion", "challenger", "limit", "verdict"):
-        justify: Any = "left" if title in ("metric", "verdict") else "right"
-        table.add_column(title, justify=justify, no_wrap=True)
-    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
-    predictor = ""
-    for row in decision.rows:
-        if row.predictor != predictor:
-            predictor = row.predictor
-            table.add_section()
-            table.add_row(predictor, style="bold")
-        before = "-" if row.champion is None else f"{row.champion:.4g}"
-        cells = (row.metric, before, f"{row.challenger:.4g}", _limit(row), row.verdict)
-        table.add_row(*cells, style=styles.get(row.verdict))
-    Console().print(table)
-
-
-def _limit(row: gate.Row) -> str:
-    if row.at_least is not None and row.at_most is not None:
-        return f"{row.at_least:.4g} to {row.at_most:.4g}"
-    low = "" if row.at_least is None else f">= {row.at_least:.4g}"
-    return low if row.at_most is None else f"<= {row.at_most:.4g}"
+def _told(release: Release, decided: Document) -> str:
+    return f"release {release.release_id} {decided['outcome']}: {decided['reason']}"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -263,10 +225,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("release", type=Path, help="release folder")
     parser.add_argument("features", type=Path, help="folder of featurize")
     parser.add_argument("decision", type=Path, help="JSON file to write the decision to")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do, do nothing")
     args = parser.parse_args(argv)
     policy = read_params("promote", GatePolicy, besides=["registry"])
     uri, release = configured_uri(), load_release(args.release)
-    about = _read_about(args.decision, release.release_id)
+    if args.dry_run:
+        decided, decision = rehearse(release, args.features, uri=uri, policy=policy)
+        if decision is not None:
+            print_table(decision)
+        print(f"dry run, nothing was changed: {_told(release, decided)}")  # noqa: T201
+        return
+    about = read_about(args.decision, release.release_id)
     if about is not None and peek_champion(uri) == release.release_id:
         print(_already(release))  # noqa: T201
         return

@@ -16,6 +16,7 @@ from presage.features.device import Device
 from presage.features.device_class import DEVICE_CLASSES
 from presage.features.errors import ReleaseError, TrainingError
 from presage.models.fit import LEVELS
+from presage.models.learnt import read_jobs
 from presage.models.probing import probe
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
@@ -44,6 +45,16 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
     hidden = interference["colocation"].isin(interference.loc[held_out, "colocation"])
     rows: pd.DataFrame = interference[~hidden]
     return rows
+
+
+def trained_on(
+    models: Path, classes: Mapping[str, Collection[str]], start: Pretrained | None
+) -> set[str]:
+    """Digests of the jobs that taught any network, as the networks themselves say."""
+    files = [models / name / f"{one}.npz" for name in PREDICTORS for one in classes[name]]
+    if start is not None:
+        files += [path for name in PREDICTORS for path in start.networks(name).values()]
+    return set().union(*map(read_jobs, files))
 
 
 def read_margins(path: Path) -> dict[str, dict[float, float]]:
@@ -147,6 +158,7 @@ def assemble_release(
         metrics=json.loads((evaluation / "metrics.json").read_text()),
         data_digest=digest,
         versions={name: version(name) for name in VERSIONS},
+        trained_on=trained_on(models, classes, start),
     )
 
 

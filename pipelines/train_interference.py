@@ -26,6 +26,7 @@ from presage.models.fit_interference import (
     log_slowdowns,
 )
 from presage.models.learnt import Learnt, read_interference
+from presage.models.manifest import job_digest
 from presage.models.margins import Mask
 from presage.models.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.splits import HELD_OUT_FOLD, Folds, folds_by_split
@@ -57,6 +58,7 @@ class Colocations:
     members: Array  # (C, K, G)
     mask: Array  # (C, K)
     known: Array  # (C, K), 1 where there is a member and its slowdown was measured
+    weight: Array  # (C, K), what a member counts in learning
     log_slowdown: Array  # (C, K), 0 where it was not
     rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
 
@@ -116,7 +118,8 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
     padded = features[np.maximum(rows, 0)] * mask[:, :, None]
     known = mask * np.isfinite(log_slowdown)[np.maximum(rows, 0)]
     learnt = np.nan_to_num(log_slowdown)[np.maximum(rows, 0)] * mask
-    return Colocations(victims, padded, mask, known, learnt, rows)
+    weight = victims["weight"].to_numpy(np.float64)[np.maximum(rows, 0)] * mask
+    return Colocations(victims, padded, mask, known, weight, learnt, rows)
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
@@ -131,10 +134,13 @@ def victim_folds(colocations: Colocations) -> dict[str, Folds]:
     }
 
 
-def colocation_weights(members: cv.Members, folds: dict[str, Folds], known: Array) -> Array:
-    """Row weights (stack, C, K): a co-location is hidden when any member is of the fold."""
+def colocation_weights(members: cv.Members, folds: dict[str, Folds], weight: Array) -> Array:
+    """Row weights (stack, C, K) of ``weight`` (C, K), 0 where nothing is known.
+
+    A co-location is hidden when any member is of the fold.
+    """
     seen = [
-        (folds[split] != fold).all(axis=1, keepdims=True) * known
+        (folds[split] != fold).all(axis=1, keepdims=True) * weight
         for split, fold in zip(members.split, members.fold, strict=True)
     ]
     return np.array(seen)
@@ -152,7 +158,7 @@ def learn(
     of_job, real = data["job"], data["job"].known > 0
     folds = victim_folds(of_job)
     plan = cv.plan_members(config.ensemble, folds)
-    weights = colocation_weights(plan, folds, of_job.known)
+    weights = colocation_weights(plan, folds, of_job.known * of_job.weight)
     # Nobody forecasts members alone with their device left out: family by family is near enough.
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
@@ -189,8 +195,13 @@ def learn(
     margins = cv.release_margins(
         y, raw["job"], of_victim["job"], devices, of_job.identity, unseen, known
     )
-    take_members(stack, torch.from_numpy(plan.of("job", HELD_OUT_FOLD)))
-    return Learnt(stack, margins), pd.concat(parts, ignore_index=True)
+    shipped = plan.of("job", HELD_OUT_FOLD)
+    taught = of_job.rows[weights[shipped].any(axis=0)]
+    jobs = frozenset(map(job_digest, of_job.victims.loc[taught, "job_id"]))
+    if start is not None:
+        jobs |= start.jobs
+    take_members(stack, torch.from_numpy(shipped))
+    return Learnt(stack, margins, jobs), pd.concat(parts, ignore_index=True)
 
 
 def train(

@@ -176,6 +176,8 @@ def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
     try:
         # Not mode=ro: a reader of a write-ahead log makes its shared memory where there is none.
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
+            # Of a text that is none, its bytes: one such row must not hide those after it.
+            database.text_factory = lambda text: text.decode(errors="backslashreplace")
             for row in database.execute(_SELECT, (after,)):
                 yield ReportedOutcome(*row)
     except (sqlite3.Error, UnicodeError) as error:  # of a damaged schema, even its error's text

@@ -44,7 +44,7 @@ def read_outcomes(
     told: list[tuple[int, str]] = []  # of each job, whose it is and what it is called
     for i, outcome in enumerate(request.outcomes):
         try:
-            _check_outcome(outcome, known, f"outcomes[{i}]")
+            check_outcome(outcome, known, f"outcomes[{i}]")
         except PresageError as error:
             errors[i] = without_frames(error)
             continue
@@ -56,7 +56,7 @@ def read_outcomes(
     return [row for i, row in enumerate(request.outcomes) if i not in errors], errors
 
 
-def _check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
+def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
     """Refuse an outcome that cannot be, whatever its jobs are.
 
     Raises

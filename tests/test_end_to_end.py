@@ -18,7 +18,7 @@ from presage.serving.job_features import from_onnx
 from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
-CODE = ("features", "models", "pipelines")
+CODE = ("features", "models", "pipelines", "serving")
 ENVIRONMENT = os.environ | {
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     "OMP_NUM_THREADS": "1",

@@ -15,6 +15,7 @@ from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.models_cli import app as models_app
+from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models_app, name="models")
+app.add_typer(outcomes_app, name="outcomes")
 app.command(cls=ManyFiles)(benchmark)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from presage.features.errors import RegistryError
+from presage.models_tables import (
+    better,
+    figures,
+    gate_said,
+    ingredients,
+    print_diff,
+    print_journal,
+    print_release,
+    print_releases,
+    side_by_side,
+)
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
@@ -33,12 +46,10 @@ Ref = Annotated[
         metavar="REF", help="champion, challenger, previous; a version; a release id's start."
     ),
 ]
-
-SHIPPED = "mlp"  # in a release's metrics, beside the baselines
-# What a release was made of, in the order of `diff`.
-INGREDIENTS = ("data_digest", "schema_hash", "feature_set", "levels", "trained_devices", "versions")
-
-Figures = dict[tuple[str, str, str], float]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the journal keeps it.")]
+Who = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who; else this user on this machine.")
+]
 
 
 @app.command("list")
@@ -50,7 +61,7 @@ def list_releases(registry: Uri = "", as_json: AsJson = False) -> None:
     elif not releases:
         typer.echo("no release yet; `dvc repro` registers one")
     else:
-        _print_releases(releases)
+        print_releases(releases)
 
 
 @app.command()
@@ -73,40 +84,119 @@ def show(
         more = {"decision": release.decision, "manifest": manifest, "folder": folder}
         _print_json(_facts(release) | more)
         return
-    _print_release(release, manifest)
+    print_release(release, manifest)
     if download is not None:
         typer.echo(f"release folder: {download}")
 
 
 @app.command()
-def promote(ref: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
-    """Make a release the champion, whatever the gate said of it."""
+def gate(
+    ref: Annotated[
+        str, typer.Argument(metavar="REF|DIR", help="As elsewhere, or a release folder.")
+    ] = "data/release",
+    features: Annotated[Path, typer.Option(help="Folder of featurize.")] = Path("data/features"),
+    registry: Uri = "",
+    as_json: AsJson = False,
+) -> None:
+    """Judge a release beside the champion, and change nothing; `dvc repro` judges and promotes."""
+    from presage.models.gate import GatePolicy
+    from presage.models.release import load_release
+    from presage.pipelines.decision import print_table
+    from presage.pipelines.promote import rehearse
+    from presage.pipelines.stage import read_params
+
+    policy = read_params("promote", GatePolicy, besides=["registry"])
     opened = _open(registry)
+    with tempfile.TemporaryDirectory() as folder:
+        if Path(ref).is_dir():
+            release = load_release(Path(ref))
+        else:
+            release = opened.download(opened.resolve(ref).version, Path(folder) / "release")
+        decided, decision = rehearse(release, features, uri=opened.uri, policy=policy)
+    if as_json:
+        _print_json(decided)
+        return
+    if decision is not None:
+        print_table(decision)
+    typer.echo(f"release {release.release_id} would be {decided['outcome']}: {decided['reason']}")
+
+
+@app.command()
+def promote(
+    ref: Ref,
+    force: Annotated[
+        bool, typer.Option("--force", help="Whatever the gate said; needs --reason.")
+    ] = False,
+    reason: Why = "",
+    by: Who = "",
+    registry: Uri = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a release the champion: one that the gate let through, or any with --force."""
+    from presage.models.journal import BY_HAND, FORCED
+
+    opened = _open(registry)
+    follows = opened.settle()
     before, release = opened.champion(), opened.resolve(ref)
-    after = opened.promote(release.version, by_hand=True)
+    is_champion = before is not None and before.version == release.version
+    said_yes = (release.decision or {}).get("outcome") == "promoted"
+    if not (said_yes or is_champion) and not (force and reason.strip()):
+        raise RegistryError(
+            f"the gate did not let release {release.release_id} through ({gate_said(release)}); "
+            "to promote it all the same, say why: --force --reason TEXT"
+        )
+    verdict = BY_HAND if said_yes else FORCED
+    after = opened.promote(release.version, verdict=verdict, reason=reason, by=by, follows=follows)
     if as_json:
         _print_json({"champion": _facts(after), "before": before and _facts(before)})
-    elif before is not None and before.version == after.version:
+    elif is_champion:
         typer.echo(f"release {after.release_id} is champion already: nothing moved")
     else:
         typer.echo(
-            f"release {after.release_id} (version {after.version}) is champion now, by hand and "
-            f"regardless of the gate, which last said: {_gate_said(release)}"
+            f"release {after.release_id} (version {after.version}) is champion now, by hand"
+            f"{'' if said_yes else ' and regardless of the gate'}; the gate last said: "
+            f"{gate_said(release)}"
         )
         _say_withdrawn(before)
 
 
 @app.command()
-def rollback(registry: Uri = "", as_json: AsJson = False) -> None:
+def rollback(reason: Why = "", by: Who = "", registry: Uri = "", as_json: AsJson = False) -> None:
     """Make the previous release champion again."""
     opened = _open(registry)
     before = opened.champion()
-    after = opened.rollback()
+    after = opened.rollback(reason=reason, by=by)
     if as_json:
         _print_json({"champion": _facts(after), "before": before and _facts(before)})
     else:
         typer.echo(f"release {after.release_id} (version {after.version}) is champion again")
         _say_withdrawn(before)
+
+
+@app.command()
+def journal(registry: Uri = "", as_json: AsJson = False) -> None:
+    """Show every change of the champion, newest first: when, by whom, by what right and why."""
+    entries = _open(registry).journal()[::-1]
+    if as_json:
+        _print_json([asdict(entry) for entry in entries])
+    elif not entries:
+        typer.echo("no entry yet: the champion was never changed")
+    else:
+        print_journal(entries)
+
+
+@app.command()
+def delete(ref: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
+    """Delete a release, unless an alias or the journal's last ten entries refer to it."""
+    opened = _open(registry)
+    gone = opened.delete(opened.resolve(ref).version)
+    if as_json:
+        _print_json(_facts(gone))
+    else:
+        typer.echo(
+            f"release {gone.release_id} (version {gone.version}) and its run are deleted; "
+            "`mlflow gc` frees the bytes"
+        )
 
 
 @app.command()
@@ -118,16 +208,16 @@ def diff(a: Ref, b: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
     opened = _open(registry)
     releases = [opened.resolve(ref) for ref in (a, b)]
     left, right = (opened.manifest(release.version) for release in releases)
-    made_of = {name: pair for name, pair in _ingredients(left, right) if pair[0] != pair[1]}
-    figures = [
-        {"predictor": p, "split": s, "metric": m, "a": x, "b": y, "better": _better(m, x, y)}
-        for (p, s, m), x, y in _side_by_side(_figures(left), _figures(right))
+    made_of = {name: pair for name, pair in ingredients(left, right) if pair[0] != pair[1]}
+    rows = [
+        {"predictor": p, "split": s, "metric": m, "a": x, "b": y, "better": better(m, x, y)}
+        for (p, s, m), x, y in side_by_side(figures(left), figures(right))
     ]
     if as_json:
         pair = dict(zip("ab", map(_facts, releases), strict=True))
-        _print_json(pair | {"metrics": figures, "made_of": made_of})
+        _print_json(pair | {"metrics": rows, "made_of": made_of})
     else:
-        _print_diff([release.release_id for release in releases], figures, made_of)
+        print_diff([release.release_id for release in releases], rows, made_of)
 
 
 def _open(uri: str) -> Registry:
@@ -144,12 +234,6 @@ def _facts(release: RegisteredRelease) -> dict[str, Any]:
     return asdict(release) | {"decision": decision}
 
 
-def _gate_said(release: RegisteredRelease) -> str:
-    if release.decision is None:
-        return "nothing, it was not asked"
-    return f"{release.decision['outcome']}, {release.decision['reason']}"
-
-
 def _say_withdrawn(before: RegisteredRelease | None) -> None:
     if before is not None:
         typer.echo(
@@ -158,141 +242,5 @@ def _say_withdrawn(before: RegisteredRelease | None) -> None:
         )
 
 
-def _figures(manifest: Mapping[str, Any]) -> Figures:
-    """A release's own figures, by predictor, split and metric; those of baselines are left out."""
-    return {
-        (predictor, split, metric): float(value)
-        for predictor, splits in manifest["metrics"].items()
-        for split, models in splits.items()
-        for metric, value in models.get(SHIPPED, {}).items()
-    }
-
-
-def _side_by_side(
-    left: Figures, right: Figures
-) -> Iterator[tuple[tuple[str, str, str], float | None, float | None]]:
-    for key in dict.fromkeys((*left, *right)):
-        yield key, left.get(key), right.get(key)
-
-
-def _better(metric: str, a: float | None, b: float | None) -> str:
-    """Which side is better: a, b, or none."""
-    if a is None or b is None or metric == "rows":
-        return ""
-    if metric.startswith("coverage_"):  # as near as can be to what the interval promises
-        promised = float(metric.removeprefix("coverage_").rstrip("%"))
-        a, b = abs(a - promised), abs(b - promised)
-    elif metric.startswith("within_"):
-        a, b = -a, -b
-    return "" if a == b else "a" if a < b else "b"
-
-
-def _ingredients(
-    left: Mapping[str, Any], right: Mapping[str, Any]
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for name in INGREDIENTS:
-        x, y = left.get(name), right.get(name)
-        if isinstance(x, Mapping) and isinstance(y, Mapping):
-            for key in sorted({*x, *y}):
-                yield f"{name}.{key}", (x.get(key), y.get(key))
-        else:
-            yield name, (x, y)
-
-
 def _print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, sort_keys=True))
-
-
-def _print_releases(releases: list[RegisteredRelease]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for title in ("version", "release", "aliases", "registered"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("gate")
-    for release in releases:
-        outcome = (release.decision or {}).get("outcome", "not asked")
-        table.add_row(
-            str(release.version),
-            release.release_id,
-            " ".join(release.aliases),
-            release.registered_at[:16].replace("T", " "),
-            f"{outcome}; withdrawn by hand" if release.withdrawn_at else outcome,
-        )
-    Console().print(table)
-
-
-def _print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
-    from rich.console import Console
-
-    versions = (f"{name} {version}" for name, version in manifest["versions"].items())
-    facts = {
-        "release": f"{release.release_id}, version {release.version}",
-        "aliases": ", ".join(release.aliases) or "none",
-        "registered": release.registered_at,
-        "promoted": release.promoted_at or "never",
-        "withdrawn": release.withdrawn_at or "no",
-        "gate": _gate_said(release),
-        "data": manifest["data_digest"],
-        "trained on": ", ".join(manifest["trained_devices"]),
-        "versions": ", ".join(versions),
-    }
-    for name, value in facts.items():
-        typer.echo(f"{name:<11} {value}")
-    console = Console()
-    console.print(_metrics_table(_figures(manifest)))
-    console.print(_devices_table(manifest))
-
-
-def _metrics_table(figures: Figures) -> Any:
-    """One line per predictor and metric, one column per split."""
-    from rich.table import Table
-
-    splits = list(dict.fromkeys(split for _, split, _ in figures))
-    table = Table("predictor", "metric", title="metrics on what was not trained on")
-    for split in splits:
-        table.add_column(f"by {split}", justify="right")
-    for predictor, metric in dict.fromkeys((p, m) for p, _, m in figures):
-        cells = (_number(figures.get((predictor, split, metric))) for split in splits)
-        table.add_row(predictor, metric, *cells)
-    return table
-
-
-def _devices_table(manifest: Mapping[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table("device", "cores", "memory GiB", "fp32 GFLOP/s", "GB/s", title="devices")
-    for device in manifest["devices"]:
-        table.add_row(
-            device["kind"],
-            str(device["cores"]),
-            f"{device['memory_bytes'] / 2**30:.1f}",
-            f"{device['peak_flops_per_s']['fp32'] / 1e9:.0f}",
-            f"{device['memory_bandwidth_bytes_per_s'] / 1e9:.0f}",
-        )
-    return table
-
-
-def _print_diff(
-    ids: list[str], figures: list[dict[str, Any]], made_of: Mapping[str, tuple[Any, Any]]
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("predictor", "split", "metric", title="metrics; * is the better one")
-    for name in ids:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in figures:
-        sides = (f"{_number(row[s])} {'*' if row['better'] == s else ' '}" for s in "ab")
-        table.add_row(row["predictor"], row["split"], row["metric"], *sides)
-    console = Console()
-    console.print(table)
-    for name, (x, y) in made_of.items():
-        typer.echo(f"{name}: {x} | {y}")
-    if not made_of:
-        typer.echo("made of the same data and versions")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

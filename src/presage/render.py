@@ -22,6 +22,7 @@ from presage.serving.forecasts import ColocationForecast, JobForecast
 if TYPE_CHECKING:
     from presage.pipelines.assessment import Assessment
     from presage.pipelines.importers.run import Summary
+    from presage.pipelines.ingest import Ingested
     from presage.pipelines.merge import Merged
 
 
@@ -45,6 +46,28 @@ def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
     Console().print(f"{folder}: {counts}")
     if merged.measured_twice:
         Console().print(f"{merged.measured_twice} rows were measured twice; the quieter is kept")
+
+
+def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
+    """What became of the outcomes of logs."""
+    if as_json:
+        print_json(asdict(done))
+        return
+    table = Table(title=f"{done.outcomes:,} outcomes in the logs")
+    for name in ("", "what", "rows"):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    used = done.rows["outcomes"] - done.failed - done.untaught
+    for kind, counts in (
+        ("used", {"measured": used, "failed": done.failed, "taught nothing": done.untaught}),
+        ("not used", {"sent again": done.sent_again} | done.quarantined),
+        ("written", {name: rows for name, rows in done.rows.items() if rows}),
+    ):
+        for i, (what, rows) in enumerate(counts.items()):
+            table.add_row("" if i else kind, what, f"{rows:,}")
+    Console().print(table)
+    Console().print(f"{folder}: the next `dvc repro` learns from it")
+    if done.quarantined:
+        Console().print("quarantine.jsonl there says what was not used, and why")
 
 
 def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_json: bool) -> None:

@@ -43,13 +43,21 @@ POLICY: dict[str, Any] = {
         "mae": 0.1,
         "rmsle": 0.1,
         "interval_width": 0.25,
+        "interval_score": 0.1,
+        "in_domain": 0.1,
     },
     "min_improvement": 0.02,
+    "confidence": 0.95,
+    "resamples": 500,
+    "seed": 0,
+    "min_jobs": 8,
     "coverage_points": 5,
     "coverage_risk": 0.01,
     "latency_us": 100000,  # other processes disturb these tests
     "latency_ratio": 1000,
     "latency_free_us": 100000,
+    "size_bytes": 10_000_000,
+    "size_ratio": 3,
 }
 
 MakeRelease = Callable[..., Release]
@@ -137,6 +145,7 @@ def make_release() -> MakeRelease:
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,
             "versions": {"torch": "2.13.0"},
+            "trained_on": [],
         }
         models = {name: solo_model(name, bias, spread) for name in PRIORS}
         models["interference"] = interference_model(bias, spread)
@@ -166,6 +175,7 @@ def make_solo(rng: np.random.Generator, jobs: int) -> pd.DataFrame:
             "job_id": [f"job-{i}" for i in range(jobs)],
             "model": "net",
             "family": "mlp",
+            "precision": "fp32",
             "device_kind": "cpu-2",
             "device_class": "processor",
             "machine": "m",

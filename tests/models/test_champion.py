@@ -6,14 +6,12 @@ import base64
 import json
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +24,8 @@ from presage.models import champion as module
 from presage.models.champion import Champion, find_champion, is_whole, lay_down, peek_champion
 from presage.models.registry import Registry
 from presage.models.release import MANIFEST, PREDICTORS, load_release
+from tests.models.mlflow_server import served
+from tests.serving.processes import free_port
 
 ASK = "/api/2.0/mlflow/registered-models/alias?name=presage&alias=champion"
 
@@ -141,47 +141,13 @@ def test_a_release_id_that_could_leave_the_cache_is_refused(two):
 # Found on a server of MLflow -------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def mlflow_server(tmp_path_factory, empty_database) -> Iterator[Registry]:
     """A real one, with the files behind it; no release yet."""
     folder = tmp_path_factory.mktemp("mlflow-server")
     shutil.copy(empty_database, folder / "mlflow.db")
-    uri = f"http://127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"),
-            *("--port", uri.rpartition(":")[2], "--artifacts-destination", folder / "artifacts"),
-            *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
-        ],
-        env=os.environ
-        | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait_until_healthy(process, uri)
+    with served(folder) as uri:
         yield Registry(uri)
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
-
-
-def wait_until_healthy(process: subprocess.Popen[bytes], uri: str) -> None:
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(f"{uri}/health", timeout=5):
-                return
-        except OSError:
-            assert process.poll() is None, "the server has ended"
-            time.sleep(0.1)
-    raise AssertionError("the server does not answer")
 
 
 def test_the_whole_way_from_a_server_of_mlflow(mlflow_server, releases, cache, monkeypatch):

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from presage.features.errors import RegistryError
 from presage.models.release import load_release
 from presage.models_cli import app
+from tests.models.conftest import POLICY
 
 
 @pytest.fixture
@@ -61,21 +63,71 @@ def test_show_lays_the_release_folder_down(call, ids, tmp_path):
     assert load_release(tmp_path / "release").release_id == ids["good"]
 
 
-def test_promote_by_hand_says_that_it_passes_the_gate_by(call, two, ids):
+def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, two, ids):
     two.log_decision(2, {"outcome": "not promoted", "reason": "memory is too slow"}, {})
-    text = call("promote", ids["good"])
+    for arguments in ((), ("--force",), ("--reason", "urgent"), ("--force", "--reason", " ")):
+        with pytest.raises(RegistryError, match=r"memory is too slow\); .*--force --reason TEXT"):
+            call("promote", ids["good"], *arguments)
+    assert two.champion().release_id == ids["poor"]
 
-    assert "regardless of the gate, which last said: not promoted, memory is too slow" in text
+    text = call("promote", ids["good"], "--force", "--reason", "a customer waits", "--by", "ada")
+    assert "regardless of the gate; the gate last said: not promoted, memory is too slow" in text
     assert f"release {ids['poor']} is withdrawn" in text
     assert two.champion().release_id == ids["good"]
     assert "nothing moved" in call("promote", "champion")
+    last = json.loads(call("journal", "--json"))[0]
+    assert (last["verdict"], last["by"], last["reason"]) == ("forced", "ada", "a customer waits")
+
+
+def test_what_the_gate_let_through_is_promoted_by_hand_without_more_ado(call, two, ids):
+    two.log_decision(2, {"outcome": "promoted", "reason": "better"}, {})
+    assert "by hand; the gate last said: promoted, better" in call("promote", "2")
+    assert two.journal()[-1].verdict == "by hand"
 
 
 def test_rollback_brings_the_previous_release_back(call, two, ids):
-    call("promote", "2")
-    assert f"release {ids['poor']} (version 1) is champion again" in call("rollback")
+    two.promote(2)
+    text = call("rollback", "--reason", "slow")
+    assert f"release {ids['poor']} (version 1) is champion again" in text
     assert json.loads(call("rollback", "--json"))["champion"]["release_id"] == ids["good"]
     assert "withdrawn by hand" in call("list")
+
+
+def test_the_journal_shows_the_newest_first(call, two, uri, ids):
+    two.promote(2, reason="better", by="ada")
+    text = call("journal")
+    assert text.index(f"2 {ids['good']}") < text.index(f"1 {ids['poor']}")
+    for part in ("gate", "ada", "better"):
+        assert part in text
+    assert [entry["number"] for entry in json.loads(call("journal", "--json"))] == [2, 1]
+    assert json.loads(call("journal", "--registry", uri, "--json")) == []
+    assert "no entry yet" in call("journal", "--registry", uri)
+
+
+def test_delete_refuses_the_champion_and_takes_what_nothing_names(call, two, ids):
+    with pytest.raises(RegistryError, match="alias champion, journal entry 1 refer to it"):
+        call("delete", "champion")
+    assert f"release {ids['good']} (version 2) and its run are deleted" in call("delete", "2")
+    assert [release.version for release in two.versions()] == [1]
+
+
+def test_gate_judges_a_version_or_a_folder_and_changes_nothing(
+    call, two, ids, releases, features_dir, tmp_path, monkeypatch
+):
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"promote": POLICY}))
+    monkeypatch.chdir(tmp_path)
+    before = two.versions(), two.journal()
+    for ref in ("2", str(releases["good"].folder)):
+        text = call("gate", ref, "--features", str(features_dir))
+        assert "gate, on the held-out jobs" in text
+        assert f"release {ids['good']} would be promoted: " in text
+    found = json.loads(
+        call("gate", str(releases["blind"].folder), "--features", str(features_dir), "--json")
+    )
+    assert found["outcome"] == "not promoted"
+    assert found["champion"] == ids["poor"]
+    assert "is champion already" in call("gate", "champion", "--features", str(features_dir))
+    assert (two.versions(), two.journal()) == before
 
 
 def test_diff_marks_the_better_one_and_names_what_differs(call):

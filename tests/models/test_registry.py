@@ -71,7 +71,7 @@ def test_promotion_remembers_the_previous_champion(two):
 
 def test_promoting_the_champion_changes_nothing(two):
     two.promote(2)
-    two.promote(2, by_hand=True)
+    two.promote(2, verdict="forced")
 
     assert aliases(two) == {"champion": 2, "previous": 1}
 

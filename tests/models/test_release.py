@@ -9,6 +9,7 @@ import pytest
 from presage.features.errors import InvalidJobError, ReleaseError
 from presage.features.placement import Placement
 from presage.features.schema import matrix
+from presage.models import release as release_module
 from presage.models.domain import learn_domain
 from presage.models.probes import SOLO, Probes
 from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
@@ -88,6 +89,25 @@ def break_at(monkeypatch):
     return arrange
 
 
+def test_a_release_takes_the_place_of_another_in_one_step_where_the_system_can(
+    tmp_path, monkeypatch
+):
+    write(tmp_path / "release")
+    monkeypatch.setattr(Path, "rename", None)  # none is needed
+
+    new = write(tmp_path / "release", data_digest="another")
+
+    assert load_release(tmp_path / "release") == new
+    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
+@pytest.fixture
+def no_swap(monkeypatch):
+    """A system that cannot swap two folders."""
+    monkeypatch.setattr(release_module, "_swapped", lambda one, other: False)
+
+
+@pytest.mark.usefixtures("no_swap")
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize(
     ("method", "n"),
@@ -106,6 +126,7 @@ def test_a_write_that_is_cut_off_leaves_the_old_release_and_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
 
 
+@pytest.mark.usefixtures("no_swap")
 def test_two_writers_share_no_partial_folder(tmp_path, monkeypatch):
     inner: list[Any] = []
     real = Path.rename

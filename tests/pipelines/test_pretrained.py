@@ -14,7 +14,8 @@ from presage.features.device import catalogue
 from presage.features.errors import ReleaseError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
-from presage.models.learnt import read_interference, read_scalar
+from presage.models.learnt import read_interference, read_scalar, write_learnt
+from presage.models.manifest import job_digest
 from presage.models.release import PREDICTORS, load_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
@@ -177,6 +178,20 @@ def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
     assert not all(map(torch.equal, weights, changed))
 
 
+def test_networks_say_which_jobs_taught_them_and_those_that_they_began_with(features, tmp_path):
+    solo = pd.read_parquet(features / "solo.parquet")
+    solo.loc[3, "step_time_median_s"] = np.nan  # not measured: nothing was learnt from it
+    target = TARGETS["step_time"]
+    first, _ = learn_solo.learn(solo, target, SETTINGS, None)
+    write_learnt(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")
+    again, _ = learn_solo.learn(solo, target, SETTINGS, read_scalar(tmp_path / "one.npz"))
+
+    taught = solo[solo[target.column].notna()]["job_id"]
+    seen = taught[job_folds(list(taught)) != HELD_OUT_FOLD]
+    assert first.jobs == frozenset(map(job_digest, seen))
+    assert again.jobs == first.jobs | {"0" * 12}
+
+
 def test_settings_are_those_of_so_many_rows():
     large = replace(TINY, hidden=64, steps=900, batch=128, jitter=0.2)
     settings = Settings(replace(TINY, jitter=0.3), large, 1000, FINE)
@@ -212,6 +227,9 @@ def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
     (evaluation / "metrics.json").write_text("{}")
     made = release.assemble_release(features, models, evaluation, tmp_path / "release", COMMITTED)
 
+    ids = np.array(sorted({*solo["job_id"], *interference["job_id"]}))
+    jury = job_folds(list(ids)) == HELD_OUT_FOLD
+    assert made.trained_on == frozenset(map(job_digest, ids[~jury]))
     assert made.trained_devices["step_time"] == {"cpu-2"} | start.devices("step_time")
     assert made.trained_devices["memory"] == {"cpu-2"}
     assert set(made.domains) == {"processor", "gpu"}

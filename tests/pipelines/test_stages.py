@@ -47,6 +47,7 @@ SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 FOLDERS = ("--features", "data/features", "--models", "data/models")
 # Arguments of each stage; its target follows.
 STAGES = {
+    "ingest": ("--to",),
     "featurize": (str(CAMPAIGN), "--target"),
     "train": ("step_time", "--features", "data/features", "--target"),
     "train_interference": (*FOLDERS, "--target"),
@@ -272,8 +273,9 @@ def test_too_few_jobs_to_calibrate_say_how_many_are_needed(workspace):
 
 def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "presage.pipelines.featurize", "nowhere", "--target", "x"],
-        cwd=tmp_path, text=True, capture_output=True, check=False,
+        [sys.executable, "-m", "presage.pipelines.featurize", "nowhere", "--target",
+         str(tmp_path / "x")],
+        cwd=ROOT, text=True, capture_output=True, check=False,
     )  # fmt: skip
 
     assert done.returncode == 1

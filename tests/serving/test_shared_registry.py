@@ -73,7 +73,12 @@ def test_a_release_is_listed_promoted_rolled_back_and_laid_down(shared, releases
     assert [row["release_id"] for row in models(shared, "list")] == ids[::-1]
     assert Registry(shared.uri).register(releases[0], {}) == 1  # equal bytes, once
 
-    assert models(shared, "promote", "2")["champion"]["release_id"] == ids[1]
+    assert (
+        models(shared, "promote", "2", "--force", "--reason", "no gate here")["champion"][
+            "release_id"
+        ]
+        == ids[1]
+    )
     assert champion_of(shared).release_id == ids[1]
     assert models(shared, "rollback")["champion"]["release_id"] == ids[0]
 

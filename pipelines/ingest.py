@@ -1,0 +1,212 @@
+"""DVC stage: logs of reported outcomes -> a campaign folder, and what could not be used.
+
+The folder is a function of the logs, of what campaigns call their jobs and devices, and of
+params.yaml: reading them again, or in another order, gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from presage.features import tables
+from presage.features.device import Device, known_device
+from presage.features.errors import TableError
+from presage.features.job import JobFeatures
+from presage.models.release import put_in_place
+from presage.pipelines.campaigns import read_campaign
+from presage.pipelines.job_identity import graph_digest, job_digest, summed
+from presage.pipelines.outcome_tables import LEARNT, STEP, TABLES, outcome_tables
+from presage.pipelines.plausible import Fault, implausible
+from presage.pipelines.pretrained import read_pretrained
+from presage.pipelines.progress import training_progress
+from presage.pipelines.recency import Recency, read_recency
+from presage.pipelines.reported import Quarantined, Reported, read_logs
+from presage.pipelines.stage import run_stage, write_atomically
+
+LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
+PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
+_WHO = ["log", "position", "idempotency_key", "reported_by"]
+QUARANTINE = "quarantine.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What became of the rows of the logs.
+
+    Attributes
+    ----------
+    outcomes : int
+        Rows of the logs; ``sent_again`` of them repeat another, ``quarantined`` cannot be used.
+    failed : int
+        Accepted ones of jobs that did not come to their end.
+    untaught : int
+        Accepted ones of which nothing is learnt: they tell a runtime alone, or, of a job with
+        neighbours, no step time. Drift can be seen in them all the same.
+    rows : mapping of str to int
+        Of each table.
+    quarantined : mapping of str to int
+        By the rule that they break.
+    """
+
+    outcomes: int
+    sent_again: int
+    failed: int
+    untaught: int
+    rows: dict[str, int]
+    quarantined: dict[str, int]
+
+
+def ingest(
+    paths: Sequence[Path],
+    target: Path = FOLDER,
+    *,
+    recency: Recency,
+    profiles: Path = PROFILES,
+    pretrained: Path | None = PRETRAINED,
+) -> Ingested:
+    """Let ``target`` hold the tables of all outcomes in the logs, and nothing else.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Logs that servers may be appending to, and folders of them (``*.db``; perhaps none).
+    profiles, pretrained : Path
+        Campaign folders and pretrained networks: their devices are known without a data sheet,
+        and a job that a campaign has measured keeps its name.
+
+    Raises
+    ------
+    OutcomeLogError
+        A log that is named is not there, or one cannot be read.
+    TableError
+        ``target`` holds other files, or cannot be written; a campaign is damaged.
+    """
+    _check_ours(target)
+    logs = _logs_of(paths)
+    devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
+    with training_progress("outcomes"):  # how many there are, nobody knows before the end
+        reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
+        faults = implausible(reported.rows, reported.jobs, reported.devices)
+        quarantined = sorted(reported.quarantined + _refused(reported, faults), key=_place)
+        can_be = np.array([fault is None for fault in faults], dtype=bool)
+        good = reported.rows[can_be].reset_index(drop=True)
+        data = outcome_tables(good, reported.jobs, reported.devices, recency)
+        _write(data, quarantined, target)
+    failure = data["outcomes"].column("failure").to_pandas()
+    return Ingested(
+        outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
+        sent_again=reported.sent_again,
+        failed=int((failure != "").sum()),
+        untaught=_untaught(data["outcomes"]),
+        rows={name: table.num_rows for name, table in data.items()},
+        quarantined=dict(sorted(Counter(row.rule for row in quarantined).items())),
+    )
+
+
+def _refused(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
+    out = []
+    for position, fault in enumerate(faults):
+        if fault is not None:
+            log, at, key, by = reported.rows.iloc[position][_WHO]
+            out.append(Quarantined(log, int(at), key, by, *fault))
+    return out
+
+
+def _place(row: Quarantined) -> tuple[str, int]:
+    return row.log, row.position
+
+
+def _logs_of(paths: Sequence[Path]) -> list[Path]:
+    """Logs that are named, and those in folders; before a server ever ran there is no LOGS."""
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir() or path == LOGS:
+            out += sorted(path.glob("*.db"))
+        else:
+            out.append(path)
+    return out
+
+
+def _known(
+    profiles: Path, pretrained: Path | None
+) -> tuple[dict[str, Device], dict[str, JobFeatures]]:
+    """Devices by kind and jobs by digest, of all campaigns and of what networks go on from."""
+    start = read_pretrained(pretrained)
+    devices = {} if start is None else start.calibrated
+    jobs: dict[str, JobFeatures] = {}
+    for folder in sorted(profiles.glob("*")):
+        if not all((folder / f"{name}.parquet").is_file() for name in tables.CAMPAIGN_TABLES):
+            continue
+        campaign = read_campaign(folder)
+        devices |= {device.kind: device for device in campaign.devices.values()}
+        for features in campaign.jobs.values():
+            graph = graph_digest(summed(features.op_stats))
+            jobs.setdefault(job_digest(features, graph), features)
+    return devices, jobs
+
+
+def _untaught(outcomes: pa.Table) -> int:
+    rows = outcomes.to_pandas()
+    alone = rows["members"] == 1
+    told = rows[STEP].notna() | (alone & rows[list(LEARNT)].notna().any(axis=1))
+    return int((~told & (rows["failure"] == "")).sum())
+
+
+def _check_ours(target: Path) -> None:
+    """Refuse a folder that holds what is not ours: it is replaced as a whole."""
+    ours = {QUARANTINE, *(f"{name}.parquet" for name in TABLES)}
+    found = {path.name for path in target.glob("*")} if target.is_dir() else set()
+    if target.exists() and (not target.is_dir() or not found <= ours):
+        odd = min(found - ours, default=target.name)
+        raise TableError(
+            f"{target} holds {odd!r}, which is none of ours, and is replaced as a whole; name a "
+            "folder of its own with --to"
+        )
+
+
+def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], target: Path) -> None:
+    lines = "".join(json.dumps(asdict(row)) + "\n" for row in quarantined)
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        for name, table in data.items():
+            tables.write(TABLES[name], table, new / f"{name}.parquet")
+        write_atomically(new / QUARANTINE, lambda path: path.write_text(lines))
+        put_in_place(new, target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: reported outcomes -> a campaign")
+    parser.add_argument("logs", type=Path, nargs="*", default=[LOGS], help="*.db, or their folder")
+    parser.add_argument("--to", type=Path, default=FOLDER, help="folder to write")
+    parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    args = parser.parse_args(argv)
+    done = ingest(
+        args.logs,
+        args.to,
+        recency=read_recency(),
+        profiles=args.profiles,
+        pretrained=args.pretrained,
+    )
+    print(  # noqa: T201
+        f"{done.outcomes} outcomes: {done.rows['executions']} jobs alone and "
+        f"{done.rows['colocations']} members of co-locations in {args.to}, "
+        f"{sum(done.quarantined.values())} quarantined"
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main)

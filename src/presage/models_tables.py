@@ -1,0 +1,190 @@
+"""What ``presage models`` shows of releases: tables for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from presage.models.journal import Entry
+    from presage.models.registry import RegisteredRelease
+
+SHIPPED = "mlp"  # in a release's metrics, beside the baselines
+# What a release was made of, in the order of `diff`.
+INGREDIENTS = ("data_digest", "schema_hash", "feature_set", "levels", "trained_devices", "versions")
+
+Figures = dict[tuple[str, str, str], float]
+
+
+def gate_said(release: RegisteredRelease) -> str:
+    """What the gate last said of a release, in a line."""
+    if release.decision is None:
+        return "nothing, it was not asked"
+    return f"{release.decision['outcome']}, {release.decision['reason']}"
+
+
+def figures(manifest: Mapping[str, Any]) -> Figures:
+    """A release's own figures, by predictor, split and metric; those of baselines are left out."""
+    return {
+        (predictor, split, metric): float(value)
+        for predictor, splits in manifest["metrics"].items()
+        for split, models in splits.items()
+        for metric, value in models.get(SHIPPED, {}).items()
+    }
+
+
+def side_by_side(
+    left: Figures, right: Figures
+) -> Iterator[tuple[tuple[str, str, str], float | None, float | None]]:
+    """Each figure of either release, and both sides'."""
+    for key in dict.fromkeys((*left, *right)):
+        yield key, left.get(key), right.get(key)
+
+
+def better(metric: str, a: float | None, b: float | None) -> str:
+    """Which side is better: a, b, or none."""
+    if a is None or b is None or metric == "rows":
+        return ""
+    if metric.startswith("coverage_"):  # as near as can be to what the interval promises
+        promised = float(metric.removeprefix("coverage_").rstrip("%"))
+        a, b = abs(a - promised), abs(b - promised)
+    elif metric.startswith("within_"):
+        a, b = -a, -b
+    return "" if a == b else "a" if a < b else "b"
+
+
+def ingredients(
+    left: Mapping[str, Any], right: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """What the releases were made of, each beside the other."""
+    for name in INGREDIENTS:
+        x, y = left.get(name), right.get(name)
+        if isinstance(x, Mapping) and isinstance(y, Mapping):
+            for key in sorted({*x, *y}):
+                yield f"{name}.{key}", (x.get(key), y.get(key))
+        else:
+            yield name, (x, y)
+
+
+def print_releases(releases: list[RegisteredRelease]) -> None:
+    """A line for each release."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in ("version", "release", "aliases", "registered"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("gate")
+    for release in releases:
+        outcome = (release.decision or {}).get("outcome", "not asked")
+        table.add_row(
+            str(release.version),
+            release.release_id,
+            " ".join(release.aliases),
+            release.registered_at[:16].replace("T", " "),
+            f"{outcome}; withdrawn by hand" if release.withdrawn_at else outcome,
+        )
+    Console().print(table)
+
+
+def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
+    """A release: facts, metrics, devices."""
+    from rich.console import Console
+
+    versions = (f"{name} {version}" for name, version in manifest["versions"].items())
+    facts = {
+        "release": f"{release.release_id}, version {release.version}",
+        "aliases": ", ".join(release.aliases) or "none",
+        "registered": release.registered_at,
+        "promoted": release.promoted_at or "never",
+        "withdrawn": release.withdrawn_at or "no",
+        "gate": gate_said(release),
+        "data": manifest["data_digest"],
+        "trained on": ", ".join(manifest["trained_devices"]),
+        "versions": ", ".join(versions),
+    }
+    for name, value in facts.items():
+        typer.echo(f"{name:<11} {value}")
+    console = Console()
+    console.print(_metrics_table(figures(manifest)))
+    console.print(_devices_table(manifest))
+
+
+def _metrics_table(figures: Figures) -> Any:
+    """One line per predictor and metric, one column per split."""
+    from rich.table import Table
+
+    splits = list(dict.fromkeys(split for _, split, _ in figures))
+    table = Table("predictor", "metric", title="metrics on what was not trained on")
+    for split in splits:
+        table.add_column(f"by {split}", justify="right")
+    for predictor, metric in dict.fromkeys((p, m) for p, _, m in figures):
+        cells = (_number(figures.get((predictor, split, metric))) for split in splits)
+        table.add_row(predictor, metric, *cells)
+    return table
+
+
+def _devices_table(manifest: Mapping[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("device", "cores", "memory GiB", "fp32 GFLOP/s", "GB/s", title="devices")
+    for device in manifest["devices"]:
+        table.add_row(
+            device["kind"],
+            str(device["cores"]),
+            f"{device['memory_bytes'] / 2**30:.1f}",
+            f"{device['peak_flops_per_s']['fp32'] / 1e9:.0f}",
+            f"{device['memory_bandwidth_bytes_per_s'] / 1e9:.0f}",
+        )
+    return table
+
+
+def print_diff(
+    ids: list[str], figures: list[dict[str, Any]], made_of: Mapping[str, tuple[Any, Any]]
+) -> None:
+    """Metrics of two releases side by side, and what they were made of where that differs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("predictor", "split", "metric", title="metrics; * is the better one")
+    for name in ids:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in figures:
+        sides = (f"{_number(row[s])} {'*' if row['better'] == s else ' '}" for s in "ab")
+        table.add_row(row["predictor"], row["split"], row["metric"], *sides)
+    console = Console()
+    console.print(table)
+    for name, (x, y) in made_of.items():
+        typer.echo(f"{name}: {x} | {y}")
+    if not made_of:
+        typer.echo("made of the same data and versions")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def print_journal(entries: list[Entry]) -> None:
+    """Changes of the champion, in the order given."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table("entry", "when", "champion", "before", "verdict", "who", "why")
+    for entry in entries:
+        new, old = (
+            _version(v, r)
+            for v, r in (
+                (entry.to_version, entry.to_release),
+                (entry.from_version, entry.from_release),
+            )
+        )
+        at = entry.at[:16].replace("T", " ")
+        verdict = entry.verdict if entry.done else f"{entry.verdict}, under way"
+        shown.add_row(str(entry.number), at, new, old, verdict, entry.by, entry.reason)
+    Console().print(shown)
+
+
+def _version(version: int | None, release_id: str) -> str:
+    return "-" if version is None else f"{version} {release_id}".strip()

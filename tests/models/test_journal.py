@@ -1,0 +1,358 @@
+"""The journal of promotions: one wins, a crash is mended, what came from outside is said."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow.tracking import MlflowClient
+
+from presage.features.errors import RegistryError
+from presage.models.champion import peek_champion
+from presage.models.journal import GATE, JOURNAL, NOTHING, Entry, Move, valid_entries
+from presage.models.promotion import make_move
+from presage.models.registry import KEPT_ENTRIES, Registry
+from presage.models.release import load_release
+from tests.models.mlflow_server import served
+from tests.serving.shared_registry import shared_registry, what_is_missing
+
+VERSIONS = 5
+
+
+def entry(number: int, follows: int) -> Entry:
+    move = Move(None, "", number, "", GATE, "", "", withdraws=False)
+    values = {name: getattr(move, name) for name in Move.__dataclass_fields__}
+    return Entry(**values, number=number, follows=follows, at="", created_ms=0, token="", done=True)
+
+
+# Who is first ----------------------------------------------------------------------------------
+
+
+def test_of_two_that_follow_the_same_entry_the_smaller_number_is_valid():
+    entries = [entry(1, 0), entry(3, 1), entry(2, 1), entry(4, 3), entry(5, 2)]
+
+    assert [e.number for e in valid_entries(entries)] == [1, 2, 5]
+
+
+@given(st.lists(st.integers(0, 12), max_size=12).map(lambda f: [*map(entry, range(1, 13), f)]))
+def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
+    chain = valid_entries(entries)
+
+    assert [e.follows for e in chain] == [NOTHING, *(e.number for e in chain)][: len(chain)]
+    for known in range(len(entries) + 1):  # what a reader saw stays what it was
+        seen = valid_entries(entries[:known])
+        assert seen == chain[: len(seen)]
+
+
+# In a registry ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder_of_five(tmp_path_factory, empty_database, make_release) -> Path:
+    """Versions 1 to 5, of which 1 is champion; the releases lie beside it."""
+    folder: Path = tmp_path_factory.mktemp("five") / "registry"
+    shutil.copytree(empty_database.parent, folder)
+    registry = Registry(f"sqlite:///{folder}/mlflow.db")
+    for i in range(1, VERSIONS + 1):
+        release = make_release(folder.parent / f"release-{i}", data_digest=f"{i}" * 64)
+        assert registry.register(release, {}) == i
+    registry.promote(1)
+    return folder
+
+
+@pytest.fixture
+def five(tmp_path, folder_of_five) -> Registry:
+    shutil.copytree(folder_of_five, tmp_path / "five")
+    return Registry(f"sqlite:///{tmp_path}/five/mlflow.db")
+
+
+@pytest.fixture(params=["a database", "a server", "a server on PostgreSQL"])
+def shared(request, tmp_path, folder_of_five) -> Iterator[str]:
+    """Address of a registry that several processes use."""
+    if request.param == "a server on PostgreSQL":
+        if missing := what_is_missing():
+            pytest.skip(f"needs {missing}")
+        with shared_registry(tmp_path) as server:
+            registry = Registry(server.uri)
+            for release in sorted(folder_of_five.parent.glob("release-*")):
+                registry.register(load_release(release), {})
+            registry.promote(1)
+            yield server.uri
+        return
+    shutil.copytree(folder_of_five, tmp_path / "shared")
+    if request.param == "a database":
+        yield f"sqlite:///{tmp_path}/shared/mlflow.db"
+    else:
+        with served(tmp_path / "shared") as uri:
+            yield uri
+
+
+def aliases(registry: Registry) -> dict[str, int]:
+    return {alias: r.version for r in registry.versions() for alias in r.aliases}
+
+
+def agree(registry: Registry) -> bool:
+    """Whether the alias, by the short way too, is that of the last entry."""
+    last = registry.journal()[-1]
+    champion = registry.champion()
+    assert champion is not None
+    return (
+        last.done
+        and champion.version == last.to_version
+        and (peek_champion(registry.uri) == last.to_release)
+    )
+
+
+def test_every_change_is_an_entry_that_says_who_from_what_to_what_and_why(five):
+    five.promote(2, reason="22 of 40 figures are better")
+    five.promote(3, verdict="forced", reason="a customer waits", by="ada@lab")
+    five.rollback(reason="it was slow")
+
+    told = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
+    assert told == [
+        ("gate", None, 1, ""),
+        ("gate", 1, 2, "22 of 40 figures are better"),
+        ("forced", 2, 3, "a customer waits"),
+        ("rollback", 3, 2, "it was slow"),
+    ]
+    assert [e.by for e in five.journal()][2] == "ada@lab"
+    assert all("@" in e.by and e.at.endswith("+00:00") and e.done for e in five.journal())
+    assert aliases(five) == {"champion": 2, "previous": 3}
+    assert five.resolve(3).withdrawn_at
+    assert agree(five)
+
+
+def test_who_decided_before_another_entry_came_is_told_who_won(five):
+    seen = five.settle()
+    five.promote(2, by="grace@lab", reason="better")
+
+    with pytest.raises(RegistryError, match=r"first, by grace@lab at .*entry 2, gate: better"):
+        five.promote(3, follows=seen)
+    assert aliases(five) == {"champion": 2, "previous": 1}
+
+    # The same where both had looked before either wrote.
+    client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
+    move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
+    with pytest.raises(RegistryError, match="first, by grace@lab"):
+        make_move(client, move, seen)
+    assert len(client.search_model_versions(f"name='{JOURNAL}'")) == 3
+    assert len(five.journal()) == 2
+    assert agree(five)
+
+
+def test_an_entry_that_was_sent_twice_is_its_writers_all_the_same(five, monkeypatch):
+    create = MlflowClient.create_model_version
+
+    def twice(self, name, *arguments, **options):
+        if name == JOURNAL:
+            create(self, name, *arguments, **options)
+        return create(self, name, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_model_version", twice)
+    assert five.promote(2).version == 2
+    assert len(five.journal()) == 2
+    assert agree(five)
+
+
+PROMOTER = """
+import sys, time
+from pathlib import Path
+from presage.features.errors import RegistryError
+from presage.models.registry import Registry
+uri, version, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+registry = Registry(uri)
+seen = registry.settle()
+(folder / f"ready-{version}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+try:
+    registry.promote(version, follows=seen, by=f"process {version}")
+    print("won")
+except RegistryError as error:
+    print(error)
+"""
+
+
+def test_of_several_processes_that_promote_at_once_one_wins_and_the_others_are_told(
+    shared, tmp_path
+):
+    processes = {
+        version: subprocess.Popen(
+            [sys.executable, "-c", PROMOTER, shared, str(version), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for version in range(2, VERSIONS + 1)
+    }
+    until_s = time.monotonic() + 120
+    while len(list(tmp_path.glob("ready-*"))) < len(processes):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    said = {version: process.communicate(timeout=120) for version, process in processes.items()}
+
+    winners = [version for version, (out, _) in said.items() if out == "won\n"]
+    assert len(winners) == 1, said
+    for version in said.keys() - set(winners):
+        assert f"was made champion first, by process {winners[0]}" in said[version][0], said
+    registry = Registry(shared)
+    assert [e.to_version for e in registry.journal()] == [1, *winners]
+    assert aliases(registry) == {"champion": winners[0], "previous": 1}
+    assert agree(registry)
+
+
+DIES = """
+import os, signal, sys
+from presage.models import promotion
+from presage.models.registry import Registry
+promotion.{step} = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+Registry(sys.argv[1]).promote(2, by="the one that died")
+"""
+
+
+def die(uri: str, step: str) -> None:
+    done = subprocess.run([sys.executable, "-c", DIES.format(step=step), uri], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("step", ["carry_out", "mark_done"])
+def test_what_a_killed_process_had_begun_the_next_one_finishes(five, step):
+    die(five.uri, step)
+    moved = step == "mark_done"
+    assert aliases(five) == ({"champion": 2, "previous": 1} if moved else {"champion": 1})
+    assert not five.journal()[-1].done
+
+    five.settle()
+
+    assert aliases(five) == {"champion": 2, "previous": 1}
+    assert [e.by for e in five.journal()][1:] == ["the one that died"]
+    assert agree(five)
+
+
+def test_whoever_promotes_after_a_killed_process_goes_on_from_what_it_had_begun(shared):
+    die(shared, "carry_out")
+    registry = Registry(shared)
+    registry.promote(3)
+
+    assert [(e.from_version, e.to_version) for e in registry.journal()] == [
+        (None, 1), (1, 2), (2, 3)
+    ]  # fmt: skip
+    assert aliases(registry) == {"champion": 3, "previous": 2}
+    assert agree(registry)
+
+
+def test_a_hand_that_comes_late_does_not_take_the_champion_back(five):
+    five.promote(2)
+    five.promote(3)
+    MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
+    five.settle()
+
+    assert aliases(five) == {"champion": 3, "previous": 2}
+    assert len(five.journal()) == 3
+
+
+def test_a_move_without_presage_is_noted_and_stays(five):
+    client = MlflowClient(tracking_uri=five.uri)
+    client.set_registered_model_alias("presage", "champion", 4)
+    five.settle()
+
+    last = five.journal()[-1]
+    assert (last.verdict, last.from_version, last.to_version) == ("outside", 1, 4)
+    assert aliases(five) == {"champion": 4, "previous": 1}
+    assert five.rollback().version == 1
+
+    client.delete_registered_model_alias("presage", "champion")
+    five.settle()
+    assert (five.journal()[-1].verdict, five.journal()[-1].to_version) == ("outside", None)
+    assert five.champion() is None
+    assert five.promote(2).version == 2
+    assert agree(five)
+
+
+def test_a_registry_of_before_the_journal_gets_one(five):
+    client = MlflowClient(tracking_uri=five.uri)
+    client.delete_registered_model(JOURNAL)
+    assert five.journal() == []
+    five.promote(2)
+
+    told = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
+    assert told == [("outside", None, 1), ("gate", 1, 2)]
+    assert aliases(five) == {"champion": 2, "previous": 1}
+
+
+def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
+    die(five.uri, "carry_out")
+    MlflowClient(tracking_uri=five.uri).delete_model_version("presage", "2")
+    five.settle()
+
+    assert [(e.verdict, e.to_version) for e in five.journal()][1:] == [("gate", 2), ("outside", 1)]
+    assert aliases(five)["champion"] == 1
+
+
+# Deleting, and registering at once -------------------------------------------------------------
+
+
+def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
+    five.promote(2)
+    five.challenge(3)
+    for version, why in ((2, "alias champion, journal entry 2 refer"), (3, "alias challenger ")):
+        with pytest.raises(RegistryError, match=why):
+            five.delete(version)
+    for i in range(KEPT_ENTRIES):
+        five.promote(4 + i % 2)
+        with pytest.raises(RegistryError, match=f"version {1 if i < KEPT_ENTRIES - 1 else 5} "):
+            five.delete(1 if i < KEPT_ENTRIES - 1 else 5)
+
+    run_id = five.delete(1).run_id
+    assert [r.version for r in five.versions()] == [2, 3, 4, 5]
+    assert MlflowClient(tracking_uri=five.uri).get_run(run_id).info.lifecycle_stage == "deleted"
+
+
+REGISTRAR = """
+import sys, time
+from pathlib import Path
+from presage.models import registry as module
+from presage.models.release import load_release
+uri, folder, mark = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+registry = module.Registry(uri)
+log_run = registry._log_run
+def slowly(*arguments):  # both have looked, neither has written
+    run = log_run(*arguments)
+    mark.touch()
+    until_s = time.monotonic() + 60
+    while len(list(mark.parent.glob("logged-*"))) < 2 and time.monotonic() < until_s:
+        time.sleep(0.001)
+    return run
+registry._log_run = slowly
+print(registry.register(load_release(folder), {}))
+"""
+
+
+def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_release, tmp_path):
+    release = make_release(tmp_path / "release", data_digest="9" * 64)
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-c", REGISTRAR, five.uri, str(release.folder)),
+                str(tmp_path / f"logged-{i}"),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said = [process.communicate(timeout=120) for process in processes]
+
+    assert [out for out, _ in said] == ["6\n", "6\n"], said
+    assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
+    assert five.download(6, tmp_path / "download").release_id == release.release_id
