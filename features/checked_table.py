@@ -178,8 +178,11 @@ def read(table: Table, path: Path) -> pa.Table:
         The file is missing, is not parquet, or breaks the schema.
     """
     try:
-        # Without partitioning: a folder called "share=1" must not grow a column.
-        data = pq.read_table(path, partitioning=None)
+        # Opened once: pyarrow opens a path for the footer and again for the pages, and a table that
+        # another takes the place of in between would be read half of each. Of a path it would also
+        # make a column, where a folder is called "share=1".
+        with path.open("rb") as file:
+            data = pq.read_table(file)
     except FileNotFoundError as error:
         raise TableError(
             f"{path}: no such table; measure it with `presage profile`, or run `dvc repro`"

@@ -74,7 +74,8 @@ def read_table(path: Path) -> pd.DataFrame:
     import pyarrow as pa
 
     try:
-        return pd.read_parquet(path)
+        with path.open("rb") as file:  # once: see features.checked_table.read
+            return pd.read_parquet(file)
     except FileNotFoundError as error:
         raise TableError(f"{path}: no such table; `dvc repro` runs the stage before") from error
     except (pa.ArrowException, OSError) as error:

@@ -1,3 +1,6 @@
+from itertools import count
+from threading import Event, Thread
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -192,6 +195,31 @@ def test_a_truncated_table_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TableError):
         tables.read(tables.EXECUTIONS, path)
+
+
+def test_a_table_that_takes_the_place_of_the_one_being_read_is_not_read_in_part(tmp_path):
+    path = tmp_path / "executions.parquet"
+    two = [tables.from_rows(tables.EXECUTIONS, rows, source="test") for rows in _FEW_AND_MANY]
+    tables.write(tables.EXECUTIONS, two[0], path)
+    done = Event()
+
+    def swap() -> None:
+        for turn in count():
+            tables.write(tables.EXECUTIONS, two[turn % 2], path)
+            if done.is_set():
+                return
+
+    writer = Thread(target=swap)
+    writer.start()
+    try:
+        found = {tables.read(tables.EXECUTIONS, path).num_rows for _ in range(300)}
+    finally:
+        done.set()
+        writer.join()
+    assert found <= {1, 40}
+
+
+_FEW_AND_MANY = ([ROW], [ROW | {"job_id": f"job {i}", "setup_s": i / 7} for i in range(40)])
 
 
 def test_a_refused_write_leaves_the_old_file(tmp_path):

@@ -1,4 +1,4 @@
-"""A real `mlflow server`, over a database and a folder of artifacts that lie in one folder."""
+"""A real `mlflow server`: over a database and a folder, or whatever else it is told of."""
 
 from __future__ import annotations
 
@@ -18,33 +18,42 @@ from tests.serving.processes import free_port
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Address of a server of ``folder/mlflow.db`` and ``folder/artifacts``."""
-    uri = f"http://127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"),
-            *("--port", uri.rpartition(":")[2], "--artifacts-destination", folder / "artifacts"),
-            *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
-        ],
-        env=os.environ
-        | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+    port = free_port()
+    process = start_mlflow(
+        port, f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), folder / "mlflow.log"
     )
     try:
-        _wait_until_healthy(process, uri)
-        yield uri
+        yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=30)
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], uri: str) -> None:
+def start_mlflow(
+    port: int, database_url: str, artifacts: str, log: Path, **env: str
+) -> subprocess.Popen[bytes]:
+    """A server that answers, leading a process group of its own."""
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--backend-store-uri", database_url, "--artifacts-destination", artifacts),
+    ]
+    quick = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            command, env=os.environ | quick | env, stdout=file, stderr=file, start_new_session=True
+        )
+    wait_until_answers(f"http://127.0.0.1:{port}/health", process, log)
+    return process
+
+
+def wait_until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Fails with the end of the process's log if it ends, or does not answer in a minute."""
     for _ in range(600):
         try:
-            with urllib.request.urlopen(f"{uri}/health", timeout=5):
+            with urllib.request.urlopen(url, timeout=5):
                 return
         except OSError:
-            assert process.poll() is None, "the server has ended"
+            assert process.poll() is None, f"it has ended: {log.read_text()[-2000:]}"
             time.sleep(0.1)
-    raise AssertionError("the server does not answer")
+    raise AssertionError(f"it does not answer: {log.read_text()[-2000:]}")

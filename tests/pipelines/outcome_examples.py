@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from presage.features import tables
 from presage.features.device import Share
 from presage.pipelines.ingest import Ingested, ingest
 from presage.pipelines.outcome_tables import TABLES
@@ -77,8 +78,8 @@ def ingested(folder: Path, *logs: Path, recency: Recency = RECENCY) -> Ingested:
 
 
 def table(folder: Path, name: str) -> pd.DataFrame:
-    assert name in TABLES
-    return pd.read_parquet(folder / f"{name}.parquet")
+    rows: pd.DataFrame = tables.read(TABLES[name], folder / f"{name}.parquet").to_pandas()
+    return rows
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:

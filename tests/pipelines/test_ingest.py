@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -523,12 +522,14 @@ def test_a_kill_leaves_the_tables_of_one_log_or_of_the_other(tmp_path, to):
             stdout=subprocess.PIPE, cwd=ROOT, text=True,
         )  # fmt: skip
         with child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            until_s = time.monotonic() + rng.uniform(0.1, 0.6)
-            while time.monotonic() < until_s:
-                assert table(to, "outcomes")["idempotency_key"].iloc[0] in "ab"
-            child.send_signal(signal.SIGKILL)
+            try:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+                until_s = time.monotonic() + rng.uniform(0.1, 0.6)
+                while time.monotonic() < until_s:
+                    assert table(to, "outcomes")["idempotency_key"].iloc[0] in "ab"
+            finally:
+                child.kill()
         assert bytes_of(to) in whole
 
 

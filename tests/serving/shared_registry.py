@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -16,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.models.mlflow_server import start_mlflow, wait_until_answers
 from tests.serving.processes import free_port
 
 BUCKET = "presage"
@@ -59,22 +58,10 @@ class SharedRegistry:
 
     def start(self) -> None:
         """Returns once it answers."""
-        command = [
-            *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
-            *("--host", "127.0.0.1", "--port", str(self._port)),
-            *("--backend-store-uri", self._database_url),
-            *("--artifacts-destination", f"s3://{BUCKET}"),
-        ]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True,
-                env=os.environ | _CREDENTIALS | {
-                    "MLFLOW_S3_ENDPOINT_URL": self._s3_url,
-                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-                    "MLFLOW_DISABLE_TELEMETRY": "true",
-                },
-            )  # fmt: skip
-        _wait_until_answers(f"{self.uri}/health", self._process, self._log)
+        self._process = start_mlflow(
+            self._port, self._database_url, f"s3://{BUCKET}", self._log,
+            MLFLOW_S3_ENDPOINT_URL=self._s3_url, **_CREDENTIALS,
+        )  # fmt: skip
 
     def kill(self) -> None:
         """As a power cut ends it."""
@@ -155,7 +142,7 @@ def _s3_server(log: Path) -> Iterator[str]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | _CREDENTIALS)
     try:
-        _wait_until_answers(f"{url}/moto-api/data.json", process, log)
+        wait_until_answers(f"{url}/moto-api/data.json", process, log)
         yield url
     finally:
         process.kill()
@@ -165,14 +152,3 @@ def _s3_server(log: Path) -> Iterator[str]:
 def _run(command: list[Any]) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd="/")
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-
-
-def _wait_until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            assert process.poll() is None, f"it has ended: {log.read_text()[-2000:]}"
-            time.sleep(0.1)
-    raise AssertionError(f"it does not answer: {log.read_text()[-2000:]}")

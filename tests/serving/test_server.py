@@ -21,6 +21,7 @@ from presage.serving.prediction_service import SERVICE_NAME
 from presage.serving.server import start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
+from tests.serving.processes import free_port
 
 HEALTH = health_pb2.HealthCheckResponse
 
@@ -34,12 +35,6 @@ def status_of(call):
     with pytest.raises(grpc.RpcError) as caught:
         call()
     return caught.value.code(), caught.value.details()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:
