@@ -149,6 +149,21 @@ def read_job_digests(value: Any) -> frozenset[str] | None:
     return frozenset(value)
 
 
+def read_promises(value: Any) -> dict[str, dict[str, dict[str, float]]]:
+    """By predictor and slice: a number of rows, and per cents that are not below 0."""
+    out: dict[str, dict[str, dict[str, float]]] = {}
+    for predictor, by_slice in by_name(value, "promises").items():
+        for name, figures in by_name(by_slice, f"promises.{predictor}").items():
+            where = f"promises.{predictor}.{name}"
+            found = {k: number(v, f"{where}.{k}") for k, v in by_name(figures, where).items()}
+            if any(figure < 0 for figure in found.values()) or any(
+                found.get(share, 0) > 100 for share in ("coverage_80%", "in_domain")
+            ):
+                raise ValueError(f"{where} holds what is no number of rows or per cent")
+            out.setdefault(predictor, {})[name] = found
+    return out
+
+
 def read_margins(
     value: Any, where: str, levels: tuple[float, ...]
 ) -> dict[str, dict[float, float]]:

@@ -50,6 +50,7 @@ from presage.models.manifest import (
     read_levels,
     read_manifest,
     read_margins,
+    read_promises,
     text,
     texts,
     whole,
@@ -94,6 +95,9 @@ class Release:
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     probes : Probes
         What it is known to answer.
+    promises : mapping of str to mapping of str to mapping of str to float
+        By predictor and slice, how forecasts of jobs that it had not seen did: see
+        :data:`presage.models.drift.Promises`; empty where the release makes none.
     trained_on : frozenset of str, or None
         Digests of the jobs in training (:func:`presage.models.manifest.job_digest`); None where
         the release does not say, as those made before did not.
@@ -110,6 +114,7 @@ class Release:
     stranger_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
+    promises: Mapping[str, Mapping[str, Mapping[str, float]]]
     trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
 
@@ -167,6 +172,7 @@ def write_release(  # every part of the manifest is named once, here
     metrics: Mapping[str, Any],
     data_digest: str,
     versions: Mapping[str, str],
+    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     trained_on: Collection[str] | None = None,
 ) -> Release:
     """Write a release folder, replacing what was there.
@@ -206,6 +212,8 @@ def write_release(  # every part of the manifest is named once, here
         "data_digest": data_digest,
         "versions": dict(versions),
     }
+    if promises is not None:
+        content["promises"] = promises
     if trained_on is not None:
         content["trained_on"] = sorted(trained_on)
     content["release_id"] = _content_id(content)
@@ -334,6 +342,7 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
             for kind, found in by_name(content["setup_s"], "setup_s").items()
         },
         probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        promises=read_promises(content.get("promises", {})),
         trained_on=read_job_digests(content.get("trained_on")),
         manifest=content,
     )

@@ -24,6 +24,7 @@ from presage.pipelines.evaluation_tables import (
     error_by,
     figures,
     judged,
+    promises,
 )
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.learn_solo import QUANTILES, WHO
@@ -190,17 +191,21 @@ def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics
 
 
 def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], target: Path) -> None:
-    """``metrics.json`` and, under ``plots``, the tables that `dvc plots` draws."""
+    """``metrics.json``, ``promises.json`` and, under ``plots``, what `dvc plots` draws."""
     text = json.dumps(metrics, indent=2, sort_keys=True) + "\n"
     write_atomically(target / "metrics.json", lambda path: path.write_text(text))
     plots = target / "plots"
+    promised = {}
     for predictor, table in forecasts.items():
         rows = judged(table)
+        promised[predictor] = promises(rows)
         points = rows[["split", "family", "device_kind", "domain", "measured", "predicted"]]
         write_csv(points, plots / f"{predictor}.csv")
         for group in GROUPS:
             write_csv(error_by(group, rows), plots / f"error_by_{group}" / f"{predictor}.csv")
     write_csv(calibration_rows(forecasts), plots / "calibration.csv")
+    told = json.dumps(promised, indent=2, sort_keys=True) + "\n"
+    write_atomically(target / "promises.json", lambda path: path.write_text(told))
 
 
 def main(argv: list[str] | None = None) -> None:

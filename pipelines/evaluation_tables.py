@@ -69,6 +69,36 @@ def error_by(group: str, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def promises(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """What may be expected of one predictor's forecasts of unseen jobs, by slice.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As :func:`judged` leaves them.
+
+    Returns
+    -------
+    dict
+        "" (all rows), "device ..." and "family ..." -> ``rows``, ``mape`` and ``coverage_80%`` in
+        per cent, ``in_domain`` in per cent where the rows tell their domain. What
+        :mod:`presage.models.drift` holds outcomes against.
+    """
+    rows = rows[rows["split"] == "job"]
+    slices = {"": rows}
+    for group in ("device", "family"):
+        slices |= {f"{group} {name}": part for name, part in rows.groupby(GROUPS[group])}
+    return {name: _promise(part) for name, part in slices.items()}
+
+
+def _promise(rows: pd.DataFrame) -> dict[str, float]:
+    found = figures(rows)
+    out = {"rows": float(len(rows))} | {name: found[name] for name in ("mape", "coverage_80%")}
+    if (rows["domain"] != DOMAIN_NOT_SAID).all():
+        out["in_domain"] = float(100 * (rows["domain"] == IN_DOMAIN).mean())
+    return {name: float(f"{value:.5g}") for name, value in out.items()}
+
+
 def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """How often the measured value lies under each quantile, beside how often it should."""
     rows: list[dict[str, Any]] = []

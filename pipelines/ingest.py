@@ -22,9 +22,9 @@ from presage.features import tables
 from presage.features.device import Device, known_device
 from presage.features.errors import TableError
 from presage.features.job import JobFeatures
+from presage.features.job_identity import graph_digest, job_digest, summed
 from presage.models.release import put_in_place
 from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.job_identity import graph_digest, job_digest, summed
 from presage.pipelines.outcome_tables import LEARNT, STEP, TABLES, outcome_tables
 from presage.pipelines.plausible import Fault, implausible
 from presage.pipelines.pretrained import read_pretrained
@@ -92,7 +92,7 @@ def ingest(
         ``target`` holds other files, or cannot be written; a campaign is damaged.
     """
     _check_ours(target)
-    logs = _logs_of(paths)
+    logs = find_logs(paths)
     devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
     with training_progress("outcomes"):  # how many there are, nobody knows before the end
         reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
@@ -126,7 +126,7 @@ def _place(row: Quarantined) -> tuple[str, int]:
     return row.log, row.position
 
 
-def _logs_of(paths: Sequence[Path]) -> list[Path]:
+def find_logs(paths: Sequence[Path]) -> list[Path]:
     """Logs that are named, and those in folders; before a server ever ran there is no LOGS."""
     out: list[Path] = []
     for path in paths:

@@ -156,6 +156,7 @@ def assemble_release(
             median=LEVELS.index(0.5),
         ),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
+        promises=json.loads((evaluation / "promises.json").read_text()),
         data_digest=digest,
         versions={name: version(name) for name in VERSIONS},
         trained_on=trained_on(models, classes, start),

@@ -21,9 +21,9 @@ from google.protobuf.message import DecodeError
 from presage.features.device import Device, Share
 from presage.features.errors import InvalidJobError, PresageError, one_line
 from presage.features.job import Job, JobFeatures
+from presage.features.job_identity import graph_digest, job_digest, summed
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats
-from presage.pipelines.job_identity import graph_digest, job_digest, summed
 from presage.serving import outcome_log
 from presage.serving.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from presage.features.errors import PresageError, ServiceError
-from presage.serving.options import DEFAULT_HOST, DEFAULT_PORT, GRACE_S, Options, Tls
+from presage.serving.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    DRIFT_S,
+    FALSE_ALARM_OUTCOMES,
+    GRACE_S,
+    Options,
+    Tls,
+)
 
 if TYPE_CHECKING:
     from presage.serving.follow import Source
@@ -65,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
     kept = _add(out, "what is kept", [
         ("--outcomes", Path, "FILE", OUTCOMES, "log of reported outcomes"),
     ])  # fmt: skip
+    _add(out, "how drift is called", [
+        ("--false-alarm-outcomes", int, "N", FALSE_ALARM_OUTCOMES,
+         "outcomes between two false alarms, on average, at least"),
+        ("--drift-s", float, "S", DRIFT_S, "seconds from one look at the log to the next"),
+    ])  # fmt: skip
     kept.add_argument("--no-outcomes", action="store_true", help="refuse reports")
     kept.add_argument("--access-log", action="store_true", help="log every call, as JSON")
     # What one of several workers is told, besides its share of the above.
@@ -118,7 +131,15 @@ def _options(args: argparse.Namespace) -> Options:
         raise ServiceError("give both --tls-cert and --tls-key, or neither")
     if args.client_ca is not None and args.tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
-    for name in ("poll_s", "metrics_port", "rows_per_s", "queue_calls", "queue_rows"):
+    for name in (
+        "poll_s",
+        "drift_s",
+        "false_alarm_outcomes",
+        "metrics_port",
+        "rows_per_s",
+        "queue_calls",
+        "queue_rows",
+    ):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
@@ -138,6 +159,8 @@ def _options(args: argparse.Namespace) -> Options:
         queue_rows=args.queue_rows,
         outcomes=None if args.no_outcomes else args.outcomes,
         access_log=args.access_log,
+        false_alarm_outcomes=args.false_alarm_outcomes,
+        drift_s=args.drift_s,
         poll_s=args.poll_s,
         max_change=args.max_change,
         drain_s=args.drain_s,

@@ -82,6 +82,14 @@ class Metrics:
             "outcome_inside", "Outcomes in domain, by whether in the 80 % interval of the forecast",
             ["quantity", "inside"], **add,
         )  # fmt: skip
+        self.drift = Gauge(
+            "drift", "1 where outcomes are certain to be others than the served release promised",
+            ["quantity", "slice"], multiprocess_mode="livemax", **add,
+        )  # fmt: skip
+        self.drift_evidence = Gauge(
+            "drift_evidence", "Evidence that outcomes are others than promised; 1 is certain",
+            ["quantity", "slice"], multiprocess_mode="livemax", **add,
+        )  # fmt: skip
         # Finding a label's counter costs as much as counting; methods and codes are few.
         self._of_method = cache(self._counters)
         self._of_quantity = cache(self._domain_counters)

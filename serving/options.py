@@ -12,6 +12,8 @@ POLL_S = 5.0
 # A release that foretells a job ten times as long as the one before it did is more likely broken
 # than right; the gate, which scores releases on what was measured, has let much less pass.
 MAX_CHANGE = 10.0
+FALSE_ALARM_OUTCOMES = 10_000
+DRIFT_S = 10.0
 MOST_CALLS = 256  # that wait; answered in a fraction of a second
 MOST_QUEUED_ROWS = 32_768
 
@@ -44,6 +46,10 @@ class Options:
         Of one client.
     outcomes : Path, optional
         File of the outcome log; reports are refused without it.
+    false_alarm_outcomes : int
+        Outcomes between two false alarms of drift, on average, at least.
+    drift_s : float
+        Between two looks at what was reported.
     drain_s : float
         How long to go on answering, with health NOT_SERVING, before no call is taken any more.
     grace_s : float
@@ -62,6 +68,8 @@ class Options:
     queue_rows: int = MOST_QUEUED_ROWS
     outcomes: Path | None = None
     access_log: bool = False
+    false_alarm_outcomes: int = FALSE_ALARM_OUTCOMES
+    drift_s: float = DRIFT_S
     poll_s: float = POLL_S
     max_change: float = MAX_CHANGE
     drain_s: float = 0.0

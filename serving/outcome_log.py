@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -49,6 +49,7 @@ _SELECT = """
 SELECT position, idempotency_key, received_at_unix_s, reported_by, message
 FROM outcomes WHERE position > ? ORDER BY position
 """
+_LAST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _FIND = "SELECT message FROM outcomes WHERE idempotency_key = ?"
 _BUSY_S = 10.0  # another process is writing: its commits take milliseconds
 _MOST_REPORTS = 256  # that one commit takes
@@ -173,13 +174,25 @@ def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
     OutcomeLogError
         There is no log, or it cannot be read.
     """
+    with _reading(path) as database:
+        for row in database.execute(_SELECT, (after,)):
+            yield ReportedOutcome(*row)
+
+
+def last_position(path: Path) -> int:
+    """Of the newest row of a log; 0 where it has none. Raises as :func:`read_outcomes`."""
+    with _reading(path) as database:
+        return int(database.execute(_LAST).fetchone()[0])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         # Not mode=ro: a reader of a write-ahead log makes its shared memory where there is none.
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
             # Of a text that is none, its bytes: one such row must not hide those after it.
             database.text_factory = lambda text: text.decode(errors="backslashreplace")
-            for row in database.execute(_SELECT, (after,)):
-                yield ReportedOutcome(*row)
+            yield database
     except (sqlite3.Error, UnicodeError) as error:  # of a damaged schema, even its error's text
         raise OutcomeLogError(
             f"outcome log {path} cannot be read ({one_line(error)}); name the file that is the "

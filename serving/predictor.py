@@ -30,6 +30,7 @@ from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.features.placement_table import placement_table
 from presage.features.seen import OnceEach
+from presage.models.drift import Promises
 from presage.models.probes import Probes, answers
 from presage.models.release import PREDICTORS, Release
 from presage.serving.domain import contains, contains_together
@@ -119,6 +120,11 @@ class Predictor:
     def folder(self) -> Path:
         """Where the release lies."""
         return self._release.folder
+
+    @property
+    def promises(self) -> Promises:
+        """How its forecasts of unseen jobs did, by predictor and slice."""
+        return self._release.promises
 
     @property
     def levels(self) -> tuple[float, ...]:

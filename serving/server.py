@@ -19,6 +19,7 @@ import grpc
 import uvloop
 from grpc_reflection.v1alpha import reflection
 
+from presage.models.drift import DriftPolicy
 from presage.models.release import PREDICTORS, Release
 from presage.serving import health, inference_service, prediction_service
 from presage.serving.access_log import AccessLog
@@ -26,6 +27,7 @@ from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
 from presage.serving.callers import TokenFile
 from presage.serving.descriptors import descriptors
+from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
 from presage.serving.listen import add_port, address_of, target
@@ -91,6 +93,13 @@ class Server:
         self._follower: Follower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
+        self._watch: DriftWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
+        if options.outcomes:
+            self._watch = DriftWatch(
+                options.outcomes, self.served, metrics, DriftPolicy(options.false_alarm_outcomes),
+                every_s=options.drift_s,
+            )  # fmt: skip
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
         self._backlog = Backlog(before, options.queue_calls)
@@ -134,6 +143,8 @@ class Server:
         self._health.serve()
         if self._follower is not None:
             self._following = asyncio.create_task(self._follower.run())
+        if self._watch is not None:
+            self._watching = asyncio.create_task(self._watch.run())
 
     async def stop(self, grace_s: float) -> None:
         """Say NOT_SERVING, take no new call, and finish those in flight.
@@ -146,6 +157,9 @@ class Server:
         self._health.close()
         if self._following is not None:
             self._following.cancel()
+        if self._watch is not None and self._watching is not None:
+            self._watch.close()
+            self._watching.cancel()
         if grace_s:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()

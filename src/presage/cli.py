@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from presage.benchmark_cli import ManyFiles, benchmark
+from presage.drift_cli import drift
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.add_typer(models_app, name="models")
 app.add_typer(outcomes_app, name="outcomes")
 app.command(cls=ManyFiles)(benchmark)
+app.command()(drift)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Job = Annotated[

@@ -21,7 +21,7 @@ from tests.serving.processes import free_port
 NAMES = {
     "requests", "request_seconds", "request_rows", "rejections", "queue_rows", "streams",
     "forecasts", "release", "release_loaded_timestamp_seconds", "releases_refused", "outcomes",
-    "outcome_ratio", "outcome_inside", "repeated", "unlogged_calls",
+    "outcome_ratio", "outcome_inside", "drift", "drift_evidence", "repeated", "unlogged_calls",
 }  # fmt: skip
 
 

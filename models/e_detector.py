@@ -1,0 +1,96 @@
+"""Evidence that a stream of outcomes no longer does what was promised, whenever one looks.
+
+A bet turns one outcome into a factor whose mean is at most 1 for as long as the promise holds,
+whatever came before. With every outcome a new unit is staked, and all that stands is multiplied by
+the factor: a Shiryaev-Roberts sum. While the promise holds its mean after n outcomes is at most n,
+so it takes ``threshold`` outcomes or more, on average, to reach ``threshold`` by chance. No
+distribution is assumed, no sample size planned, and no look at it costs anything.
+
+References
+----------
+Shin, Ramdas, Rinaldo: E-detectors: a nonparametric framework for sequential change detection,
+New England Journal of Statistics in Data Science 2(2), 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+BELOW, INSIDE, ABOVE = range(3)
+
+# How far from the promise to certainty the true rate of misses may lie.
+_RATES = np.array([0.25, 0.5, 0.75])
+# The smaller, the more is staked on the very ends.
+_ENDS = np.array([0.1, 0.3, 0.6])
+_LEAST_RANK = 1e-9
+
+
+class EDetector:
+    """Sums of several bets at once, each with an equal part of the stake.
+
+    Parameters
+    ----------
+    threshold : float
+        Outcomes between two false alarms, on average, at least.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+        self._sums: Array = np.zeros(1)
+
+    def add(self, factors: Array) -> None:
+        """Take what one outcome made of every bet, shape (bets,), always as many."""
+        # No sum grows beyond an alarm by itself: what has passed is forgotten in as many outcomes.
+        most = self._threshold * len(factors)
+        self._sums = np.minimum((self._sums + 1) * factors, most)
+
+    @property
+    def evidence(self) -> float:
+        """From 0 to 1, which is an alarm."""
+        return float(self._sums.mean()) / self._threshold
+
+
+def interval_factors(allowed: float) -> Array:
+    """Bets on misses of an interval: row ``BELOW``, ``INSIDE`` or ``ABOVE`` of shape (3, bets).
+
+    ``allowed`` is the most that may truly miss on either side, from 0 to 1.
+    """
+    missed, not_missed = _rate_factors(allowed)
+    return np.array([[*missed, *not_missed], [*not_missed] * 2, [*not_missed, *missed]])
+
+
+def event_factors(allowed: float) -> Array:
+    """Bets on an event that may happen that often at most: row 0 or 1 of shape (2, bets)."""
+    happened, not_happened = _rate_factors(allowed)
+    return np.array([not_happened, happened])
+
+
+def rank_factors(rank: float) -> Array:
+    """Bets, of shape (bets,), that outcomes have become larger, or smaller, than their like.
+
+    ``rank`` is uniform from 0 to 1 for as long as they have not (:func:`smoothed_rank`).
+    """
+    ends = np.maximum([[rank], [1 - rank]], _LEAST_RANK)
+    factors: Array = (_ENDS * ends ** (_ENDS - 1)).ravel()
+    return factors
+
+
+def smoothed_rank(value: float, before: Array, tie: float) -> float:
+    """Part of all values, this one and those before, that are smaller, ties and itself by chance.
+
+    With ``tie`` uniform from 0 to 1 the ranks of exchangeable values, each among those before it,
+    are uniform and independent (Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World,
+    2005, section 2.2).
+    """
+    smaller = int(np.count_nonzero(before < value))
+    equal = int(np.count_nonzero(before == value)) + 1
+    return (smaller + tie * equal) / (len(before) + 1)
+
+
+def _rate_factors(allowed: float) -> tuple[Array, Array]:
+    rates = allowed + (1 - allowed) * _RATES
+    return rates / allowed, (1 - rates) / (1 - allowed)

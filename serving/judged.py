@@ -1,0 +1,151 @@
+"""Reported outcomes beside what a release foretells of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from presage.features.colocation import Colocation
+from presage.features.device import Share
+from presage.features.errors import PresageError
+from presage.features.forecast import Forecast
+from presage.features.job import JobFeatures
+from presage.features.job_identity import graph_digest, job_digest, summed
+from presage.features.placement import Placement
+from presage.models.drift import Judged
+from presage.serving.predictor import Predictor
+from presage.serving.v1 import prediction_pb2 as pb
+from presage.serving.wire import read_device, read_job, read_share
+from presage.serving.wire_outcomes import check_outcome
+
+# Fields of an outcome by the quantity of the forecast that they answer.
+MEASURED = {
+    "compute_utilization": "compute_utilization",
+    "memory_bytes": "memory_peak_bytes",
+    "step_time_s": "step_time_median_s",
+    "runtime_s": "runtime_s",
+}
+_MOST_ALONE = 64  # step times of a job alone that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """An outcome as values."""
+
+    outcome: pb.Outcome
+    placement: Placement
+    neighbours: tuple[JobFeatures, ...]
+    shares: tuple[Share, ...]  # of its job first
+    digests: tuple[str, ...]
+
+    @property
+    def place(self) -> tuple[str, str, Share]:
+        """The same for all runs of a job alone on such a share."""
+        return self.digests[0], self.placement.device.kind, self.shares[0]
+
+    @property
+    def identity(self) -> str:
+        """The same for all runs of a job in such company."""
+        others = sorted(zip(self.digests[1:], map(str, self.shares[1:]), strict=True))
+        said = json.dumps([*map(str, self.place), others])
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+class Judge:
+    """Puts outcomes, in the order in which they came, beside forecasts of one release.
+
+    A slowdown is a step beside others over the median step of the same job alone: of a job that
+    was never reported alone it cannot be told, and ``untold`` counts those.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.untold = 0
+        self._alone: dict[tuple[str, str, Share], deque[float]] = {}
+
+    def judged(self, outcomes: Iterable[pb.Outcome]) -> Iterator[list[Judged]]:
+        """Of each outcome that can be judged, what it measured; the others are left out."""
+        for run in self._runs(outcomes):
+            if run.neighbours:
+                found = self._together(run)
+            else:
+                found = self._of_alone(run)
+            if found:
+                yield found
+
+    def _runs(self, outcomes: Iterable[pb.Outcome]) -> Iterator[_Run]:
+        for outcome in outcomes:
+            if outcome.failure:
+                continue
+            try:
+                yield _read(outcome, self.predictor)
+            except PresageError:
+                continue  # `presage outcomes ingest` says which and why
+
+    def _of_alone(self, run: _Run) -> list[Judged]:
+        outcome = run.outcome
+        if outcome.HasField("step_time_median_s"):
+            known = self._alone.setdefault(run.place, deque(maxlen=_MOST_ALONE))
+            known.append(outcome.step_time_median_s)
+        (forecast,) = self.predictor.predict([run.placement])
+        return [
+            _judged(run, quantity, getattr(outcome, field), getattr(forecast, quantity))
+            for quantity, field in MEASURED.items()
+            if outcome.HasField(field)
+            # A runtime is judged where it is all that is told of the time.
+            and not (quantity == "runtime_s" and outcome.HasField("step_time_median_s"))
+        ]
+
+    def _together(self, run: _Run) -> list[Judged]:
+        outcome = run.outcome
+        alone_s = self._alone.get(run.place)
+        if not (outcome.HasField("step_time_median_s") and alone_s and median(alone_s) > 0):
+            self.untold += 1
+            return []
+        members = (run.placement.job, *run.neighbours)
+        colocation = Colocation(run.placement.device, members, run.shares)
+        (forecast,) = self.predictor.predict_interference([colocation])
+        slowdown = outcome.step_time_median_s / median(alone_s)
+        return [_judged(run, "slowdown", slowdown, forecast.slowdowns[0])]
+
+
+def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
+    check_outcome(outcome, predictor.known_device, "outcome")
+    device = read_device(outcome.device, predictor.known_device, "outcome.device")
+    of_device = read_share(outcome.device, "outcome.device")
+    job = read_job(outcome.job, "outcome.job")
+    rows: Sequence[pb.Outcome | pb.Outcome.Neighbour] = (outcome, *outcome.neighbours)
+    shares = tuple(
+        read_share(row, "outcome") if row.HasField("share") else of_device for row in rows
+    )
+    neighbours = tuple(read_job(row.job, "outcome.neighbours") for row in outcome.neighbours)
+    return _Run(
+        outcome,
+        Placement(job, device, shares[0]),
+        neighbours,
+        shares,
+        tuple(_digest(one) for one in (job, *neighbours)),
+    )
+
+
+def _digest(features: JobFeatures) -> str:
+    return job_digest(features, graph_digest(summed(features.op_stats)))
+
+
+def _judged(run: _Run, quantity: str, measured: float, forecast: Forecast) -> Judged:
+    return Judged(
+        key=run.outcome.idempotency_key,
+        quantity=quantity,
+        device_kind=run.placement.device.kind,
+        family=run.placement.job.job.family,
+        job=run.identity,
+        in_domain=forecast.in_domain,
+        measured=float(measured),
+        low=forecast.low,
+        median=forecast.median,
+        high=forecast.high,
+    )

@@ -1,0 +1,188 @@
+"""``presage drift``: whether what jobs do is still what the served release promised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from heapq import merge
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from presage.models.drift import Row
+    from presage.models.release import Release
+    from presage.serving.drift_watch import Answered
+    from presage.serving.outcome_log import ReportedOutcome
+
+DRIFTED = 3  # exit status; 1 is an error, 2 a wrong command
+
+
+def drift(
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[LOG...]",
+            help="Outcome logs of servers, which may be running, or a folder of *.db.",
+            show_default="data/outcomes",
+        ),
+    ] = None,
+    release: Annotated[
+        str,
+        typer.Option(
+            metavar="REF|DIR",
+            help="As `presage models` takes it, or a release folder.",
+            show_default="what `presage serve` serves here",
+        ),
+    ] = "",
+    registry: Annotated[
+        str, typer.Option(help="As of `presage models`.", show_default="as of `presage serve`")
+    ] = "",
+    false_alarm_outcomes: Annotated[
+        int, typer.Option(min=1, help="Outcomes between two false alarms, on average, at least.")
+    ] = 10_000,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Every device and family, also where nothing drifts.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Hold outcomes against what the release that foretold them promised; 3 where it drifted.
+
+    Judged are the outcomes that name the release. Exit status 0: no drift; 3: drift, and it is
+    time for `dvc repro`; 1: it cannot be told.
+    """
+    from presage.models.drift import DriftPolicy
+    from presage.pipelines.ingest import LOGS, find_logs
+    from presage.pipelines.progress import counted_progress
+    from presage.serving.drift_watch import Answered
+    from presage.serving.outcome_log import last_position
+    from presage.serving.predictor import Predictor
+
+    found = find_logs(logs or [LOGS])
+    with _released(release, registry) as loaded:
+        answered = Answered(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
+        rows = sum(map(last_position, found))
+        with counted_progress(f"judging {rows:,} outcomes", rows) as step:
+            answered.add(_stepping(_each_once(found), step))
+    said = answered.drift.rows()
+    drifted = any(row.drift for row in said)
+    if as_json:
+        typer.echo(json.dumps(_document(answered, said, drifted=drifted), indent=2))
+    else:
+        _print(answered, said, show_all=show_all)
+    raise typer.Exit(DRIFTED if drifted else 0)
+
+
+@contextmanager
+def _released(release: str, registry: str) -> Iterator[Release]:
+    from presage.models.registry import Registry
+    from presage.models.registry_uri import configured_uri
+    from presage.models.release import load_release
+    from presage.serving.follow import CheckoutSource, RegistrySource, Source
+    from presage.serving.main import PRETRAINED
+
+    if Path(release).is_dir() and release:
+        yield load_release(Path(release))
+    elif release:
+        opened = Registry(registry or configured_uri())
+        with TemporaryDirectory() as folder:
+            version = opened.resolve(release).version
+            yield opened.download(version, Path(folder) / "release")
+    else:
+        source: Source = (
+            RegistrySource(registry) if registry else CheckoutSource(configured_uri(), PRETRAINED)
+        )
+        source.mark()
+        yield load_release(source.folder())
+
+
+def _each_once(paths: Iterable[Path]) -> Iterator[ReportedOutcome]:
+    """Rows of all logs by the time they came; what was told to two replicas once."""
+    from presage.serving.outcome_log import read_outcomes
+
+    seen: set[str] = set()
+    for row in merge(*map(read_outcomes, paths), key=lambda row: row.received_at_unix_s):
+        if row.idempotency_key not in seen:
+            seen.add(row.idempotency_key)
+            yield row
+
+
+def _stepping(rows: Iterable[ReportedOutcome], step: Any) -> Iterator[ReportedOutcome]:
+    for row in rows:
+        step()
+        yield row
+
+
+def _document(answered: Answered, rows: list[Row], *, drifted: bool) -> dict[str, Any]:
+    return {
+        "release": answered.predictor.release_id,
+        "drift": drifted,
+        **_counts(answered),
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def _counts(answered: Answered) -> dict[str, int]:
+    return {
+        "outcomes": answered.outcomes,
+        "of_other_releases": answered.of_others,
+        "of_no_release": answered.of_none,
+        "unreadable": answered.unreadable,
+        "never_reported_alone": answered.untold,
+    }
+
+
+def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=f"outcomes beside the forecasts of release {answered.predictor.release_id}")
+    for name in ("quantity", "of", "jobs", "runs", "off (promised)", "in 80 % (promised)",
+                 "measured / forecast", "to before", "evidence", "drift"):  # fmt: skip
+        table.add_column(name, justify="left" if name in ("quantity", "of", "drift") else "right")
+    quantity = ""
+    for row in rows:
+        if not (show_all or row.drift or not row.slice_name):
+            continue
+        if quantity and row.quantity != quantity:
+            table.add_section()
+        first, quantity = row.quantity != quantity, row.quantity
+        table.add_row(
+            row.quantity if first else "", row.slice_name or "all", f"{row.jobs:,}",
+            f"{row.runs:,}", _beside(row.mape, row.promised_mape),
+            _beside(row.coverage, row.promised_coverage), _times(row.ratio), _times(row.change),
+            f"{row.evidence:.2g}", row.drift, style="red" if row.drift else None,
+        )  # fmt: skip
+    if rows:
+        console.print(table)
+    judged = answered.outcomes - answered.of_others - answered.of_none - answered.unreadable
+    console.print(f"{judged:,} of {answered.outcomes:,} outcomes name this release")
+    if answered.of_none:
+        console.print(
+            f"{answered.of_none:,} name no release, and are not judged: report the release_id that "
+            "came with the forecast"
+        )
+    if answered.untold:
+        console.print(
+            f"{answered.untold:,} of jobs with neighbours tell no slowdown: the job was never "
+            "reported alone before"
+        )
+    drifted = [row for row in rows if row.drift]
+    if drifted:
+        console.print(
+            f"drift: {len(drifted)} of {len(rows)}; `dvc repro` learns from what was reported"
+        )
+
+
+def _beside(found: float | None, promised: float | None) -> str:
+    told = "-" if found is None else f"{found:.1f}"
+    return told if promised is None else f"{told} ({promised:.1f})"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
