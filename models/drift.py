@@ -133,7 +133,7 @@ class Row:
     change : float
         Of runs of jobs seen before, to those before: their median ratio.
     evidence : float
-        From 0 to 1, where drift is certain enough to be called.
+        1 or more is certain enough to be called drift.
     drift : str
         What has drifted; "" if nothing has.
     noticed_after : int
@@ -174,11 +174,15 @@ class Drift:
         """Take all that one outcome says."""
         for judged in outcome:
             runs = self._runs.setdefault((judged.job, judged.quantity), [])
-            for stream in self._streams_of(judged.quantity, judged):
+            streams = list(self._streams_of(judged.quantity, judged))
+            for stream in streams:
                 stream.add(judged, runs)
-            if len(runs) == _MOST_RUNS:
-                runs.clear()
-            runs.append(judged.measured)
+            # While a change lasts, runs are ranked among those before it; else it would become
+            # what is usual, and seem to be over.
+            if not runs or not any(stream.changes.alarm for stream in streams):
+                if len(runs) == _MOST_RUNS:
+                    runs.clear()
+                runs.append(judged.measured)
         for judged in outcome[:1]:
             if judged.job not in self._jobs:
                 self._jobs.add(judged.job)
@@ -287,14 +291,14 @@ class _Stream:
         )
 
     def _drift(self) -> str:
-        if self.misses.evidence >= 1:
+        if self.misses.alarm:
             return MISSES
         change = self._change()
-        if self.changes.evidence >= 1 and change is not None:
+        if self.changes.alarm and change is not None:
             least = self.policy.least_change
             if not 1 / (1 + least) < change < 1 + least:
                 return CHANGED
-        return STRANGERS if self.strangers.evidence >= 1 else NO_DRIFT
+        return STRANGERS if self.strangers.alarm else NO_DRIFT
 
     def _change(self) -> float | None:
         known = [ratio for ratio in self._recent if math.isfinite(ratio)]

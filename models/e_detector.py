@@ -23,10 +23,13 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 BELOW, INSIDE, ABOVE = range(3)
 
 # How far from the promise to certainty the true rate of misses may lie.
-_RATES = np.array([0.25, 0.5, 0.75])
-# The smaller, the more is staked on the very ends.
+_RATES = np.array([0.1, 0.25, 0.5, 0.75])
+# Of ranks. Where many like it came before, a changed outcome's rank is next to an end: the smaller
+# the power, the more is staked there. Where few came, all that can be said is in which half it is.
 _ENDS = np.array([0.1, 0.3, 0.6])
+_HALVES = np.array([0.75, 0.95])
 _LEAST_RANK = 1e-9
+_OVER = 0.01  # evidence below which an alarm ends
 
 
 class EDetector:
@@ -36,21 +39,28 @@ class EDetector:
     ----------
     threshold : float
         Outcomes between two false alarms, on average, at least.
+
+    Attributes
+    ----------
+    alarm : bool
+        Since evidence was 1, until next to nothing of it is left.
     """
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
         self._sums: Array = np.zeros(1)
+        self.alarm = False
 
     def add(self, factors: Array) -> None:
         """Take what one outcome made of every bet, shape (bets,), always as many."""
         # No sum grows beyond an alarm by itself: what has passed is forgotten in as many outcomes.
         most = self._threshold * len(factors)
         self._sums = np.minimum((self._sums + 1) * factors, most)
+        self.alarm = self.evidence >= (_OVER if self.alarm else 1)
 
     @property
     def evidence(self) -> float:
-        """From 0 to 1, which is an alarm."""
+        """0 is none; 1 or more is an alarm."""
         return float(self._sums.mean()) / self._threshold
 
 
@@ -75,8 +85,9 @@ def rank_factors(rank: float) -> Array:
     ``rank`` is uniform from 0 to 1 for as long as they have not (:func:`smoothed_rank`).
     """
     ends = np.maximum([[rank], [1 - rank]], _LEAST_RANK)
-    factors: Array = (_ENDS * ends ** (_ENDS - 1)).ravel()
-    return factors
+    near_an_end = _ENDS * ends ** (_ENDS - 1)
+    in_a_half = 2 * np.where(ends < 0.5, _HALVES, 1 - _HALVES)
+    return np.concatenate([near_an_end.ravel(), in_a_half.ravel()])
 
 
 def smoothed_rank(value: float, before: Array, tie: float) -> float:
