@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,14 @@ import yaml
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share, cpu_kind
+from presage.features.errors import PresageError
 from presage.features.placement import Placement
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.pipelines.campaigns import read_campaign
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
+from presage.serving.outcomes import Outcome
+from tests.serving.processes import until
 from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
@@ -142,3 +151,111 @@ def test_every_plot_of_dvc_has_its_own_template_and_data(workspace):
         assert "<DVC_METRIC" not in json.dumps(spec)
         assert len(spec["data"]["values"]) > 1
         assert spec["facet"]["column"]["field"] in spec["data"]["values"][0]
+
+
+SLOWER = 1.3
+DAY_S = 86_400.0
+
+
+@pytest.mark.timeout(900)
+def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_dropped_call(
+    workspace, server
+):
+    """Drift, `dvc repro`, gate, promotion, hot reload: the loop that docs/drift.md describes."""
+    jobs = measured_jobs(workspace / "data/profiles/cpu-2")
+    with PresageClient(server) as client, calling(server, jobs[0][0]) as answered:
+        before = client.release().release_id
+        report(client, jobs, "once", 1.0, before, time.time() - 90 * DAY_S)
+        report(client, jobs, "twice", 1.0, before, time.time() - 80 * DAY_S)
+        assert drifted(workspace) == (0, None)
+        then = error_of(client, jobs, 1.0)
+
+        for i in range(0, 60, 10):
+            report(client, jobs[i : i + 10], "now", SLOWER, before, time.time())
+            status, noticed = drifted(workspace)
+            if status:
+                break
+        assert status == 3
+        assert noticed["drift"] == "changed"
+        assert noticed["noticed_after"] - 2 * len(jobs) <= 50
+        report(client, jobs[i + 10 :], "now", SLOWER, before, time.time())
+        stale = error_of(client, jobs, SLOWER)
+
+        run("dvc", "repro", cwd=workspace)
+        until(lambda: client.release().release_id != before, timeout_s=30)
+        after, learnt = client.release().release_id, error_of(client, jobs, SLOWER)
+        calls = len(answered)
+        until(lambda: len(answered) > calls + 10)
+
+    assert json.loads((workspace / "data/decision.json").read_text())["outcome"] == "promoted"
+    assert set(answered) == {before, after}  # whatever failed is in it, too
+    assert drifted(workspace) == (0, None)
+    assert stale > then + 0.05
+    assert learnt < then + 0.03
+
+
+def measured_jobs(folder):
+    """Jobs of a campaign where they ran, with the step they took."""
+    campaign = read_campaign(folder)
+    return [
+        (campaign.placement(row), row["step_time_median_s"])
+        for row in campaign.executions.to_dict("records")
+        if not row["failure"]
+    ]
+
+
+def report(client, jobs, run, times, release_id, at_s):
+    outcomes = [
+        Outcome(
+            f"{run}/{placement.job.job.job_id}", placement.job, placement.device, placement.share,
+            release_id=release_id, finished_at_unix_s=at_s, step_time_median_s=times * step_s,
+        )
+        for placement, step_s in jobs
+    ]  # fmt: skip
+    assert client.report(outcomes).accepted == len(outcomes)
+
+
+def drifted(workspace):
+    """Exit status of `presage drift`, and what it says of step times on the device."""
+    command = [sys.executable, "-m", "presage", "drift", "--json"]
+    done = subprocess.run(
+        command, cwd=workspace, text=True, capture_output=True, timeout=60, check=False,
+        env=ENVIRONMENT | {"XDG_CACHE_HOME": str(workspace / "cache")},
+    )  # fmt: skip
+    rows = json.loads(done.stdout)["rows"]
+    of = ("step_time_s", "device cpu-2")
+    found = [row for row in rows if (row["quantity"], row["slice_name"]) == of and row["drift"]]
+    return done.returncode, found[0] if found else None
+
+
+def error_of(client, jobs, times):
+    """Median relative error on jobs that no release has trained on."""
+    held_out = job_folds([placement.job.job.job_id for placement, _ in jobs]) == HELD_OUT_FOLD
+    unseen = [job for job, held in zip(jobs, held_out, strict=True) if held]
+    forecasts = client.predict([placement for placement, _ in unseen])
+    return statistics.median(
+        abs(forecast.step_time_s.median / (times * step_s) - 1)
+        for forecast, (_, step_s) in zip(forecasts, unseen, strict=True)
+    )
+
+
+@contextmanager
+def calling(server, placement):
+    """A scheduler that asks all the time; what it was answered by, or why it was not."""
+    answered, stopped = [], threading.Event()
+
+    def call():
+        with PresageClient(server) as client:
+            while not stopped.wait(0.02):
+                try:
+                    answered.append(client.predict([placement])[0].step_time_s.release_id)
+                except PresageError as error:
+                    answered.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        yield answered
+    finally:
+        stopped.set()
+        caller.join()
