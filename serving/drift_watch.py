@@ -26,8 +26,8 @@ from presage.serving.served import Served
 from presage.serving.v1 import prediction_pb2 as pb
 
 MOST_ROWS = 10_000  # of the log that a server begins with
-# Rows judged at once, and the pause after them: calls come first.
-_AT_ONCE, _PAUSE_S = 16, 0.02
+_AT_ONCE = 16
+_PAUSES = 9  # for each second of work: calls come first
 
 
 class Answered:
@@ -115,11 +115,12 @@ class DriftWatch:
             self._drifted.clear()
         rows = read_outcomes(self._path, after=self._position)
         while some := list(islice(rows, _AT_ONCE)):
+            begin_s = time.thread_time()
             answered.add(some)
             self._position = some[-1].position
             if self._closed or self._served.predictor is not predictor:
                 return
-            time.sleep(_PAUSE_S)
+            time.sleep(_PAUSES * (time.thread_time() - begin_s))
         self._show(answered.drift.rows())
 
     def _show(self, rows: list[Row]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from presage.features.colocation import Colocation
@@ -17,6 +17,7 @@ from presage.features.job import JobFeatures
 from presage.features.job_identity import graph_digest, job_digest, summed
 from presage.features.placement import Placement
 from presage.models.drift import Judged
+from presage.serving.forecasts import JobForecast
 from presage.serving.predictor import Predictor
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.wire import read_device, read_job, read_share
@@ -41,6 +42,13 @@ class _Run:
     neighbours: tuple[JobFeatures, ...]
     shares: tuple[Share, ...]  # of its job first
     digests: tuple[str, ...]
+    slowdown: float | None = None  # of a job with neighbours
+
+    @property
+    def colocation(self) -> Colocation:
+        """It and its neighbours."""
+        members = (self.placement.job, *self.neighbours)
+        return Colocation(self.placement.device, members, self.shares)
 
     @property
     def place(self) -> tuple[str, str, Share]:
@@ -67,50 +75,50 @@ class Judge:
         self.untold = 0
         self._alone: dict[tuple[str, str, Share], deque[float]] = {}
 
-    def judged(self, outcomes: Iterable[pb.Outcome]) -> Iterator[list[Judged]]:
+    def judged(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
         """Of each outcome that can be judged, what it measured; the others are left out."""
-        for run in self._runs(outcomes):
-            if run.neighbours:
-                found = self._together(run)
+        runs = [run for outcome in outcomes if (run := self._run(outcome)) is not None]
+        alone = [run.placement for run in runs if run.slowdown is None]
+        together = [run.colocation for run in runs if run.slowdown is not None]
+        of_alone = iter(self.predictor.predict(alone))
+        of_together = iter(self.predictor.predict_interference(together))
+        out = []
+        for run in runs:
+            if run.slowdown is None:
+                out.append(_of_alone(run, next(of_alone)))
             else:
-                found = self._of_alone(run)
-            if found:
-                yield found
+                forecast = next(of_together).slowdowns[0]
+                out.append([_judged(run, "slowdown", run.slowdown, forecast)])
+        return [found for found in out if found]
 
-    def _runs(self, outcomes: Iterable[pb.Outcome]) -> Iterator[_Run]:
-        for outcome in outcomes:
-            if outcome.failure:
-                continue
-            try:
-                yield _read(outcome, self.predictor)
-            except PresageError:
-                continue  # `presage outcomes ingest` says which and why
-
-    def _of_alone(self, run: _Run) -> list[Judged]:
-        outcome = run.outcome
-        if outcome.HasField("step_time_median_s"):
-            known = self._alone.setdefault(run.place, deque(maxlen=_MOST_ALONE))
-            known.append(outcome.step_time_median_s)
-        (forecast,) = self.predictor.predict([run.placement])
-        return [
-            _judged(run, quantity, getattr(outcome, field), getattr(forecast, quantity))
-            for quantity, field in MEASURED.items()
-            if outcome.HasField(field)
-            # A runtime is judged where it is all that is told of the time.
-            and not (quantity == "runtime_s" and outcome.HasField("step_time_median_s"))
-        ]
-
-    def _together(self, run: _Run) -> list[Judged]:
-        outcome = run.outcome
+    def _run(self, outcome: pb.Outcome) -> _Run | None:
+        if outcome.failure:
+            return None
+        try:
+            run = _read(outcome, self.predictor)
+        except PresageError:
+            return None  # `presage outcomes ingest` says why
+        step_s = outcome.step_time_median_s if outcome.HasField("step_time_median_s") else None
+        if not run.neighbours:
+            if step_s is not None:
+                self._alone.setdefault(run.place, deque(maxlen=_MOST_ALONE)).append(step_s)
+            return run
         alone_s = self._alone.get(run.place)
-        if not (outcome.HasField("step_time_median_s") and alone_s and median(alone_s) > 0):
+        if step_s is None or not alone_s or median(alone_s) <= 0:
             self.untold += 1
-            return []
-        members = (run.placement.job, *run.neighbours)
-        colocation = Colocation(run.placement.device, members, run.shares)
-        (forecast,) = self.predictor.predict_interference([colocation])
-        slowdown = outcome.step_time_median_s / median(alone_s)
-        return [_judged(run, "slowdown", slowdown, forecast.slowdowns[0])]
+            return None
+        return replace(run, slowdown=step_s / median(alone_s))
+
+
+def _of_alone(run: _Run, forecast: JobForecast) -> list[Judged]:
+    outcome = run.outcome
+    return [
+        _judged(run, quantity, getattr(outcome, field), getattr(forecast, quantity))
+        for quantity, field in MEASURED.items()
+        if outcome.HasField(field)
+        # A runtime is judged where it is all that is told of the time.
+        and not (quantity == "runtime_s" and outcome.HasField("step_time_median_s"))
+    ]
 
 
 def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:

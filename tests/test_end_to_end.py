@@ -242,7 +242,8 @@ def error_of(client, jobs, times):
 @contextmanager
 def calling(server, placement):
     """A scheduler that asks all the time; what it was answered by, or why it was not."""
-    answered, stopped = [], threading.Event()
+    answered: list[object] = []
+    stopped = threading.Event()
 
     def call():
         with PresageClient(server) as client:

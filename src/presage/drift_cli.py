@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from heapq import merge
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from presage.serving.drift_watch import Answered
     from presage.serving.outcome_log import ReportedOutcome
 
+_AT_ONCE = 256
 DRIFTED = 3  # exit status; 1 is an error, 2 a wrong command
 
 
@@ -67,7 +69,9 @@ def drift(
         answered = Answered(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         rows = sum(map(last_position, found))
         with counted_progress(f"judging {rows:,} outcomes", rows) as step:
-            answered.add(_stepping(_each_once(found), step))
+            each = _stepping(_each_once(found), step)
+            while some := list(islice(each, _AT_ONCE)):
+                answered.add(some)
     said = answered.drift.rows()
     drifted = any(row.drift for row in said)
     if as_json:
