@@ -39,6 +39,10 @@ _NOMINAL_ROWS = 20
 IN_DOMAIN = "in_domain"  # of the input, asked like a quantity
 # An outcome is asked of at most three quantities and of its input, in three slices.
 _STREAMS = 4 * 3
+# Callers name devices and families, and bring jobs: what is remembered of them is bounded. Slices
+# beyond these are one; of a job that has not run for so many others nothing is known.
+_MOST_SLICES, OTHER = 200, "other"
+_MOST_JOBS = 20_000
 _MOST_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
 _RECENT = 20  # runs that say how far a change went
 
@@ -167,13 +171,17 @@ class Drift:
     def __init__(self, promises: Promises, policy: DriftPolicy) -> None:
         self._promises, self._policy = promises, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
-        self._runs: dict[tuple[str, str], list[float]] = {}
-        self._jobs: set[str] = set()
+        self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
+        self._slices: set[str] = set()
 
     def add(self, outcome: Sequence[Judged]) -> None:
         """Take all that one outcome says."""
+        for judged in outcome[:1]:
+            if judged.job not in self._jobs:
+                for stream in self._streams_of(IN_DOMAIN, judged):
+                    stream.add_input(judged)
         for judged in outcome:
-            runs = self._runs.setdefault((judged.job, judged.quantity), [])
+            runs = self._runs_of(judged)
             streams = list(self._streams_of(judged.quantity, judged))
             for stream in streams:
                 stream.add(judged, runs)
@@ -183,11 +191,6 @@ class Drift:
                 if len(runs) == _MOST_RUNS:
                     runs.clear()
                 runs.append(judged.measured)
-        for judged in outcome[:1]:
-            if judged.job not in self._jobs:
-                self._jobs.add(judged.job)
-                for stream in self._streams_of(IN_DOMAIN, judged):
-                    stream.add_input(judged)
 
     def rows(self) -> list[Row]:
         """By quantity and slice, all outcomes first."""
@@ -195,8 +198,21 @@ class Drift:
         known = sorted(self._streams, key=lambda of: (order.index(of[0]), of[1]))
         return [self._streams[of].row(*of) for of in known]
 
+    def _runs_of(self, judged: Judged) -> list[float]:
+        of_job = self._jobs.pop(judged.job, {})
+        self._jobs[judged.job] = of_job
+        if len(self._jobs) > _MOST_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        return of_job.setdefault(judged.quantity, [])
+
     def _streams_of(self, quantity: str, judged: Judged) -> Iterator[_Stream]:
-        for name in judged.slices:
+        for told in judged.slices:
+            name = told
+            if told not in self._slices:
+                if len(self._slices) < _MOST_SLICES:
+                    self._slices.add(told)
+                else:
+                    name = f"{told.partition(' ')[0]} {OTHER}"
             stream = self._streams.get((quantity, name))
             if stream is None:
                 stream = _Stream(self._promise(quantity, name), self._policy)

@@ -30,7 +30,7 @@ MEASURED = {
     "step_time_s": "step_time_median_s",
     "runtime_s": "runtime_s",
 }
-_MOST_ALONE = 64  # step times of a job alone that are remembered
+_MOST_ALONE, _MOST_JOBS = 64, 20_000  # step times of a job alone, and jobs, that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,11 @@ class Judge:
         step_s = outcome.step_time_median_s if outcome.HasField("step_time_median_s") else None
         if not run.neighbours:
             if step_s is not None:
-                self._alone.setdefault(run.place, deque(maxlen=_MOST_ALONE)).append(step_s)
+                known = self._alone.pop(run.place, deque(maxlen=_MOST_ALONE))
+                known.append(step_s)
+                self._alone[run.place] = known
+                if len(self._alone) > _MOST_JOBS:
+                    del self._alone[next(iter(self._alone))]
             return run
         alone_s = self._alone.get(run.place)
         if step_s is None or not alone_s or median(alone_s) <= 0:

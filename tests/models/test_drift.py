@@ -126,7 +126,19 @@ def test_a_job_that_runs_for_ever_is_remembered_in_part():
     drift = taking(runs_of_few(2, 400, 1.0))
 
     assert row_of(drift).drift == NO_DRIFT
-    assert max(map(len, drift._runs.values())) <= 64
+    assert max(len(runs) for of_job in drift._jobs.values() for runs in of_job.values()) <= 64
+
+
+def test_what_callers_name_is_remembered_in_part(monkeypatch):
+    monkeypatch.setattr("presage.models.drift._MOST_JOBS", 50)
+    drift = Drift(PROMISES, POLICY)
+    for i in range(500):
+        drift.add([judged(f"{i}", family=f"family {i}", device_kind=f"kind {i}")])
+
+    assert len(drift._jobs) == 50
+    assert len(drift.rows()) <= 2 * (200 + 2)
+    assert row_of(drift, slice_name="family other").runs > 300
+    assert row_of(drift).runs == 500
 
 
 def test_jobs_that_training_did_not_know_are_drift_of_the_input():
