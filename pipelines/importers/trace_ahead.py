@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,6 +15,7 @@ from pathlib import Path
 from presage.features.device import usable_cores
 from presage.features.graph import OpGraph
 from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.profiling.child import die_with_parent
 
 # Fewer are traced before a process of its own has imported torch.
 WORTH_PROCESSES = 16
@@ -48,7 +51,7 @@ def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
         return
     folder = graphs.folder
     # Not forked: a copy of a process whose other threads hold locks waits for them for ever.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupt)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (os.getpid(),))
     try:
         traced = [pool.submit(_trace, folder, recipe, make) for recipe, make in missing.items()]
         for one in as_completed(traced):
@@ -60,9 +63,11 @@ def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupt() -> None:
-    """Whoever waits for the pool is interrupted too, and ends it."""
+def _begin(parent_pid: int) -> None:
+    """Whoever waits for the pool ends it when interrupted, and takes it along when killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        die_with_parent(parent_pid)
 
 
 def _trace(folder: Path, recipe: str, make: Make) -> str:

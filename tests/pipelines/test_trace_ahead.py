@@ -102,7 +102,8 @@ if __name__ == "__main__":
 """
 
 
-def test_an_interrupted_one_ends_soon_and_leaves_no_process(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_one_that_is_ended_ends_soon_and_leaves_no_process(tmp_path, number):
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     running = subprocess.Popen(
@@ -115,13 +116,16 @@ def test_an_interrupted_one_ends_soon_and_leaves_no_process(tmp_path):
             time.sleep(0.05)
         children = psutil.Process(running.pid).children(recursive=True)
         began = time.monotonic()
-        os.killpg(running.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+        if number == signal.SIGINT:
+            os.killpg(running.pid, number)  # as Ctrl-C in a terminal does
+        else:
+            running.send_signal(number)
         said = running.communicate(timeout=60)[1].decode()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
 
-    assert said.strip().endswith("KeyboardInterrupt")
+    assert said.strip().endswith("KeyboardInterrupt") == (number == signal.SIGINT)
     assert time.monotonic() - began < 30  # not the 100 seconds that all of them take
     assert children
     assert psutil.wait_procs(children, timeout=5)[1] == []
