@@ -50,14 +50,15 @@ def main() -> None:
     configs = [parse(name) for name in JOBS] * args.rounds
     ratios = []
     with PresageClient(args.server) as client:
+        device = client.device(here.kind)  # as it was measured for the release
         for config in track(configs, "running jobs"):
             job = features(config)
-            (foretold,) = client.predict([Placement(job, here)])
+            (foretold,) = client.predict([Placement(job, device)])
             ran = measure_alone(config, here, options, window_s=0.5).members[0]
             outcome = Outcome(
                 idempotency_key=f"{Path(__file__).stem}/{here.kind}/{time.time_ns()}",
                 job=job,
-                device=here,
+                device=device,
                 release_id=foretold.step_time_s.release_id,
                 finished_at_unix_s=time.time(),
                 compute_utilization=ran.compute_utilization,

@@ -81,6 +81,7 @@ def features(config: JobConfig) -> JobFeatures:
     return from_graph(
         graph,
         name=config.name,
+        family=config.family,
         batch_size=config.batch_size,
         iterations=1000,
         framework_version=known_version(str(torch.__version__)),

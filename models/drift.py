@@ -46,7 +46,7 @@ _MOST_JOBS = 20_000
 _MOST_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
 _RECENT = 20  # runs that say how far a change went
 
-NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "misses its interval", "changed", "out of domain"
+NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "missed", "changed", "strangers"
 
 PREDICTOR_OF = {
     "compute_utilization": "compute_utilization",
@@ -54,6 +54,9 @@ PREDICTOR_OF = {
     "step_time_s": "step_time",
     "slowdown": "interference",
 }
+QUANTITIES = (
+    "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "slowdown", IN_DOMAIN,
+)  # fmt: skip
 # By predictor and slice ("", "device cpu-2", "family cnn"): rows, mape, coverage_80%, in_domain.
 Promises = Mapping[str, Mapping[str, Mapping[str, float]]]
 
@@ -114,9 +117,10 @@ class Judged:
     high: float
 
     @property
-    def slices(self) -> tuple[str, str, str]:
-        """What it is an outcome of."""
-        return "", f"device {self.device_kind}", f"family {self.family}"
+    def slices(self) -> tuple[str, ...]:
+        """What it is an outcome of; a family that was not told is none."""
+        of_device = "", f"device {self.device_kind}"
+        return (*of_device, f"family {self.family}") if self.family else of_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +198,7 @@ class Drift:
 
     def rows(self) -> list[Row]:
         """By quantity and slice, all outcomes first."""
-        order = [*PREDICTOR_OF, IN_DOMAIN]
-        known = sorted(self._streams, key=lambda of: (order.index(of[0]), of[1]))
+        known = sorted(self._streams, key=lambda of: (QUANTITIES.index(of[0]), of[1]))
         return [self._streams[of].row(*of) for of in known]
 
     def _runs_of(self, judged: Judged) -> list[float]:
@@ -224,7 +227,7 @@ class Drift:
             of_all = [by_slice.get("", {}) for by_slice in self._promises.values()]
             told = [found[IN_DOMAIN] / 100 for found in of_all if IN_DOMAIN in found]
             return _Promise(min(told, default=1.0), None)
-        by_slice = self._promises.get(PREDICTOR_OF[quantity], {})
+        by_slice = self._promises.get(PREDICTOR_OF.get(quantity, ""), {})
         found = by_slice.get(slice_name) or by_slice.get("") or {}
         rows = found.get("rows", 0.0)
         hits = rows * found.get("coverage_80%", 100 * COVERAGE) / 100 + _NOMINAL_ROWS * COVERAGE

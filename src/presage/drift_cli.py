@@ -141,26 +141,29 @@ def _counts(answered: Answered) -> dict[str, int]:
 
 
 def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    table = Table(title=f"outcomes beside the forecasts of release {answered.predictor.release_id}")
-    for name in ("quantity", "of", "jobs", "runs", "off (promised)", "in 80 % (promised)",
-                 "measured / forecast", "to before", "evidence", "drift"):  # fmt: skip
-        table.add_column(name, justify="left" if name in ("quantity", "of", "drift") else "right")
+    title = f"outcomes beside the forecasts of release {answered.predictor.release_id}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in ("jobs", "runs", "off %", "in 80 %", "ratio", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("drift", no_wrap=True)
     quantity = ""
     for row in rows:
         if not (show_all or row.drift or not row.slice_name):
             continue
-        if quantity and row.quantity != quantity:
+        if row.quantity != quantity:
+            quantity = row.quantity
             table.add_section()
-        first, quantity = row.quantity != quantity, row.quantity
+            table.add_row(_NAMES[quantity], style="bold")
         table.add_row(
-            row.quantity if first else "", row.slice_name or "all", f"{row.jobs:,}",
-            f"{row.runs:,}", _beside(row.mape, row.promised_mape),
-            _beside(row.coverage, row.promised_coverage), _times(row.ratio), _times(row.change),
-            f"{row.evidence:.2g}", row.drift, style="red" if row.drift else None,
+            f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
+            _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
+            _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
         )  # fmt: skip
     if rows:
         console.print(table)
@@ -183,9 +186,19 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         )
 
 
+_NAMES = {
+    "compute_utilization": "utilization",
+    "memory_bytes": "memory",
+    "step_time_s": "step time",
+    "slowdown": "slowdown",
+    "runtime_s": "runtime",
+    "in_domain": "in domain",
+}
+
+
 def _beside(found: float | None, promised: float | None) -> str:
-    told = "-" if found is None else f"{found:.1f}"
-    return told if promised is None else f"{told} ({promised:.1f})"
+    told = "-" if found is None else f"{found:.3g}"
+    return told if promised is None else f"{told} ({promised:.3g})"
 
 
 def _times(ratio: float | None) -> str:

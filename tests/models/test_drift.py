@@ -170,6 +170,19 @@ def test_a_release_that_promises_nothing_is_held_to_what_its_intervals_say():
     assert (row_of(drift).promised_mape, row_of(drift).promised_coverage) == (None, 80)
 
 
+def test_a_runtime_is_held_to_its_interval_alone():
+    drift = taking(new_jobs(40, 1.5, quantity="runtime_s"))
+
+    assert row_of(drift, "runtime_s").drift == MISSES
+    assert row_of(drift, "runtime_s").promised_mape is None
+
+
+def test_a_family_that_was_not_told_is_none():
+    drift = taking(new_jobs(3, 1.0, family=""))
+
+    assert {row.slice_name for row in drift.rows()} == {"", "device gpu"}
+
+
 def test_equal_outcomes_in_equal_order_make_equal_rows():
     outcomes = runs_of_few(5, 20, 1.0)
     assert taking(outcomes).rows() == taking(outcomes).rows()
