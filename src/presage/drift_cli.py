@@ -198,7 +198,7 @@ _NAMES = {
 
 def _beside(found: float | None, promised: float | None) -> str:
     told = "-" if found is None else f"{found:.3g}"
-    return told if promised is None else f"{told} ({promised:.3g})"
+    return told if promised is None else f"{told} ({promised:.2g})"
 
 
 def _times(ratio: float | None) -> str:
