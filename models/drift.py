@@ -3,7 +3,7 @@
 Three questions, each asked of a quantity on all outcomes, on those of a device and on those of a
 family, by :mod:`presage.models.e_detector`:
 
-- *New jobs*: do more of them miss the 80 % interval, on one side, than on the held-out jobs?
+- *New jobs*: do more of them miss the 80 % interval, on one side, than of the held-out jobs?
   Runs of one job err together, so a job's first run is asked, and no other.
 - *Jobs seen before*: do they do what they did? A run is ranked among the earlier runs of the very
   same job, on the same kind of device, at the same share, beside the same neighbours.
@@ -33,17 +33,15 @@ from presage.models.e_detector import (
 )
 
 COVERAGE = 0.8
-# What every release is asked to promise of an interval is on so many rows of the slice, beside
-# those that it was held to.
-_NOMINAL_ROWS = 20
 IN_DOMAIN = "in_domain"  # of the input, asked like a quantity
 # An outcome is asked of at most three quantities and of its input, in three slices.
 _STREAMS = 4 * 3
-# Callers name devices and families, and bring jobs: what is remembered of them is bounded. Slices
-# beyond these are one; of a job that has not run for so many others nothing is known.
-_MOST_SLICES, OTHER = 200, "other"
+# Callers name devices and families, and bring jobs, so what is remembered of them is bounded: those
+# that the release does not know are one slice, and of a job that has not run for long nothing is.
+OTHER = "other"
 _MOST_JOBS = 20_000
 _MOST_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
+_LEAST_RATIO = 1e-9
 _RECENT = 20  # runs that say how far a change went
 
 NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "missed", "changed", "strangers"
@@ -57,7 +55,8 @@ PREDICTOR_OF = {
 QUANTITIES = (
     "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "slowdown", IN_DOMAIN,
 )  # fmt: skip
-# By predictor and slice ("", "device cpu-2", "family cnn"): rows, mape, coverage_80%, in_domain.
+# By predictor and slice ("", "device cpu-2", "family cnn"): of how many rows; mape; how many per
+# cent were below and above their 80 % interval, and in domain.
 Promises = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
@@ -176,7 +175,7 @@ class Drift:
         self._promises, self._policy = promises, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
-        self._slices: set[str] = set()
+        self._known = frozenset(name for by_slice in promises.values() for name in by_slice)
 
     def add(self, outcome: Sequence[Judged]) -> None:
         """Take all that one outcome says."""
@@ -189,9 +188,10 @@ class Drift:
             streams = list(self._streams_of(judged.quantity, judged))
             for stream in streams:
                 stream.add(judged, runs)
-            # While a change lasts, runs are ranked among those before it; else it would become
-            # what is usual, and seem to be over.
-            if not runs or not any(stream.changes.alarm for stream in streams):
+            # While a device is called changed, its runs are ranked among those before it was; else
+            # the change would become what is usual, and seem to be over.
+            _, of_device, *_ = streams
+            if not runs or of_device.drift != CHANGED:
                 if len(runs) == _MOST_RUNS:
                     runs.clear()
                 runs.append(judged.measured)
@@ -211,11 +211,8 @@ class Drift:
     def _streams_of(self, quantity: str, judged: Judged) -> Iterator[_Stream]:
         for told in judged.slices:
             name = told
-            if told not in self._slices:
-                if len(self._slices) < _MOST_SLICES:
-                    self._slices.add(told)
-                else:
-                    name = f"{told.partition(' ')[0]} {OTHER}"
+            if told and told not in self._known:
+                name = f"{told.partition(' ')[0]} {OTHER}"
             stream = self._streams.get((quantity, name))
             if stream is None:
                 stream = _Stream(self._promise(quantity, name), self._policy)
@@ -223,23 +220,51 @@ class Drift:
             yield stream
 
     def _promise(self, quantity: str, slice_name: str) -> _Promise:
+        tolerance = self._policy.tolerance
         if quantity == IN_DOMAIN:
-            of_all = [by_slice.get("", {}) for by_slice in self._promises.values()]
-            told = [found[IN_DOMAIN] / 100 for found in of_all if IN_DOMAIN in found]
-            return _Promise(min(told, default=1.0), None)
-        by_slice = self._promises.get(PREDICTOR_OF.get(quantity, ""), {})
-        found = by_slice.get(slice_name) or by_slice.get("") or {}
-        rows = found.get("rows", 0.0)
-        hits = rows * found.get("coverage_80%", 100 * COVERAGE) / 100 + _NOMINAL_ROWS * COVERAGE
-        return _Promise(min(COVERAGE, hits / (rows + _NOMINAL_ROWS)), found.get("mape"))
+            found = min(
+                (_of(by_slice, slice_name) for by_slice in self._promises.values()),
+                key=lambda figures: figures.get(IN_DOMAIN, 100.0),
+                default={},
+            )
+            inside = found.get(IN_DOMAIN, 0.0) / 100
+            allowed = _at_most(1 - inside, found.get("rows", 0.0), tolerance)
+            return _Promise(inside, None, allowed_strangers=allowed)
+        found = _of(self._promises.get(PREDICTOR_OF.get(quantity, ""), {}), slice_name)
+        tail = (1 - COVERAGE) / 2
+        below, above = (found.get(side, 100 * tail) / 100 for side in ("below", "above"))
+        rows = found.get("rows", math.inf)
+        return _Promise(
+            1 - below - above,
+            found.get("mape"),
+            allowed_below=_at_most(max(below, tail), rows, tolerance),
+            allowed_above=_at_most(max(above, tail), rows, tolerance),
+        )
+
+
+def _of(by_slice: Mapping[str, Mapping[str, float]], slice_name: str) -> Mapping[str, float]:
+    return by_slice.get(slice_name) or by_slice.get("") or {}
+
+
+def _at_most(part: float, rows: float, tolerance: float) -> float:
+    """What a part of so many rows may truly be, by Wilson's bound at 95 %, and the tolerance."""
+    z = 1.645
+    if rows == 0:
+        return 1.0
+    middle = part + z**2 / (2 * rows)
+    reach = z * math.sqrt(part * (1 - part) / rows + (z / rows) ** 2 / 4)
+    return (middle + reach) / (1 + z**2 / rows) + tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """What a release said of a slice; ``coverage`` is a part of all."""
+    """What a release said of a slice, as parts of all; what is allowed may truly be so."""
 
     coverage: float
     mape: float | None
+    allowed_below: float = 1.0
+    allowed_above: float = 1.0
+    allowed_strangers: float = 1.0
 
 
 @dataclass
@@ -258,9 +283,8 @@ class _Stream:
     def __post_init__(self) -> None:
         threshold = float(self.policy.false_alarm_outcomes * _STREAMS)
         self.misses, self.changes, self.strangers = (EDetector(threshold) for _ in range(3))
-        missed = 1 - self.promise.coverage
-        self._interval = interval_factors(missed / 2 + self.policy.tolerance)
-        self._event = event_factors(min(missed + self.policy.tolerance, 0.9))
+        self._interval = interval_factors(self.promise.allowed_below, self.promise.allowed_above)
+        self._event = event_factors(self.promise.allowed_strangers)
         self._window: deque[tuple[float, bool]] = deque(maxlen=self.policy.window)
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
@@ -274,11 +298,12 @@ class _Stream:
             told = np.array(before)
             self.changes.add(rank_factors(smoothed_rank(judged.measured, told, _tie(judged))))
             self._recent.append(_ratio(judged.measured, float(np.median(told))))
-        else:
-            self.jobs += 1
-            if judged.in_domain:  # beyond it an interval promises nothing
-                missed = BELOW if judged.measured < judged.low else ABOVE
-                self.misses.add(self._interval[INSIDE if inside else missed])
+        self.jobs += not before
+        # Beyond its domain an interval promises nothing. Once more miss for certain, all runs are
+        # asked: it is over, too, when jobs seen before are as foretold.
+        if judged.in_domain and (not before or self.misses.alarm):
+            missed = BELOW if judged.measured < judged.low else ABOVE
+            self.misses.add(self._interval[INSIDE if inside else missed])
         self._notice()
 
     def add_input(self, judged: Judged) -> None:
@@ -290,7 +315,8 @@ class _Stream:
 
     def row(self, quantity: str, slice_name: str) -> Row:
         """What it adds up to."""
-        ratios = np.array([ratio for ratio, _ in self._window if math.isfinite(ratio)])
+        # Of a measured zero, or next to it, no error is known.
+        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _LEAST_RATIO])
         inside = [ok for _, ok in self._window]
         is_input = quantity == IN_DOMAIN
         return Row(
@@ -298,18 +324,20 @@ class _Stream:
             slice_name,
             self.jobs,
             self.runs,
-            None if is_input else _mean(100 * np.abs(1 - 1 / ratios[ratios > 0])),
+            None if is_input else _mean(100 * np.abs(1 - 1 / ratios)),
             self.promise.mape,
             100 * sum(inside) / len(inside) if inside else None,
             100 * self.promise.coverage,
             None if is_input or not len(ratios) else float(np.median(ratios)),
             self._change(),
             max(found.evidence for found in (self.misses, self.changes, self.strangers)),
-            self._drift(),
+            self.drift,
             self.noticed_after,
         )
 
-    def _drift(self) -> str:
+    @property
+    def drift(self) -> str:
+        """What has drifted; "" if nothing has."""
         if self.misses.alarm:
             return MISSES
         change = self._change()
@@ -324,7 +352,7 @@ class _Stream:
         return float(np.median(known)) if known else None
 
     def _notice(self) -> None:
-        if self.noticed_after is None and self._drift():
+        if self.noticed_after is None and self.drift:
             self.noticed_after = self.runs
 
 

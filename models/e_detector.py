@@ -29,6 +29,7 @@ _RATES = np.array([0.1, 0.25, 0.5, 0.75])
 _ENDS = np.array([0.1, 0.3, 0.6])
 _HALVES = np.array([0.75, 0.95])
 _LEAST_RANK = 1e-9
+_SURE = 0.95  # what may happen that often is no surprise when it always does
 _OVER = 0.01  # evidence below which an alarm ends
 
 
@@ -64,13 +65,17 @@ class EDetector:
         return float(self._sums.mean()) / self._threshold
 
 
-def interval_factors(allowed: float) -> Array:
+def interval_factors(below: float, above: float) -> Array:
     """Bets on misses of an interval: row ``BELOW``, ``INSIDE`` or ``ABOVE`` of shape (3, bets).
 
-    ``allowed`` is the most that may truly miss on either side, from 0 to 1.
+    ``below`` and ``above`` are the most that may truly miss on that side, as parts of all; a bet on
+    1 or more neither gains nor loses.
     """
-    missed, not_missed = _rate_factors(allowed)
-    return np.array([[*missed, *not_missed], [*not_missed] * 2, [*not_missed, *missed]])
+    too_low, not_too_low = _rate_factors(below)
+    too_high, not_too_high = _rate_factors(above)
+    return np.array(
+        [[*too_low, *not_too_high], [*not_too_low, *not_too_high], [*not_too_low, *too_high]]
+    )
 
 
 def event_factors(allowed: float) -> Array:
@@ -103,5 +108,7 @@ def smoothed_rank(value: float, before: Array, tie: float) -> float:
 
 
 def _rate_factors(allowed: float) -> tuple[Array, Array]:
+    if allowed >= _SURE:
+        return np.ones_like(_RATES), np.ones_like(_RATES)
     rates = allowed + (1 - allowed) * _RATES
     return rates / allowed, (1 - rates) / (1 - allowed)

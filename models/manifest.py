@@ -157,7 +157,7 @@ def read_promises(value: Any) -> dict[str, dict[str, dict[str, float]]]:
             where = f"promises.{predictor}.{name}"
             found = {k: number(v, f"{where}.{k}") for k, v in by_name(figures, where).items()}
             if any(figure < 0 for figure in found.values()) or any(
-                found.get(share, 0) > 100 for share in ("coverage_80%", "in_domain")
+                found.get(share, 0) > 100 for share in ("below", "above", "in_domain")
             ):
                 raise ValueError(f"{where} holds what is no number of rows or per cent")
             out.setdefault(predictor, {})[name] = found

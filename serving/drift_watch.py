@@ -1,16 +1,16 @@
 """Watching for drift: the outcome log, followed beside the calls.
 
-Reading the log, and not what this process was told, gives every worker the same answer, and the
-same again after a restart.
+Reading the log, and not what this process was told, gives every worker the same answer, and after a
+restart the answer of the log's newest rows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -25,9 +25,10 @@ from presage.serving.predictor import Predictor
 from presage.serving.served import Served
 from presage.serving.v1 import prediction_pb2 as pb
 
-MOST_ROWS = 10_000  # of the log that a server begins with
+MOST_ROWS = 10_000  # that a server begins with, or is behind; those before are not judged here
 _AT_ONCE = 16
-_PAUSES = 9  # for each second of work: calls come first
+# For each second of work, because calls come first.
+_PAUSES, _LONGEST_PAUSE_S = 9, 1.0
 
 
 class Answered:
@@ -36,15 +37,21 @@ class Answered:
     Attributes
     ----------
     outcomes : int
-        That were read; ``of_others`` of them answer another release, ``of_none`` name none, and
-        ``unreadable`` are no outcomes. The others are judged, unless their jobs failed.
+        That were read; ``of_others`` of them answer another release, ``of_none`` name none. The
+        others are judged, unless their jobs failed.
+    refused : int
+        Outcomes that are none, or of no job that can be.
     """
 
     def __init__(self, predictor: Predictor, policy: DriftPolicy) -> None:
         self.predictor = predictor
         self.drift = Drift(predictor.promises, policy)
-        self.outcomes = self.of_others = self.of_none = self.unreadable = 0
+        self.outcomes = self.of_others = self.of_none = self._unreadable = 0
         self._judge = Judge(predictor)
+
+    @property
+    def refused(self) -> int:  # noqa: D102 - above
+        return self._unreadable + self._judge.refused
 
     @property
     def untold(self) -> int:
@@ -62,7 +69,7 @@ class Answered:
             try:
                 outcome = pb.Outcome.FromString(row.message)
             except DecodeError:
-                self.unreadable += 1
+                self._unreadable += 1
                 continue
             if outcome.release_id == self.predictor.release_id:
                 yield outcome
@@ -84,12 +91,12 @@ class DriftWatch:
         self._position = 0
         self._shown: set[tuple[str, str]] = set()
         self._drifted: set[tuple[str, str]] = set()
-        self._closed = False
+        self._closed = threading.Event()
 
     async def run(self) -> None:
         """Look every ``every_s`` at what was reported since."""
         said = ""
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 await asyncio.to_thread(self.look)
                 said = ""
@@ -103,24 +110,28 @@ class DriftWatch:
 
     def close(self) -> None:
         """Look no more; what is being looked at ends within moments."""
-        self._closed = True
+        self._closed.set()
 
     def look(self) -> None:
         """Judge what the log has since the last look, or for a new release all it has of that."""
-        predictor = self._served.predictor
+        predictor, last = self._served.predictor, last_position(self._path)
         answered = self._answered
-        if answered is None or answered.predictor is not predictor:
+        # Another release, or another log in the place of the one before.
+        if answered is None or answered.predictor is not predictor or last < self._position:
             answered = self._answered = Answered(predictor, self._policy)
-            self._position = max(0, last_position(self._path) - MOST_ROWS)
+            self._position = 0
             self._drifted.clear()
-        rows = read_outcomes(self._path, after=self._position)
-        while some := list(islice(rows, _AT_ONCE)):
+        elif last == self._position:
+            return
+        self._position = max(self._position, last - MOST_ROWS)
+        # Each page is read by itself: an open reader would keep SQLite from shortening its log.
+        while rows := list(read_outcomes(self._path, after=self._position, most=_AT_ONCE)):
+            self._position = rows[-1].position  # what cannot be judged is not tried again
             begin_s = time.thread_time()
-            answered.add(some)
-            self._position = some[-1].position
-            if self._closed or self._served.predictor is not predictor:
+            answered.add(rows)
+            pause_s = min(_PAUSES * (time.thread_time() - begin_s), _LONGEST_PAUSE_S)
+            if self._closed.wait(pause_s) or self._served.predictor is not predictor:
                 return
-            time.sleep(_PAUSES * (time.thread_time() - begin_s))
         self._show(answered.drift.rows())
 
     def _show(self, rows: list[Row]) -> None:

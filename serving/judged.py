@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TypeVar
 
 from presage.features.colocation import Colocation
 from presage.features.device import Share
@@ -30,6 +31,8 @@ MEASURED = {
     "step_time_s": "step_time_median_s",
     "runtime_s": "runtime_s",
 }
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
 _MOST_ALONE, _MOST_JOBS = 64, 20_000  # step times of a job alone, and jobs, that are remembered
 
 
@@ -67,12 +70,13 @@ class Judge:
     """Puts outcomes, in the order in which they came, beside forecasts of one release.
 
     A slowdown is a step beside others over the median step of the same job alone: of a job that
-    was never reported alone it cannot be told, and ``untold`` counts those.
+    was never reported alone it cannot be told, and ``untold`` counts those; ``refused`` counts
+    outcomes of jobs or devices that cannot be.
     """
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self.untold = 0
+        self.untold = self.refused = 0
         self._alone: dict[tuple[str, str, Share], deque[float]] = {}
 
     def judged(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
@@ -80,16 +84,30 @@ class Judge:
         runs = [run for outcome in outcomes if (run := self._run(outcome)) is not None]
         alone = [run.placement for run in runs if run.slowdown is None]
         together = [run.colocation for run in runs if run.slowdown is not None]
-        of_alone = iter(self.predictor.predict(alone))
-        of_together = iter(self.predictor.predict_interference(together))
+        of_alone = iter(self._asked(self.predictor.predict, alone))
+        of_together = iter(self._asked(self.predictor.predict_interference, together))
         out = []
         for run in runs:
             if run.slowdown is None:
-                out.append(_of_alone(run, next(of_alone)))
+                found = next(of_alone)
+                out.append([] if found is None else _of_alone(run, found))
             else:
-                forecast = next(of_together).slowdowns[0]
-                out.append([_judged(run, "slowdown", run.slowdown, forecast)])
+                pair = next(of_together)
+                one = pair and _judged(run, "slowdown", run.slowdown, pair.slowdowns[0])
+                out.append([one] if one else [])
         return [found for found in out if found]
+
+    def _asked(
+        self, predict: Callable[[Sequence[Row]], Sequence[Answer]], rows: Sequence[Row]
+    ) -> Sequence[Answer | None]:
+        """Forecasts of all; of a job that cannot be foretold, which an outsider reported, None."""
+        try:
+            return predict(rows)
+        except PresageError:
+            if len(rows) == 1:
+                self.refused += 1
+                return [None]
+        return [found for row in rows for found in self._asked(predict, [row])]
 
     def _run(self, outcome: pb.Outcome) -> _Run | None:
         if outcome.failure:
@@ -97,7 +115,8 @@ class Judge:
         try:
             run = _read(outcome, self.predictor)
         except PresageError:
-            return None  # `presage outcomes ingest` says why
+            self.refused += 1  # `presage outcomes ingest` says why
+            return None
         step_s = outcome.step_time_median_s if outcome.HasField("step_time_median_s") else None
         if not run.neighbours:
             if step_s is not None:

@@ -47,7 +47,7 @@ VALUES (?, ?, ?, ?) ON CONFLICT (idempotency_key) DO NOTHING
 """
 _SELECT = """
 SELECT position, idempotency_key, received_at_unix_s, reported_by, message
-FROM outcomes WHERE position > ? ORDER BY position
+FROM outcomes WHERE position > ? ORDER BY position LIMIT ?
 """
 _LAST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _FIND = "SELECT message FROM outcomes WHERE idempotency_key = ?"
@@ -166,8 +166,10 @@ class OutcomeLog:
             done.set_result(appended)
 
 
-def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
-    """Rows of a log beyond a position, in the order they were written.
+def read_outcomes(
+    path: Path, *, after: int = 0, most: int | None = None
+) -> Iterator[ReportedOutcome]:
+    """Rows of a log beyond a position, in the order they were written; ``most`` of them or all.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def read_outcomes(path: Path, *, after: int = 0) -> Iterator[ReportedOutcome]:
         There is no log, or it cannot be read.
     """
     with _reading(path) as database:
-        for row in database.execute(_SELECT, (after,)):
+        for row in database.execute(_SELECT, (after, -1 if most is None else most)):
             yield ReportedOutcome(*row)
 
 
@@ -230,7 +232,7 @@ def _prepare(database: sqlite3.Connection) -> None:
     # NORMAL may lose the last commits with the power.
     database.execute("PRAGMA synchronous = FULL")
     database.executescript(_SCHEMA)
-    database.execute(_SELECT, (0,))
+    database.execute(_SELECT, (0, 0))
 
 
 def _append(database: sqlite3.Connection, report: Report) -> Appended:

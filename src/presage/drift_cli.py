@@ -75,7 +75,8 @@ def drift(
     said = answered.drift.rows()
     drifted = any(row.drift for row in said)
     if as_json:
-        typer.echo(json.dumps(_document(answered, said, drifted=drifted), indent=2))
+        document = _document(answered, said, drifted=drifted)
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         _print(answered, said, show_all=show_all)
     raise typer.Exit(DRIFTED if drifted else 0)
@@ -83,25 +84,34 @@ def drift(
 
 @contextmanager
 def _released(release: str, registry: str) -> Iterator[Release]:
+    from presage.features.errors import RegistryError
+    from presage.models.champion import find_champion, lay_down
     from presage.models.registry import Registry
-    from presage.models.registry_uri import configured_uri
+    from presage.models.registry_uri import configured_uri, database_path
     from presage.models.release import load_release
-    from presage.serving.follow import CheckoutSource, RegistrySource, Source
+    from presage.serving.follow import default_cache
     from presage.serving.main import PRETRAINED
 
-    if Path(release).is_dir() and release:
+    uri = registry or configured_uri()
+    if release and Path(release).is_dir():
         yield load_release(Path(release))
-    elif release:
-        opened = Registry(registry or configured_uri())
+        return
+    if release:
+        opened = Registry(uri)
         with TemporaryDirectory() as folder:
             version = opened.resolve(release).version
             yield opened.download(version, Path(folder) / "release")
+        return
+    # Only where no registry was ever made here is what came along what is served.
+    database = database_path(uri)
+    is_there = bool(registry) or database is None or database.exists()
+    champion = find_champion(uri) if is_there else None
+    if champion is not None:
+        yield load_release(lay_down(uri, champion, default_cache()))
+    elif registry:
+        raise RegistryError(f"{uri}: no release is champion; promote one, or name one by --release")
     else:
-        source: Source = (
-            RegistrySource(registry) if registry else CheckoutSource(configured_uri(), PRETRAINED)
-        )
-        source.mark()
-        yield load_release(source.folder())
+        yield load_release(PRETRAINED)
 
 
 def _each_once(paths: Iterable[Path]) -> Iterator[ReportedOutcome]:
@@ -135,7 +145,7 @@ def _counts(answered: Answered) -> dict[str, int]:
         "outcomes": answered.outcomes,
         "of_other_releases": answered.of_others,
         "of_no_release": answered.of_none,
-        "unreadable": answered.unreadable,
+        "refused": answered.refused,
         "never_reported_alone": answered.untold,
     }
 
@@ -161,19 +171,23 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
             table.add_section()
             table.add_row(_NAMES[quantity], style="bold")
         table.add_row(
-            f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
+            f" {_shown(row.slice_name) or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
             _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
             _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
         )  # fmt: skip
     if rows:
         console.print(table)
-    judged = answered.outcomes - answered.of_others - answered.of_none - answered.unreadable
+    judged = answered.outcomes - answered.of_others - answered.of_none
+    if answered.outcomes and not judged:
+        console.print("nothing can be told of this release yet: no outcome names it")
     console.print(f"{judged:,} of {answered.outcomes:,} outcomes name this release")
     if answered.of_none:
         console.print(
             f"{answered.of_none:,} name no release, and are not judged: report the release_id that "
             "came with the forecast"
         )
+    if answered.refused:
+        console.print(f"{answered.refused:,} are of no job that can be: `presage outcomes ingest`")
     if answered.untold:
         console.print(
             f"{answered.untold:,} of jobs with neighbours tell no slowdown: the job was never "
@@ -194,6 +208,13 @@ _NAMES = {
     "runtime_s": "runtime",
     "in_domain": "in domain",
 }
+
+
+def _shown(name: str) -> str:
+    """A reporter's text, without what a terminal would obey."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else "?" for c in name))
 
 
 def _beside(found: float | None, promised: float | None) -> str:

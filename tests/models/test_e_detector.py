@@ -22,7 +22,7 @@ parts = st.floats(0.01, 0.85)
 @given(parts, st.floats(0, 1), st.floats(0, 1))
 def test_no_bet_gains_on_misses_that_were_allowed(allowed, below, above):
     below, above = allowed * below, min(allowed * above, 1 - allowed * below)
-    factors = interval_factors(allowed)
+    factors = interval_factors(allowed, allowed)
 
     mean = below * factors[BELOW] + above * factors[ABOVE] + (1 - below - above) * factors[INSIDE]
     assert (mean <= 1 + 1e-9).all()
@@ -74,7 +74,7 @@ def endless(make):
 
 def test_false_alarms_are_as_far_apart_as_was_said():
     rng, threshold = np.random.default_rng(0), 200
-    at_most = interval_factors(0.15)
+    at_most = interval_factors(0.15, 0.15)
     kinds = {
         "misses": lambda: at_most[rng.choice(3, p=[0.15, 0.7, 0.15])],
         "ranks": lambda: rank_factors(rng.random()),
@@ -87,7 +87,7 @@ def test_false_alarms_are_as_far_apart_as_was_said():
 
 def test_a_change_is_noticed_within_a_few_outcomes():
     rng, threshold = np.random.default_rng(0), 120_000
-    at_most = interval_factors(0.15)
+    at_most = interval_factors(0.15, 0.15)
 
     def late():
         return at_most[rng.choice(3, p=[0.02, 0.33, 0.65])]
@@ -104,9 +104,9 @@ def test_a_change_is_noticed_within_a_few_outcomes():
 def test_what_has_passed_is_forgotten_again():
     detector = EDetector(1000)
     for _ in range(500):
-        detector.add(interval_factors(0.15)[ABOVE])
+        detector.add(interval_factors(0.15, 0.15)[ABOVE])
     assert detector.alarm
     rng = np.random.default_rng(0)
     for _ in range(500):
-        detector.add(interval_factors(0.15)[rng.choice(3, p=[0.1, 0.8, 0.1])])
+        detector.add(interval_factors(0.15, 0.15)[rng.choice(3, p=[0.1, 0.8, 0.1])])
     assert not detector.alarm

@@ -8,16 +8,22 @@ import random
 import re
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from presage.cli import app
 from presage.features.device import Share
+from presage.features.op_stats import OpStats
 from presage.features.placement import Placement
+from presage.models.drift import DriftPolicy
 from presage.serving.client import PresageClient
+from presage.serving.drift_watch import DriftWatch
+from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 from presage.serving.outcomes import Outcome
+from presage.serving.served import Served
 from presage.serving.server import start_server
 from tests.serving.processes import free_port, serving, until
 
@@ -66,7 +72,7 @@ def drift(*told, expect):
 def test_a_server_shows_drift_and_does_so_again_after_a_restart(release, job, cpu, tmp_path):
     log, port = tmp_path / "log.db", free_port()
     options = ["--release", release.folder, "--outcomes", log, "--metrics-port", port]
-    slower = {"quantity": "step_time_s", "slice": f"device {cpu.kind}"}
+    slower = {"quantity": "step_time_s", "slice": ""}
     with serving(*options, "--drift-s", 0.1, cwd=tmp_path) as server:
         with PresageClient(server.target) as client:
             reported(client, job, cpu, 10, 1.0, prefix="then")
@@ -74,7 +80,7 @@ def test_a_server_shows_drift_and_does_so_again_after_a_restart(release, job, cp
             reported(client, job, cpu, 10, 1.3, prefix="now")
             until(lambda: metric(port, "drift", **slower) == 1)
         assert metric(port, "drift_evidence", **slower) >= 1
-        (event,) = [e for e in server.events("drift") if e["slice"] == slower["slice"]]
+        (event,) = [e for e in server.events("drift") if e["slice"] == ""]
         assert event["drift"] == "changed"
 
     with serving(*options, "--drift-s", 0.1, "--workers", 2, cwd=tmp_path):
@@ -105,6 +111,43 @@ def test_what_answers_another_release_or_none_is_not_judged(release, job, cpu, t
     # What was told to two servers counts once.
     twice = json.loads(drift(log, log, "--release", release.folder, "--json", expect=0))
     assert (twice["outcomes"], twice["of_other_releases"], twice["of_no_release"]) == (204, 80, 80)
+
+
+def test_an_outcome_that_nobody_can_foretell_keeps_no_other_from_being_judged(
+    release, job, cpu, tmp_path
+):
+    """They are on disk for good: an outsider's report must not blind who watches."""
+    log = tmp_path / "log.db"
+    huge = OpStats("MatMul", "forward", 9, 1, 1, 1, 1, 1e300, 1.0)
+    outcomes = [
+        Outcome("huge", replace(job(), op_stats=(huge,)), cpu, step_time_median_s=1.0),
+        Outcome("instant", job(), cpu, step_time_median_s=5e-324),
+        Outcome("whole", job(), cpu, runtime_s=100.0),
+        Outcome("named", job(family="[/red]\x1b[2J"), cpu, step_time_median_s=1.0),
+    ]
+    with reporting_to(release, log) as client:
+        rows = [replace(row, release_id=release.release_id) for row in outcomes]
+        assert client.report(rows).accepted == 4
+        reported(client, job, cpu, 10, 1.0, prefix="then")
+        reported(client, job, cpu, 10, 1.4, prefix="now")
+
+    said = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
+    assert (said["outcomes"], said["refused"]) == (84, 1)
+    assert {"runtime_s", "step_time_s"} <= {row["quantity"] for row in said["rows"]}
+    assert "\x1b" not in drift(log, "--release", release.folder, "--all", expect=3)
+
+
+def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, cpu, tmp_path):
+    path, served = tmp_path / "log.db", Served(Metrics())
+    served.offer(release)
+    watch = DriftWatch(path, served, Metrics(), DriftPolicy(10_000), every_s=1)
+    for prefix, runs in (("first", 20), ("second", 3)):
+        path.unlink(missing_ok=True)
+        with reporting_to(release, path) as client:
+            reported(client, job, cpu, runs, 1.0, prefix=prefix)
+        watch.look()
+        assert watch._answered is not None
+        assert watch._answered.outcomes == 4 * runs
 
 
 def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu, tmp_path):
