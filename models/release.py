@@ -168,6 +168,7 @@ def write_release(  # every part of the manifest is named once, here
     data_digest: str,
     versions: Mapping[str, str],
     trained_on: Collection[str] | None = None,
+    learnt_from: Mapping[str, Any] | None = None,
 ) -> Release:
     """Write a release folder, replacing what was there.
 
@@ -208,6 +209,8 @@ def write_release(  # every part of the manifest is named once, here
     }
     if trained_on is not None:
         content["trained_on"] = sorted(trained_on)
+    if learnt_from is not None:
+        content["learnt_from"] = dict(learnt_from)
     content["release_id"] = _content_id(content)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     try:
