@@ -42,7 +42,8 @@ def _draw_predictor(plots: Path, name: str, target: Path) -> None:
         told.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
     scale = SCALES.get(name, "log")
     told.set(title=name, xlabel="measured", ylabel="predicted", xscale=scale, yscale=scale)
-    told.axline((1, 1), slope=1, color="grey", linewidth=0.5)
+    ends = [rows["measured"].min(), rows["measured"].max()]
+    told.plot(ends, ends, color="grey", linewidth=0.5)
     told.legend()
     for group, panel in zip(GROUPS, by_group, strict=True):
         errors = pd.read_csv(plots / f"error_by_{group}" / f"{name}.csv")
@@ -59,7 +60,7 @@ def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
     for name, panel in zip(PREDICTORS, panels, strict=True):
         for split, part in rows[rows["predictor"] == name].groupby("split"):
             panel.plot(part["promised"], part["observed"], marker="o", label=f"{split} left out")
-        panel.axline((0, 0), slope=1, color="grey", linewidth=0.5)
+        panel.plot([0, 1], [0, 1], color="grey", linewidth=0.5)
         panel.set(title=name, xlabel="promised", ylabel="observed")
         panel.legend()
     figure.savefig(target)
