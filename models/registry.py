@@ -25,7 +25,6 @@ from typing import Any
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.journal import GATE, ROLLBACK, Entry, Move, make_model, read_journal, whoami
 from presage.models.promotion import make_move, overtaken, settle
-from presage.models.registry_model import FILES
 from presage.models.registry_run import FOLDER, Origin, log_decision, log_release, note, search_tags
 from presage.models.registry_uri import (
     CHALLENGER,
@@ -37,7 +36,7 @@ from presage.models.registry_uri import (
     check_database,
     database_path,
 )
-from presage.models.release import MANIFEST, Release, load_release
+from presage.models.release import FILES, MANIFEST, Release, load_release
 
 ARTIFACTS = "artifacts"  # beside the database
 SHORTEST_PREFIX = 4
@@ -290,8 +289,8 @@ class Registry:
         partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
         try:
             self._fetch(release, partial)
-            for name in FILES:  # for MLflow's commands: no part of the release
-                (partial / name).unlink(missing_ok=True)
+            for path in {*partial.iterdir()} - {partial / name for name in FILES}:
+                path.unlink()  # MLflow's own, by which its commands load the release
             loaded = _load_download(partial, release)
             old = partial.with_suffix(".old")
             if to.exists():

@@ -21,15 +21,6 @@ from presage.features.op_stats import summarize
 from presage.models.release import Release
 
 LOADER = "presage.serving.mlflow_model"
-# As MLflow names them.
-FILES = (
-    "MLmodel",
-    "conda.yaml",
-    "input_example.json",
-    "python_env.yaml",
-    "requirements.txt",
-    "serving_input_example.json",
-)
 DEFAULT_COVERAGE = 0.8  # as the service's
 
 _QUANTITIES = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s")

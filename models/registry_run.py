@@ -130,11 +130,11 @@ def note(release: Release, origin: Origin) -> str:
     """Description of a run and a version, in Markdown."""
     named = ", ".join(campaigns(release)) or "not known"
     commit = origin.git_commit or "not known"
-    changed = f", and {len(origin.git_changed)} files changed since" if origin.git_changed else ""
+    changed = f", changed since: {', '.join(origin.git_changed)}" if origin.git_changed else ""
     return (
         f"Release `{release.release_id}`\n\n- campaigns: {_cut(named)}\n"
-        f"- git commit: `{commit}`{changed}\n"
-        f"- whence and from what: `presage models show {release.release_id} --lineage`\n"
+        f"- git commit: `{commit}`{_cut(changed)}\n"
+        f"- where it came from: `presage models show {release.release_id} --lineage`\n"
     )
 
 

@@ -64,6 +64,7 @@ PREDICTORS = {
     "step_time": "seconds",
     "interference": "slowdown",
 }
+FILES = (MANIFEST, *(f"{name}.onnx" for name in PREDICTORS))
 
 # Margins by lower level, by class of devices.
 ByClass = Mapping[str, Mapping[float, float]]

@@ -18,6 +18,7 @@ from presage.models.learnt_from import CampaignFolder, CampaignRows, LearntFrom,
 from presage.models.manifest import job_digest, read_job_digests
 from presage.models.registry_uri import CHAMPION, PREVIOUS
 from presage.models.release import load_release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
@@ -199,22 +200,27 @@ class Learnt:
         networks they came, "" of its own.
     folders : tuple of str
         Where they lay.
+    of_job : bool
+        Whether a job was asked for, whose rows nobody has counted: it is among these.
     """
 
     release: KnownRelease
     is_known: bool
     rows: tuple[tuple[CampaignRows, str], ...]
     folders: tuple[str, ...]
+    of_job: bool
 
     @property
     def taught(self) -> int:
-        """Rows that taught it."""
-        return sum(rows.taught for rows, _ in self.rows)
+        """Rows that taught it; jobs where one was asked for."""
+        rows = sum(rows.taught for rows, _ in self.rows)
+        return min(rows, 1) if self.of_job else rows
 
     @property
     def held_out(self) -> int:
-        """Rows that it is judged by."""
-        return sum(rows.held_out for rows, through in self.rows if not through)
+        """Rows that it is judged by; none of a job that taught it."""
+        of_own = (rows.held_out for rows, through in self.rows if not through)
+        return 0 if self.of_job else sum(of_own)
 
     @property
     def through(self) -> str:
@@ -254,7 +260,7 @@ def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Lea
 def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
     told = release.learnt_from
     if told is None:
-        return Learnt(release, False, (), ())
+        return Learnt(release, False, (), (), bool(asked.job))
     folders = _all_folders(told)
     meant = [one for one in folders if _is_meant(asked.campaign, one)]
     campaigns = frozenset(name for one in meant for name in one.campaigns) | {asked.campaign}
@@ -267,7 +273,7 @@ def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
             rows = ()
     named = {group.campaign for group, _ in rows}
     where = tuple(one.folder for one in folders if named.intersection(one.campaigns))
-    return Learnt(release, known, rows, where)
+    return Learnt(release, known, rows, where, bool(asked.job))
 
 
 def _all_folders(told: LearntFrom) -> tuple[CampaignFolder, ...]:
@@ -298,39 +304,46 @@ def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
     )
 
 
-def remedy(found: Sequence[Learnt]) -> str:
-    """What an operator may do who wants these measurements gone, in a line or two."""
+def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
+    """What an operator may do who wants these measurements gone."""
     champion = next((one for one in found if CHAMPION in one.release.aliases), None)
+    if asked.job and job_folds([asked.job])[0] == HELD_OUT_FOLD:
+        return f"job {asked.job} is held out: no release learns from it, and all are judged by it"
     if champion is None:
-        return "there is no champion"
+        return "there is no champion to take off"
+    name = f"champion {champion.release.release_id}"
     if champion.taught:
-        return f"{_put_back(champion, found)}; {_without(champion)}"
+        what = "this job" if asked.job else f"{champion.taught:,} rows"
+        return f"{name} learnt from {what}: {_put_back(found)}; {_without(champion)}"
     if not champion.is_known:
-        return f"champion {champion.release.release_id} does not say all that it learnt from"
+        return f"{name} does not say all that it learnt from"
     if champion.held_out:
-        judged = f"champion {champion.release.release_id} learnt from none of them, and was judged"
-        return f"{judged} by {champion.held_out}; {_without(champion)}"
-    return f"champion {champion.release.release_id} learnt from none of them"
+        judged = f"was judged by {champion.held_out:,} rows"
+        return f"{name} learnt from none, but {judged}: {_without(champion)}"
+    return f"{name} learnt from none"
 
 
-def _put_back(champion: Learnt, found: Sequence[Learnt]) -> str:
-    begun = f"champion {champion.release.release_id} learnt from {champion.taught} of them"
-    clean = [one for one in found if one.is_known and not one.taught and one.release.registered]
+def _put_back(found: Sequence[Learnt]) -> str:
+    """The newest release that surely learnt from none, and how it becomes champion."""
+    clean = [
+        one.release
+        for one in found
+        if one.is_known and not one.taught and one.release.registered is not None
+    ]
     if not clean:
-        return f"{begun}, and no registered release is known to have learnt from none"
-    best = clean[0].release
-    if PREVIOUS in best.aliases:
-        return f"{begun}, the one before did not: presage models rollback --reason TEXT"
-    command = f"presage models promote {best.release_id} --force --reason TEXT"
-    return f"{begun}, {best.name} is the newest that did not: {command}"
+        return "of no registered release it is known that it learnt from none"
+    if PREVIOUS in clean[0].aliases:
+        return "the one before did not, `presage models rollback --reason TEXT`"
+    command = f"presage models promote {clean[0].release_id} --force --reason TEXT"
+    return f"{clean[0].name} is the newest that did not, `{command}`"
 
 
 def _without(one: Learnt) -> str:
-    """How to train without them."""
+    """How the next release is made without them."""
     if one.through:
         return (
-            f"they came with the networks of release {one.through}: leave --pretrained out of "
-            "dvc.yaml, or make them again without (docs/pretrained.md), then `dvc repro`"
+            f"they came with the networks of release {one.through}, which have to be made again "
+            "without them (docs/pretrained.md)"
         )
     folders = ", ".join(one.folders) or "the campaign"
-    return f"then take {folders} out of dvc.yaml, or the rows out of the tables, and `dvc repro`"
+    return f"take {folders} out of dvc.yaml, or the rows out of its tables, and `dvc repro`"

@@ -135,7 +135,7 @@ def learnt_from(
         raise RegistryError("say which: a campaign, --machine NAME or --job ID")
     asked = lineage.Measurements(campaign, machine, job)
     found = lineage.learnt_of(asked, lineage.all_releases(_open(registry)))
-    told = lineage.remedy(found)
+    told = lineage.remedy(asked, found)
     if as_json:
         _print_json({"releases": [one.as_json() for one in found], "remedy": told})
     else:

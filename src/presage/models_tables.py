@@ -242,7 +242,9 @@ def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table("version", "release", "aliases", "taught by", "judged by", "through")
+    shown = Table()
+    for title in ("version", "release", "aliases", "taught by", "judged by", "through"):
+        shown.add_column(title, overflow="fold")
     for one in found:
         if not one.rows and one.is_known:
             continue
@@ -257,7 +259,7 @@ def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
     console = Console(soft_wrap=True)
     console.print(shown)
     none = sum(not one.rows and one.is_known for one in found)
-    console.print(f"{none} of {len(found)} releases learnt from none of them", highlight=False)
+    console.print(f"{none} of {len(found)} releases learnt from none", highlight=False)
     console.print(remedy, highlight=False)
 
 
