@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from presage.features.colocation import Colocation
 from presage.features.device import Device, Share
@@ -29,21 +29,13 @@ TOGETHER = "time-slice"  # how jobs of a co-location share their device
 Row = dict[str, Any]
 
 
-class Rows(Protocol):
-    """What is asked of a pandas DataFrame."""
-
-    def to_dict(self, orient: str) -> list[Row]:
-        """Its rows, with ``orient="records"``."""
-        ...
-
-
 class ReleaseModel:
     """What MLflow calls a Python model."""
 
     def __init__(self, predictor: Predictor) -> None:
         self._predictor = predictor
 
-    def predict(self, model_input: Rows, params: Mapping[str, Any] | None = None) -> list[Row]:
+    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> list[Row]:
         """A forecast of each row, in order.
 
         Parameters
@@ -59,7 +51,7 @@ class ReleaseModel:
         InvalidJobError, UnknownDeviceError
             A row cannot be; names the row.
         """
-        rows = model_input.to_dict(orient="records")
+        rows: list[Row] = model_input.to_dict(orient="records")
         coverage = float((params or {}).get("coverage", DEFAULT_COVERAGE))
         jobs = [_job(row["job"], position) for position, row in enumerate(rows)]
         devices = {kind: self._predictor.device(kind) for kind in {row["device"] for row in rows}}

@@ -67,7 +67,8 @@ def test_rows_that_came_with_networks_name_the_release_through_which_they_came()
 
 
 def test_networks_of_gpus_were_taught_by_rows_of_gpus():
-    assert EXAMPLE.of_classes(["gpu"]).rows == EXAMPLE.of_classes(["gpu"]).folders == ()
+    of_gpus = EXAMPLE.of_classes(["gpu"])
+    assert not of_gpus.rows and not of_gpus.folders
     assert EXAMPLE.of_classes(["processor"]).rows == EXAMPLE.rows
 
 

@@ -247,7 +247,7 @@ def test_what_taught_the_networks_that_are_gone_on_from_is_told_too():
     assert start is not None
     of_gpu, of_cpu = (CampaignRows(name, "m", name, 1, 0, 0, 0) for name in ("gpu", "processor"))
     told = LearntFrom((), (of_gpu, of_cpu)).as_json()
-    spoken = replace(start.release, manifest=start.release.manifest | {"learnt_from": told})
+    spoken = replace(start.release, manifest={**start.release.manifest, "learnt_from": told})
     began = release.beginning(replace(start, release=spoken))
 
     assert began is not None

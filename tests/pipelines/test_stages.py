@@ -168,6 +168,7 @@ def test_metrics_without_a_baseline_are_not_all_that_is_wanted(workspace):
 def _check_lineage(release, features):
     """A manifest says which tables there were, and how many rows of them taught it."""
     told = learnt_from(release.manifest, "release")
+    assert told is not None
     (folder,), (rows,) = told.folders, told.rows
     executions = CAMPAIGN / "executions.parquet"
     assert (folder.folder, folder.campaigns) == ("data/profiles/cpu-2", (rows.campaign,))
@@ -176,8 +177,9 @@ def _check_lineage(release, features):
     solo, together = (
         pd.read_parquet(features / f"{name}.parquet") for name in ("solo", "interference")
     )
-    is_held_out = dict(zip(solo["job_id"], job_folds(solo["job_id"]) == HELD_OUT_FOLD, strict=True))
-    assert rows.held_out_executions == sum(is_held_out[job] for job in solo["job_id"])
+    jobs = list(solo["job_id"])
+    is_held_out = dict(zip(jobs, job_folds(jobs) == HELD_OUT_FOLD, strict=True))
+    assert rows.held_out_executions == sum(is_held_out[job] for job in jobs)
     assert rows.executions + rows.held_out_executions == len(solo)
     known = together[together["slowdown"].notna()].groupby("colocation")["job_id"]
     hidden = known.transform(lambda jobs: any(is_held_out[job] for job in jobs))

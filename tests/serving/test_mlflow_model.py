@@ -9,6 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -27,7 +28,7 @@ from tests.serving.processes import free_port
 MODEL = "models:/presage@champion"
 JOBS = [make_job("one"), make_job("two", batch_size=64), make_job("three")]
 # A pair on one device, one of the two as text, and a job by itself.
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"job": asdict(JOBS[0]), "device": "cpu-2", "colocation": "pair"},
     {"job": json.dumps(asdict(JOBS[1])), "device": "cpu-2", "colocation": "pair"},
     {"job": asdict(JOBS[2]), "device": "v100-16gb"},
