@@ -6,6 +6,7 @@ release: no time, no commit, no folder of one machine. Manifests made before hav
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -130,7 +131,7 @@ class LearntFrom:
 
     def as_json(self) -> dict[str, Any]:
         """As the manifest holds it; :func:`read_learnt_from` reads it back."""
-        content = asdict(self)
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # of lists, not tuples
         if self.began_with is None:
             del content["began_with"]
         return content
