@@ -116,7 +116,7 @@ class Registry:
                     return known.version
             make_model(client, MODEL)
             whence = origin()
-            run = log_release(client, self._experiment(client), release, metrics, whence)
+            run = self._log_run(client, release, metrics, whence)
             version = client.create_model_version(
                 MODEL,
                 source=f"{run.info.artifact_uri}/{FOLDER}",
@@ -346,6 +346,11 @@ class Registry:
         versions = client.search_model_versions(f"name='{MODEL}'")
         ours = [v for v in versions if "release_id" in v.tags]  # not a person's own experiment
         return sorted((_registered(v, holders) for v in ours), key=lambda r: r.version)
+
+    def _log_run(
+        self, client: Any, release: Release, metrics: Mapping[str, Any], origin: Origin
+    ) -> Any:
+        return log_release(client, self._experiment(client), release, metrics, origin)
 
     def _experiment(self, client: Any) -> str:
         """Experiment whose artifacts lie beside the database, made when there is none.

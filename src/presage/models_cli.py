@@ -129,12 +129,16 @@ def learnt_from(
     as_json: AsJson = False,
 ) -> None:
     """List the releases that learnt from a campaign, a machine or a job: to withdraw bad rows."""
+    from rich.console import Console
+
     from presage import lineage
 
     if not (campaign or machine or job):
         raise RegistryError("say which: a campaign, --machine NAME or --job ID")
     asked = lineage.Measurements(campaign, machine, job)
-    found = lineage.learnt_of(asked, lineage.all_releases(_open(registry)))
+    with Console(stderr=True).status("reading manifests"):
+        releases = lineage.all_releases(_open(registry))
+    found = lineage.learnt_of(asked, releases)
     told = lineage.remedy(asked, found)
     if as_json:
         _print_json({"releases": [one.as_json() for one in found], "remedy": told})
