@@ -313,12 +313,12 @@ def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
         return "there is no champion to take off"
     name = f"champion {champion.release.release_id}"
     if champion.taught:
-        what = "this job" if asked.job else f"{champion.taught:,} rows"
+        what = "this job" if asked.job else f"{champion.taught:,} of these rows"
         return f"{name} learnt from {what}: {_put_back(found)}; {_without(champion)}"
     if not champion.is_known:
         return f"{name} does not say all that it learnt from"
     if champion.held_out:
-        judged = f"was judged by {champion.held_out:,} rows"
+        judged = f"was judged by {champion.held_out:,} of these rows"
         return f"{name} learnt from none, but {judged}: {_without(champion)}"
     return f"{name} learnt from none"
 

@@ -17,6 +17,7 @@ SHIPPED = "mlp"  # in a release's metrics, beside the baselines
 INGREDIENTS = ("data_digest", "schema_hash", "feature_set", "levels", "trained_devices", "versions")
 
 _DIGEST = 16  # characters that are shown of a table's
+_GROUPS = 8  # of a folder's campaigns and machines that have a line each
 
 Figures = dict[tuple[str, str, str], float]
 
@@ -216,9 +217,9 @@ def _add_learnt_from(
             state = here.get(one["folder"], {}).get(name, "")
             count = f"{table['rows']:>7,} rows"
             node.add(f"{name:<12} {count}  {table['sha256'][:_DIGEST]}  {state}".rstrip())
-        for rows in told["rows"]:
-            if rows["campaign"] in one["campaigns"]:
-                node.add(_rows_line(rows))
+        groups = _groups_of(one, told)
+        for line in [groups] if len(groups) > _GROUPS else [[group] for group in groups]:
+            node.add(_rows_line(line))
     before = told.get("began_with")
     if before is None:
         return
@@ -227,14 +228,34 @@ def _add_learnt_from(
         node.add(f"{name:<20} {digest}")
     if before["learnt_from"] is None:
         node.add("what had taught them is not known: that release was made before it was said")
-    else:
-        _add_learnt_from(node, before["learnt_from"], {})
+        return
+    for one in before["learnt_from"]["folders"]:
+        groups = _groups_of(one, before["learnt_from"])
+        node.add(f"{one['folder']}: {_rows_line(groups)}")
 
 
-def _rows_line(rows: Mapping[str, Any]) -> str:
-    taught = f"{rows['executions']:,} alone and {rows['colocations']:,} together taught it"
-    held = f"{rows['held_out_executions']:,} and {rows['held_out_colocations']:,} were held out"
-    return f"campaign {rows['campaign']} on machine {rows['machine']}: {taught}, {held}"
+def _groups_of(folder: Mapping[str, Any], told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [group for group in told["rows"] if group["campaign"] in folder["campaigns"]]
+
+
+def _rows_line(groups: Sequence[Mapping[str, Any]]) -> str:
+    """What rows of some campaigns and machines did; which of them each did, --json tells."""
+    campaigns, machines = (
+        sorted({group[name] for group in groups}) for name in ("campaign", "machine")
+    )
+    several = "s" if len(campaigns) > 1 else ""
+    who = f"{len(campaigns)} campaign{several} on {len(machines)} machines"
+    if len(groups) == 1:
+        who = f"campaign {campaigns[0]} on machine {machines[0]}"
+    alone, together, held_alone, held_together = (
+        sum(group[f"{held}{table}"] for group in groups)
+        for held in ("", "held_out_")
+        for table in ("executions", "colocations")
+    )
+    return (
+        f"{who}: {alone:,} alone and {together:,} together taught it, "
+        f"{held_alone:,} and {held_together:,} were held out"
+    )
 
 
 def print_learnt(found: Sequence[Learnt], remedy: str) -> None:

@@ -169,8 +169,9 @@ def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, ma
     assert [one["is_known"] for one in told["releases"]] == [True, True, False]
     assert taught(call, "bad") == {3: 25, 2: 0, 1: 0}
     assert told["remedy"] == (
-        f"champion {made['faulty'].release_id} learnt from 25 rows: version 2 is the newest that "
-        f"did not, `presage models promote {made['clean'].release_id} --force --reason TEXT`; "
+        f"champion {made['faulty'].release_id} learnt from 25 of these rows: version 2 is the "
+        f"newest that did not, `presage models promote {made['clean'].release_id} --force "
+        "--reason TEXT`; "
         "take data/profiles/bad out of dvc.yaml, or the rows out of its tables, and `dvc repro`"
     )
     text = call("learnt-from", "bad")
