@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.registry_uri import CHAMPION, ENVIRONMENT_VARIABLE, MODEL, database_path
-from presage.models.release import MANIFEST, PREDICTORS, load_release, put_in_place
+from presage.models.release import FILES, MANIFEST, load_release, put_in_place
 
 # As models/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"
@@ -198,10 +198,9 @@ def _says_none(error: urllib.error.HTTPError) -> bool:
 
 
 def _fetch(uri: str, champion: Champion, to: Path) -> None:
-    names = (MANIFEST, *(f"{name}.onnx" for name in PREDICTORS))
     database = database_path(uri)
     try:
-        for name in names:
+        for name in FILES:
             if database is not None:
                 run = database.parent / ARTIFACTS / champion.run_id / ARTIFACTS
                 shutil.copyfile(run / FOLDER / name, to / name)

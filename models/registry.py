@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from typing import Any
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.journal import GATE, ROLLBACK, Entry, Move, make_model, read_journal, whoami
 from presage.models.promotion import make_move, overtaken, settle
-from presage.models.registry_run import log_metrics, search_params, search_tags
+from presage.models.registry_run import FOLDER, Origin, log_decision, log_release, note, search_tags
 from presage.models.registry_uri import (
     CHALLENGER,
     CHAMPION,
@@ -36,14 +36,13 @@ from presage.models.registry_uri import (
     check_database,
     database_path,
 )
-from presage.models.release import MANIFEST, Release, load_release
+from presage.models.release import FILES, MANIFEST, Release, load_release
 
 ARTIFACTS = "artifacts"  # beside the database
 SHORTEST_PREFIX = 4
 KEPT_ENTRIES = 10  # of the journal: what the last ones refer to is not deleted
 
-_SEARCHED = ("outcome", "champion", "reason")  # of a decision
-_FOLDER = "release"  # of the artifacts of a version's run
+_ORIGIN = ("registered_by", "git_commit", "git_changed", "dvc_lock_sha256")  # tags
 # What MLflow reads when it is imported; a user's own values win. Seven tries of two minutes each
 # are MLflow's defaults: nobody waits that long to learn that a server is down.
 _SETTINGS = {
@@ -67,6 +66,8 @@ class RegisteredRelease:
         back.
     decision : mapping or None
         What the gate last said of it, as written by ``pipelines/promote.py``.
+    registered_by, git_commit, git_changed, dvc_lock_sha256 : str
+        Of :class:`presage.models.registry_run.Origin`; "" where it is not known.
     """
 
     version: int
@@ -78,6 +79,10 @@ class RegisteredRelease:
     withdrawn_at: str
     decision: Mapping[str, Any] | None
     run_id: str
+    registered_by: str
+    git_commit: str
+    git_changed: str
+    dvc_lock_sha256: str
 
 
 class Registry:
@@ -93,22 +98,31 @@ class Registry:
         self._database = database_path(uri)
         self._client: Any = None
 
-    def register(self, release: Release, metrics: Mapping[str, Any]) -> int:
+    def register(
+        self,
+        release: Release,
+        metrics: Mapping[str, Any],
+        origin: Callable[[], Origin] = Origin,
+    ) -> int:
         """Version of a release: a new one, or the one it was registered as before.
 
-        ``metrics`` may be nested; a figure is logged under its path, as ``memory.job.mlp.mape``.
+        A new one has a run, with what a person may want to know of it; ``origin`` is asked for that
+        alone. ``metrics`` may be nested; a figure is logged under its path, as
+        ``memory.job.mlp.mape``.
         """
         with self._reach(f"register release {release.release_id}", create=True) as client:
             for known in self._versions(client):
                 if known.release_id == release.release_id:
                     return known.version
             make_model(client, MODEL)
-            run = self._log_run(client, release, metrics)
+            whence = origin()
+            run = self._log_run(client, release, metrics, whence)
             version = client.create_model_version(
                 MODEL,
-                source=f"{run.info.artifact_uri}/{_FOLDER}",
+                source=f"{run.info.artifact_uri}/{FOLDER}",
                 run_id=run.info.run_id,
-                tags=search_tags(release),
+                tags=search_tags(release, whence),
+                description=note(release, whence),
             )
             # Of two processes that register it at once, the later one takes its own back.
             stands = min(
@@ -275,6 +289,8 @@ class Registry:
         partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
         try:
             self._fetch(release, partial)
+            for path in {*partial.iterdir()} - {partial / name for name in FILES}:
+                path.unlink()  # MLflow's own, by which its commands load the release
             loaded = _load_download(partial, release)
             old = partial.with_suffix(".old")
             if to.exists():
@@ -291,10 +307,10 @@ class Registry:
         """``release.json`` of a version, also of one that this version of Presage cannot serve."""
         release = self.resolve(version)
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / _FOLDER
-            self._fetch(release, path)
+            path = Path(folder) / MANIFEST
+            self._fetch(release, path, f"{FOLDER}/{MANIFEST}")
             try:
-                content: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+                content: dict[str, Any] = json.loads(path.read_text())
             except (OSError, ValueError) as error:
                 raise ReleaseError(
                     f"version {version}: no {MANIFEST} can be read from it ({_cause(error)}); "
@@ -309,25 +325,15 @@ class Registry:
         metrics: Mapping[str, Any],
         table: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Keep what the gate said: a run of its own with the table, and a tag on the version.
+        """Keep what the gate said: in the release's run, and as a tag on the version.
 
         The tag holds all of the decision, so that one write makes it true; ``table``, which has
-        every row that was judged, is an artifact beside it.
+        every row that was judged, is an artifact of the run, once for MLflow's page.
         """
-        release_id = self.resolve(version).release_id
-        text = json.dumps(decision, indent=2, sort_keys=True) + "\n"
+        run_id = self.resolve(version).run_id
         with self._reach(f"log the gate's decision on version {version}") as client:
-            tags = {
-                name: str(decision.get(name) or "") for name in ("outcome", "champion", "reason")
-            }
-            tags["release_id"] = release_id
-            run = client.create_run(
-                self._experiment(client), run_name=f"gate {release_id}", tags=tags
-            )
-            log_metrics(client, run.info.run_id, metrics)
-            client.log_text(run.info.run_id, text, "decision.json")
-            client.log_text(run.info.run_id, json.dumps(list(table), indent=1), "table.json")
-            client.set_terminated(run.info.run_id)
+            log_decision(client, run_id, decision, metrics, table)
+            client.set_model_version_tag(MODEL, version, "outcome", decision["outcome"])
             compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))
             client.set_model_version_tag(MODEL, version, "decision", compact)
 
@@ -341,19 +347,10 @@ class Registry:
         ours = [v for v in versions if "release_id" in v.tags]  # not a person's own experiment
         return sorted((_registered(v, holders) for v in ours), key=lambda r: r.version)
 
-    def _log_run(self, client: Any, release: Release, metrics: Mapping[str, Any]) -> Any:
-        """Run with a release's folder, and what a person may search by."""
-        run = client.create_run(
-            self._experiment(client),
-            run_name=f"release {release.release_id}",
-            tags=search_tags(release),
-        )
-        for name, value in search_params(release).items():
-            client.log_param(run.info.run_id, name, value)
-        log_metrics(client, run.info.run_id, metrics)
-        client.log_artifacts(run.info.run_id, str(release.folder), _FOLDER)
-        client.set_terminated(run.info.run_id)
-        return run
+    def _log_run(
+        self, client: Any, release: Release, metrics: Mapping[str, Any], origin: Origin
+    ) -> Any:
+        return log_release(client, self._experiment(client), release, metrics, origin)
 
     def _experiment(self, client: Any) -> str:
         """Experiment whose artifacts lie beside the database, made when there is none.
@@ -370,13 +367,13 @@ class Registry:
                 return str(found.experiment_id)
         raise RegistryError(f"{self.uri}: no experiment for {location}; give another registry")
 
-    def _fetch(self, release: RegisteredRelease, to: Path) -> None:
-        """Copy a version's files, wherever its database has been moved to since."""
+    def _fetch(self, release: RegisteredRelease, to: Path, what: str = FOLDER) -> None:
+        """Copy a version's files, or one of them, wherever its database has been moved to since."""
         to.parent.mkdir(parents=True, exist_ok=True)
         if self._database is not None:
-            beside = self._database.parent / ARTIFACTS / release.run_id / ARTIFACTS / _FOLDER
-            if beside.is_dir():
-                shutil.copytree(beside, to)
+            beside = self._database.parent / ARTIFACTS / release.run_id / ARTIFACTS / what
+            if beside.exists():
+                (shutil.copytree if beside.is_dir() else shutil.copyfile)(beside, to)
                 return
         with self._reach(f"download version {release.version}"):
             from mlflow.artifacts import download_artifacts
@@ -384,7 +381,7 @@ class Registry:
             with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as folder:
                 found = download_artifacts(
                     run_id=release.run_id,
-                    artifact_path=_FOLDER,
+                    artifact_path=what,
                     dst_path=folder,
                     tracking_uri=self.uri,
                 )
@@ -453,6 +450,7 @@ def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
         withdrawn_at=tags.get("withdrawn_at", ""),
         decision=json.loads(tags["decision"]) if "decision" in tags else None,
         run_id=version.run_id,
+        **{name: tags.get(name, "") for name in _ORIGIN},
     )
 
 

@@ -65,6 +65,7 @@ PREDICTORS = {
     "step_time": "seconds",
     "interference": "slowdown",
 }
+FILES = (MANIFEST, *(f"{name}.onnx" for name in PREDICTORS))
 
 # Margins by lower level, by class of devices.
 ByClass = Mapping[str, Mapping[float, float]]
@@ -174,6 +175,7 @@ def write_release(  # every part of the manifest is named once, here
     versions: Mapping[str, str],
     promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     trained_on: Collection[str] | None = None,
+    learnt_from: Mapping[str, Any] | None = None,
 ) -> Release:
     """Write a release folder, replacing what was there.
 
@@ -216,6 +218,8 @@ def write_release(  # every part of the manifest is named once, here
         content["promises"] = promises
     if trained_on is not None:
         content["trained_on"] = sorted(trained_on)
+    if learnt_from is not None:
+        content["learnt_from"] = dict(learnt_from)
     content["release_id"] = _content_id(content)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,16 +14,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from presage.features.arrays import Mask
 from presage.features.device_class import DEVICE_CLASSES, device_class
 from presage.features.errors import TrainingError
 from presage.features.job_table import precision_codes
 from presage.features.schema import columns, matrix
-from presage.features.tables import REPORTED_SOURCE
+from presage.features.tables import REPORTED_SOURCE, TABLES
 from presage.models.alone import WHO
 from presage.models.domain import Domain, learn_domain
 from presage.models.domain import reasons as why_strange
+from presage.models.learnt_from import CampaignFolder, TableFile
 from presage.models.splits import Folds, folds_by_split
 from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
@@ -196,13 +200,36 @@ def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
     return [asdict(latest[kind]) for kind in sorted(latest)]
 
 
+def folder_of_tables(campaign: Campaign) -> CampaignFolder:
+    """Which tables a campaign is, so that others can tell later whether they still are."""
+    return CampaignFolder(
+        folder=_named(campaign.folder),
+        campaigns=tuple(sorted({name for _, _, name in campaign.devices})),
+        tables={
+            path.stem: TableFile(
+                rows=pq.read_metadata(path).num_rows,
+                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            )
+            for path in sorted(campaign.folder.glob("*.parquet"))
+            if path.stem in TABLES
+        },
+    )
+
+
+def _named(folder: Path) -> str:
+    """A folder as every checkout calls it: what lies outside of this one by its name alone."""
+    here = Path.cwd()
+    path = Path(os.path.normpath(here / folder))  # links as they are: a disk is no name
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
 def featurize(
     folders: Sequence[Path],
     target: Path,
     pretrained: Path | None = None,
     recency: Recency = EVEN,
 ) -> None:
-    """Write solo.parquet, interference.parquet and devices.json of all campaigns.
+    """Write solo.parquet, interference.parquet, devices.json and campaigns.json of all campaigns.
 
     What ``pretrained`` networks know is no stranger to those that go on from them.
 
@@ -229,8 +256,13 @@ def featurize(
     target.mkdir(parents=True, exist_ok=True)
     write_atomically(target / "solo.parquet", solo.to_parquet)
     write_atomically(target / "interference.parquet", interference.to_parquet)
-    rows = json.dumps(device_rows(campaigns), indent=2, sort_keys=True) + "\n"
-    write_atomically(target / "devices.json", lambda path: path.write_text(rows))
+    _write_json(target / "devices.json", device_rows(campaigns))
+    _write_json(target / "campaigns.json", [asdict(folder_of_tables(c)) for c in campaigns])
+
+
+def _write_json(path: Path, content: object) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_atomically(path, lambda partial: partial.write_text(text))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import tempfile
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from presage.pipelines.stage import read_params, read_table, run_stage, write_at
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
+    from presage.models.registry_run import Origin
     from presage.models.scored import Scored
 
 TABLES = ("solo.parquet", "interference.parquet")
@@ -51,8 +53,18 @@ class Judgement:
     champion: Scored | None
 
 
-def promote(release: Release, features: Path, target: Path, *, uri: str, policy: GatePolicy) -> str:
+def promote(
+    release: Release,
+    features: Path,
+    target: Path,
+    *,
+    uri: str,
+    policy: GatePolicy,
+    evaluation: Path | None = None,
+) -> str:
     """Register a release and let the gate decide; ``target`` then says what, and so does this.
+
+    ``evaluation`` is the folder whose plots are kept with it.
 
     Raises
     ------
@@ -62,7 +74,7 @@ def promote(release: Release, features: Path, target: Path, *, uri: str, policy:
     from presage.models.registry import Registry
 
     registry = Registry(uri)
-    challenger = registry.resolve(registry.register(release, release.manifest["metrics"]))
+    challenger = _registered(registry, release, evaluation)
     follows = registry.settle()
     champion = registry.champion()
     is_champion = champion is not None and champion.version == challenger.version
@@ -80,6 +92,20 @@ def promote(release: Release, features: Path, target: Path, *, uri: str, policy:
     if is_champion:
         return _already(release)
     return _told(release, decided)
+
+
+def _registered(registry: Registry, release: Release, evaluation: Path | None) -> RegisteredRelease:
+    """The release's version; a new one comes with where it is from and what it was made with."""
+    from presage.pipelines.origin import origin_of
+    from presage.pipelines.pictures import pictures
+
+    with ExitStack() as stack:
+
+        def origin() -> Origin:
+            plots = pictures(evaluation / "plots") if evaluation else nullcontext()
+            return origin_of(release.folder, stack.enter_context(plots))
+
+        return registry.resolve(registry.register(release, release.manifest["metrics"], origin))
 
 
 def rehearse(
@@ -225,6 +251,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("release", type=Path, help="release folder")
     parser.add_argument("features", type=Path, help="folder of featurize")
     parser.add_argument("decision", type=Path, help="JSON file to write the decision to")
+    parser.add_argument("--evaluation", type=Path, help="folder of evaluate, to keep its plots")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, do nothing")
     args = parser.parse_args(argv)
     policy = read_params("promote", GatePolicy, besides=["registry"])
@@ -239,7 +266,10 @@ def main(argv: list[str] | None = None) -> None:
     if about is not None and peek_champion(uri) == release.release_id:
         print(_already(release))  # noqa: T201
         return
-    print(promote(release, args.features, args.decision, uri=uri, policy=policy))  # noqa: T201
+    said = promote(
+        release, args.features, args.decision, uri=uri, policy=policy, evaluation=args.evaluation
+    )
+    print(said)  # noqa: T201
 
 
 if __name__ == "__main__":

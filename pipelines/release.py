@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,16 +15,24 @@ import pandas as pd
 
 from presage.features.device import Device
 from presage.features.device_class import DEVICE_CLASSES
-from presage.features.errors import ReleaseError, TrainingError
+from presage.features.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.models.fit import LEVELS
 from presage.models.learnt import read_jobs
+from presage.models.learnt_from import (
+    Beginning,
+    CampaignFolder,
+    CampaignRows,
+    LearntFrom,
+    learnt_from,
+    read_folders,
+)
 from presage.models.probing import probe
 from presage.models.release import PREDICTORS, Release, write_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.featurize import domains_of
-from presage.pipelines.pretrained import Pretrained, read_pretrained
+from presage.pipelines.pretrained import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
@@ -45,6 +54,67 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
     hidden = interference["colocation"].isin(interference.loc[held_out, "colocation"])
     rows: pd.DataFrame = interference[~hidden]
     return rows
+
+
+def read_campaigns(path: Path) -> tuple[CampaignFolder, ...]:
+    """Folders of tables that featurize has read.
+
+    Raises
+    ------
+    TableError
+        The file is missing or damaged.
+    """
+    try:
+        return read_folders(json.loads(path.read_text()))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise TableError(
+            f"{path}: does not say which tables there were ({one_line(error)}); run featurize again"
+        ) from error
+
+
+def campaign_rows(
+    solo: pd.DataFrame, interference: pd.DataFrame, classes: Mapping[str, Collection[str]]
+) -> tuple[CampaignRows, ...]:
+    """How many rows of each campaign, machine and class of devices taught a predictor.
+
+    Of a class that a predictor had too few rows of, none did.
+    """
+    use = solo["setup_s"].notna()
+    for name, target in TARGETS.items():
+        use |= solo[target.column].notna() & solo["device_class"].isin(classes[name])
+    use_together = interference["slowdown"].notna()
+    use_together &= interference["device_class"].isin(classes["interference"])
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    for table, rows, taught in (
+        ("executions", solo[use], training_rows(solo)),
+        ("colocations", interference[use_together], training_colocations(interference)),
+    ):
+        where = zip(rows["campaign"], rows["machine"], rows["device_class"], strict=True)
+        for key, is_taught in zip(where, rows.index.isin(taught.index), strict=True):
+            counts.setdefault(key, Counter())[table if is_taught else f"held_out_{table}"] += 1
+    return tuple(
+        CampaignRows(
+            *key,
+            executions=found["executions"],
+            colocations=found["colocations"],
+            held_out_executions=found["held_out_executions"],
+            held_out_colocations=found["held_out_colocations"],
+        )
+        for key, found in sorted(counts.items())
+    )
+
+
+def beginning(start: Pretrained | None) -> Beginning | None:
+    """The release whose networks were gone on from, and what had taught these."""
+    if start is None:
+        return None
+    files = sorted(path for name in PREDICTORS for path in start.networks(name).values())
+    before = learnt_from(start.release.manifest, str(start.release.folder))
+    return Beginning(
+        start.release.release_id,
+        {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        None if before is None else before.of_classes(STARTS),
+    )
 
 
 def trained_on(
@@ -130,8 +200,8 @@ def assemble_release(
     """Write the release folder that these outputs make, and what they went on from."""
     start, classes = read_pretrained(pretrained), learnt_classes(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
-    seen = training_rows(read_table(solo_file))
-    together = training_colocations(read_table(interference_file))
+    solo, interference = read_table(solo_file), read_table(interference_file)
+    seen, together = training_rows(solo), training_colocations(interference)
     devices = {} if start is None else start.calibrated
     for row in json.loads((features / "devices.json").read_text()):
         devices[row["kind"]] = Device(**row)
@@ -160,6 +230,11 @@ def assemble_release(
         data_digest=digest,
         versions={name: version(name) for name in VERSIONS},
         trained_on=trained_on(models, classes, start),
+        learnt_from=LearntFrom(
+            read_campaigns(features / "campaigns.json"),
+            campaign_rows(solo, interference, classes),
+            beginning(start),
+        ).as_json(),
     )
 
 

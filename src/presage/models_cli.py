@@ -18,6 +18,8 @@ from presage.models_tables import (
     ingredients,
     print_diff,
     print_journal,
+    print_learnt,
+    print_lineage,
     print_release,
     print_releases,
     side_by_side,
@@ -66,7 +68,18 @@ def list_releases(registry: Uri = "", as_json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    ref: Ref,
+    ref: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF",
+            help="champion, challenger, previous; a version; a release id's start; with --lineage "
+            "a release folder too.",
+        ),
+    ],
+    lineage: Annotated[
+        bool,
+        typer.Option("--lineage", help="Where it came from: files, run, commit, tables, rows."),
+    ] = False,
     registry: Uri = "",
     as_json: AsJson = False,
     download: Annotated[
@@ -75,6 +88,9 @@ def show(
 ) -> None:
     """Show a release: its metrics, its devices, what it was made of."""
     opened = _open(registry)
+    if lineage:
+        _show_lineage(ref, opened, as_json=as_json)
+        return
     release = opened.resolve(ref)
     manifest = opened.manifest(release.version)
     if download is not None:
@@ -87,6 +103,47 @@ def show(
     print_release(release, manifest)
     if download is not None:
         typer.echo(f"release folder: {download}")
+
+
+def _show_lineage(ref: str, registry: Registry, *, as_json: bool) -> None:
+    from presage import lineage
+
+    facts = lineage.lineage(lineage.find_release(ref, registry))
+    if as_json:
+        _print_json(facts)
+    else:
+        print_lineage(facts)
+
+
+@app.command("learnt-from")
+def learnt_from(
+    campaign: Annotated[
+        str,
+        typer.Argument(metavar="[CAMPAIGN]", help="A campaign's name, or its folder of tables."),
+    ] = "",
+    machine: Annotated[
+        str, typer.Option(help="Of its rows those of one machine, by its name's start.")
+    ] = "",
+    job: Annotated[str, typer.Option(metavar="ID", help="Releases that one job taught.")] = "",
+    registry: Uri = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the releases that learnt from a campaign, a machine or a job: to withdraw bad rows."""
+    from rich.console import Console
+
+    from presage import lineage
+
+    if not (campaign or machine or job):
+        raise RegistryError("say which: a campaign, --machine NAME or --job ID")
+    asked = lineage.Measurements(campaign, machine, job)
+    with Console(stderr=True).status("reading manifests"):
+        releases = lineage.all_releases(_open(registry))
+    found = lineage.learnt_of(asked, releases)
+    told = lineage.remedy(asked, found)
+    if as_json:
+        _print_json({"releases": [one.as_json() for one in found], "remedy": told})
+    else:
+        print_learnt(found, told)
 
 
 @app.command()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from presage.lineage import Learnt
     from presage.models.journal import Entry
     from presage.models.registry import RegisteredRelease
 
 SHIPPED = "mlp"  # in a release's metrics, beside the baselines
 # What a release was made of, in the order of `diff`.
 INGREDIENTS = ("data_digest", "schema_hash", "feature_set", "levels", "trained_devices", "versions")
+
+_DIGEST = 16  # characters that are shown of a table's
+_GROUPS = 8  # of a folder's campaigns and machines that have a line each
 
 Figures = dict[tuple[str, str, str], float]
 
@@ -164,6 +168,120 @@ def print_diff(
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+def print_lineage(facts: Mapping[str, Any]) -> None:
+    """Where a release came from, as a tree: files, run, tables, rows."""
+    from rich.console import Console
+    from rich.tree import Tree
+
+    where = f"version {facts['version']}" if facts["version"] else facts["folder"]
+    tree = Tree(f"[bold]release {facts['release_id']}[/] " + ", ".join([where, *facts["aliases"]]))
+    files = tree.add("predictors, sha256 of each ONNX file")
+    for name, digest in facts["predictors"].items():
+        files.add(f"{name:<20} {digest}")
+    run = tree.add("registered")
+    for line in _run_lines(facts["run"]):
+        run.add(line)
+    made_of = tree.add(f"learnt from, data digest {facts['data_digest']}")
+    if facts["learnt_from"] is None:
+        made_of.add("not known: it was made before releases said so")
+    else:
+        _add_learnt_from(made_of, facts["learnt_from"], facts["tables_here"])
+    Console(highlight=False, soft_wrap=True).print(tree)
+
+
+def _run_lines(run: Mapping[str, Any] | None) -> Iterator[str]:
+    if run is None:
+        yield "not in this registry: run, commit and dvc.lock are not known"
+        return
+    yield f"{run['registered_at']} by {run['registered_by'] or 'somebody not known'}"
+    yield f"MLflow run {run['run_id']}"
+    if run["git_commit"]:
+        changed = run["git_changed"]
+        clean = f"changed since: {', '.join(changed)}" if changed else "nothing changed since"
+        yield f"git commit {run['git_commit']}, {clean}"
+    else:
+        yield "git commit not known"
+    lock = run["dvc_lock_sha256"]
+    yield f"dvc.lock sha256 {lock}, kept in the run" if lock else "dvc.lock not known"
+
+
+def _add_learnt_from(
+    branch: Any, told: Mapping[str, Any], here: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Folders with their tables, campaigns with their rows, then what was there before."""
+    for one in told["folders"]:
+        node = branch.add(f"{one['folder']}")
+        for name, table in one["tables"].items():
+            state = here.get(one["folder"], {}).get(name, "")
+            count = f"{table['rows']:>7,} rows"
+            node.add(f"{name:<12} {count}  {table['sha256'][:_DIGEST]}  {state}".rstrip())
+        groups = _groups_of(one, told)
+        for line in [groups] if len(groups) > _GROUPS else [[group] for group in groups]:
+            node.add(_rows_line(line))
+    before = told.get("began_with")
+    if before is None:
+        return
+    node = branch.add(f"networks of release {before['release_id']}, gone on from")
+    for name, digest in before["networks"].items():
+        node.add(f"{name:<20} {digest}")
+    if before["learnt_from"] is None:
+        node.add("what had taught them is not known: that release was made before it was said")
+        return
+    for one in before["learnt_from"]["folders"]:
+        groups = _groups_of(one, before["learnt_from"])
+        node.add(f"{one['folder']}: {_rows_line(groups)}")
+
+
+def _groups_of(folder: Mapping[str, Any], told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [group for group in told["rows"] if group["campaign"] in folder["campaigns"]]
+
+
+def _rows_line(groups: Sequence[Mapping[str, Any]]) -> str:
+    """What rows of some campaigns and machines did; which of them each did, --json tells."""
+    campaigns, machines = (
+        sorted({group[name] for group in groups}) for name in ("campaign", "machine")
+    )
+    several = "s" if len(campaigns) > 1 else ""
+    who = f"{len(campaigns)} campaign{several} on {len(machines)} machines"
+    if len(groups) == 1:
+        who = f"campaign {campaigns[0]} on machine {machines[0]}"
+    alone, together, held_alone, held_together = (
+        sum(group[f"{held}{table}"] for group in groups)
+        for held in ("", "held_out_")
+        for table in ("executions", "colocations")
+    )
+    return (
+        f"{who}: {alone:,} alone and {together:,} together taught it, "
+        f"{held_alone:,} and {held_together:,} were held out"
+    )
+
+
+def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
+    """Which releases learnt from some measurements, and what can be done about it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table()
+    for title in ("version", "release", "aliases", "taught by", "judged by", "through"):
+        shown.add_column(title, overflow="fold")
+    for one in found:
+        if not one.rows and one.is_known:
+            continue
+        known = "" if one.is_known else ", perhaps more" if one.rows else "not known"
+        taught = f"{one.taught:,}{known}" if one.rows else known
+        registered = one.release.registered
+        name = str(one.release.folder) if registered is None else str(registered.version)
+        aliases = " ".join(one.release.aliases)
+        shown.add_row(
+            name, one.release.release_id, aliases, taught, f"{one.held_out:,}", one.through
+        )
+    console = Console(soft_wrap=True)
+    console.print(shown)
+    none = sum(not one.rows and one.is_known for one in found)
+    console.print(f"{none} of {len(found)} releases learnt from none", highlight=False)
+    console.print(remedy, highlight=False)
 
 
 def print_journal(entries: list[Entry]) -> None:

@@ -473,6 +473,8 @@ def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry,
     told = client.search_runs([experiment], "tags.outcome = 'promoted' and tags.champion != ''")[0]
     table = load_dict(f"{told.info.artifact_uri}/table.json")
 
+    assert len(client.search_runs([experiment])) == 2  # one of each release
+    assert told.data.tags["release_id"] == releases["good"].release_id
     assert told.data.tags["reason"] == decided["reason"]
     assert told.data.metrics["challenger.memory.mape"] == pytest.approx(
         decided["figures"]["memory"]["mape"], rel=1e-3

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.registry import Registry
+from presage.models.registry_run import Origin
 from presage.models.registry_uri import configured_uri
 
 
@@ -57,6 +59,37 @@ def test_a_run_can_be_searched_by_release_data_and_every_figure(registry, releas
     assert [run.data.tags["data_digest"] for run in runs] == ["e" * 64]
     assert runs[0].data.params["version.torch"] == "2.13.0"
     assert runs[0].data.metrics["step_time.family.mlp.coverage_80pct"] == 79.0
+
+
+def test_a_run_tells_where_a_release_is_from_and_shows_what_was_drawn(
+    registry, make_release, uri, tmp_path
+):
+    from mlflow.tracking import MlflowClient
+
+    rows = [{"campaign": "lab", "machine": "m", "device_class": "gpu"}]
+    counts = ("executions", "colocations", "held_out_executions", "held_out_colocations")
+    told = {"folders": [], "rows": [row | dict.fromkeys(counts, 1) for row in rows]}
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "memory.png").write_bytes(b"a picture")
+    params = {"train": {"hidden": [32, 64], "of the %": 0.5}, "x" * 9: "y" * 9000}
+    origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, tmp_path / "plots")
+    release = make_release(tmp_path / "release", learnt_from=told)
+    registry.register(release, {}, lambda: origin)
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("presage").experiment_id
+    wanted = "tags.campaigns LIKE '%lab%' and tags.git_commit = 'c0ffee'"
+    (run,) = client.search_runs([experiment], wanted)
+    assert run.info.run_name == f"release {release.release_id}"
+    assert run.data.params["train.hidden"] == "[32, 64]"
+    assert run.data.params["train.of the _"] == "0.5"
+    assert run.data.tags["git_changed"] == "a.py, b.py"
+    assert {path.path for path in client.list_artifacts(run.info.run_id)} >= {"dvc.lock", "plots"}
+    (version,) = client.search_model_versions("name='presage' and tags.git_commit = 'c0ffee'")
+    assert f"show {release.release_id} --lineage" in version.description
+    assert registry.resolve(1).dvc_lock_sha256 == sha256(b"the lock").hexdigest()
+
+    registry.register(release, {}, lambda: pytest.fail("it is known already"))
 
 
 def test_promotion_remembers_the_previous_champion(two):

@@ -15,6 +15,7 @@ from presage.features.errors import ReleaseError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
 from presage.models.learnt import read_interference, read_scalar, write_learnt
+from presage.models.learnt_from import CampaignRows, LearntFrom, learnt_from
 from presage.models.manifest import job_digest
 from presage.models.release import PREDICTORS, load_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
@@ -236,6 +237,26 @@ def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
     assert made.domains["gpu"] == start.release.domains["gpu"]
     assert made.classes("memory") == {"processor"}
     assert set(made.classes("step_time")) == {"processor", "gpu"}
+    told = learnt_from(made.manifest, "made")
+    assert told is not None
+    assert told.began_with == release.beginning(start)
+
+
+def test_what_taught_the_networks_that_are_gone_on_from_is_told_too():
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    of_gpu, of_cpu = (CampaignRows(name, "m", name, 1, 0, 0, 0) for name in ("gpu", "processor"))
+    told = LearntFrom((), (of_gpu, of_cpu)).as_json()
+    spoken = replace(start.release, manifest={**start.release.manifest, "learnt_from": told})
+    began = release.beginning(replace(start, release=spoken))
+
+    assert began is not None
+    assert began.learnt_from == LearntFrom((), (of_gpu,))
+    assert (began.release_id, set(began.networks)) == (
+        start.release.release_id,
+        {"step_time-gpu", "interference-gpu"},
+    )
+    assert release.beginning(None) is None
 
 
 def test_only_classes_without_rows_of_their_own_are_gone_on_from():

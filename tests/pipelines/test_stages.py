@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from presage.features.errors import ConfigError, TableError, TrainingError
 from presage.features.schema import columns
 from presage.models import baselines
 from presage.models.fit import FitConfig
+from presage.models.learnt_from import learnt_from
+from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.models.targets import TARGETS
 from presage.pipelines import (
     evaluate,
@@ -162,6 +165,28 @@ def test_metrics_without_a_baseline_are_not_all_that_is_wanted(workspace):
     assert evaluate.metrics_left(workspace / "data/evaluation", told) is None
 
 
+def _check_lineage(release, features):
+    """A manifest says which tables there were, and how many rows of them taught it."""
+    told = learnt_from(release.manifest, "release")
+    assert told is not None
+    (folder,), (rows,) = told.folders, told.rows
+    executions = CAMPAIGN / "executions.parquet"
+    assert (folder.folder, folder.campaigns) == ("data/profiles/cpu-2", (rows.campaign,))
+    assert folder.tables["executions"].sha256 == sha256(executions.read_bytes()).hexdigest()
+    assert folder.tables["executions"].rows == pq.read_metadata(executions).num_rows
+    solo, together = (
+        pd.read_parquet(features / f"{name}.parquet") for name in ("solo", "interference")
+    )
+    jobs = list(solo["job_id"])
+    is_held_out = dict(zip(jobs, job_folds(jobs) == HELD_OUT_FOLD, strict=True))
+    assert rows.held_out_executions == sum(is_held_out[job] for job in jobs)
+    assert rows.executions + rows.held_out_executions == len(solo)
+    known = together[together["slowdown"].notna()].groupby("colocation")["job_id"]
+    hidden = known.transform(lambda jobs: any(is_held_out[job] for job in jobs))
+    assert rows.held_out_colocations == hidden.sum()
+    assert rows.colocations == (~hidden.astype(bool)).sum() > 0
+
+
 def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
     features, models, evaluation = (
         workspace / "data" / name for name in ("features", "models", "evaluation")
@@ -170,6 +195,7 @@ def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
     again = release.assemble_release(features, models, evaluation, tmp_path / "two")
 
     assert first.release_id == again.release_id
+    _check_lineage(first, features)
     assert set(first.trained_devices.values()) == {frozenset({"cpu-2"})}
     assert first.domains["processor"].radius > 0
 

@@ -1,0 +1,349 @@
+"""Where a release came from, and which releases came from a campaign.
+
+What a release learnt from is in its manifest, and so in its id. What differs between two makings
+of equal bytes (commit, lock, who, when) is in the registry, where ``dvc repro`` registered it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from presage.features.errors import RegistryError, ReleaseError
+from presage.models.learnt_from import CampaignFolder, CampaignRows, LearntFrom, learnt_from
+from presage.models.manifest import job_digest, read_job_digests
+from presage.models.registry_uri import CHAMPION, PREVIOUS
+from presage.models.release import load_release
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+
+if TYPE_CHECKING:
+    from presage.models.registry import RegisteredRelease, Registry
+
+# Releases of a checkout that may answer without being registered.
+LOCAL = (Path("data/release"), Path("data/pretrained/release"))
+SHORTEST_PREFIX = 4
+SAME, CHANGED, ABSENT = "as learnt from", "changed since", "not here"
+
+
+@dataclass(frozen=True)
+class KnownRelease:
+    """A release: its manifest, and where it is.
+
+    Attributes
+    ----------
+    folder : Path or None
+        Where its files lie; None of one that is in the registry alone.
+    registered : RegisteredRelease or None
+        What the registry says of it; None of one that is not there.
+    """
+
+    manifest: Mapping[str, Any]
+    folder: Path | None
+    registered: RegisteredRelease | None
+
+    @property
+    def release_id(self) -> str:
+        """Its id."""
+        return str(self.manifest["release_id"])
+
+    @property
+    def name(self) -> str:
+        """What a person may call it by: its version, else its folder."""
+        if self.registered is not None:
+            return f"version {self.registered.version}"
+        return str(self.folder)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Of its version."""
+        return () if self.registered is None else self.registered.aliases
+
+    @property
+    def learnt_from(self) -> LearntFrom | None:
+        """What its manifest says; None of an older one."""
+        return learnt_from(self.manifest, f"release {self.release_id}")
+
+
+def find_release(ref: str, registry: Registry) -> KnownRelease:
+    """Release that a version, alias, id or folder names.
+
+    An id that the registry does not have may be that of a release of this checkout.
+
+    Raises
+    ------
+    RegistryError
+        There is none.
+    ReleaseError
+        The folder is no release, or is damaged.
+    """
+    if Path(ref).is_dir():
+        versions: list[RegisteredRelease] = []
+        with suppress(RegistryError):  # a folder needs none
+            versions = registry.versions()
+        return _of_folder(Path(ref), versions)
+    try:
+        registered = registry.resolve(ref)
+    except RegistryError:
+        for found in _local(()):
+            if len(ref) >= SHORTEST_PREFIX and found.release_id.startswith(ref):
+                return found
+        raise
+    return KnownRelease(registry.manifest(registered.version), None, registered)
+
+
+def all_releases(registry: Registry) -> list[KnownRelease]:
+    """Releases of the registry, newest first, and those of this checkout that it does not have."""
+    versions = registry.versions()[::-1]
+    found = [KnownRelease(registry.manifest(one.version), None, one) for one in versions]
+    return found + [one for one in _local(versions) if one.registered is None]
+
+
+def _local(versions: Sequence[RegisteredRelease]) -> Iterator[KnownRelease]:
+    for folder in LOCAL:
+        with suppress(ReleaseError):
+            yield _of_folder(folder, versions)
+
+
+def _of_folder(folder: Path, versions: Sequence[RegisteredRelease]) -> KnownRelease:
+    release = load_release(folder)
+    registered = next((one for one in versions if one.release_id == release.release_id), None)
+    return KnownRelease(release.manifest, folder, registered)
+
+
+# From a release to what it is made of ----------------------------------------------------------
+
+
+def lineage(release: KnownRelease) -> dict[str, Any]:
+    """Everything that is known of where a release came from; what is not known is None."""
+    told, registered = release.learnt_from, release.registered
+    return {
+        "release_id": release.release_id,
+        "version": None if registered is None else registered.version,
+        "aliases": list(release.aliases),
+        "folder": None if release.folder is None else str(release.folder),
+        "predictors": {name: one["sha256"] for name, one in release.manifest["predictors"].items()},
+        "data_digest": release.manifest["data_digest"],
+        "run": None if registered is None else _run(registered),
+        "learnt_from": None if told is None else told.as_json(),
+        "tables_here": {} if told is None else {f.folder: tables_here(f) for f in told.folders},
+    }
+
+
+def _run(registered: RegisteredRelease) -> dict[str, Any]:
+    """Of MLflow's run: where, when and by whom it was registered."""
+    return {
+        "run_id": registered.run_id,
+        "registered_at": registered.registered_at,
+        "registered_by": registered.registered_by or None,
+        "git_commit": registered.git_commit or None,
+        "git_changed": registered.git_changed.split(", ") if registered.git_changed else [],
+        "dvc_lock_sha256": registered.dvc_lock_sha256 or None,
+    }
+
+
+def tables_here(campaign: CampaignFolder) -> dict[str, str]:
+    """Of each table that was learnt from: whether the one in this checkout still is that one."""
+    folder, found = Path(campaign.folder), {}
+    for name, table in campaign.tables.items():
+        try:
+            digest = hashlib.sha256((folder / f"{name}.parquet").read_bytes()).hexdigest()
+        except OSError:
+            found[name] = ABSENT
+        else:
+            found[name] = SAME if digest == table.sha256 else CHANGED
+    return found
+
+
+# From measurements to the releases that learnt from them ---------------------------------------
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Which rows are asked about: all that is said must hold.
+
+    Attributes
+    ----------
+    campaign : str
+        Name of a campaign, or a folder of tables, as it is called in dvc.yaml or the last part
+        of that; "" for any.
+    machine : str
+        Beginning of a machine's name in the tables; "" for any.
+    job : str
+        Id of a job; "" for any. A release tells its jobs and its campaigns apart, so that it may
+        have learnt the job from another campaign than this one.
+    """
+
+    campaign: str = ""
+    machine: str = ""
+    job: str = ""
+
+    def include(self, rows: CampaignRows, campaigns: frozenset[str]) -> bool:
+        """Whether these rows are among them; ``campaigns`` are those that are meant."""
+        is_campaign = not self.campaign or rows.campaign in campaigns
+        return is_campaign and rows.machine.startswith(self.machine)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a release has of some measurements.
+
+    Attributes
+    ----------
+    is_known : bool
+        Whether all that taught it is known: where it is not, there may be more.
+    rows : tuple of (CampaignRows, str)
+        Groups of rows that it learnt from or is judged by, and the release through whose
+        networks they came, "" of its own.
+    folders : tuple of str
+        Where they lay.
+    of_job : bool
+        Whether a job was asked for, whose rows nobody has counted: it is among these.
+    """
+
+    release: KnownRelease
+    is_known: bool
+    rows: tuple[tuple[CampaignRows, str], ...]
+    folders: tuple[str, ...]
+    of_job: bool
+
+    @property
+    def taught(self) -> int:
+        """Rows that taught it; jobs where one was asked for."""
+        rows = sum(rows.taught for rows, _ in self.rows)
+        return min(rows, 1) if self.of_job else rows
+
+    @property
+    def held_out(self) -> int:
+        """Rows that it is judged by; none of a job that taught it."""
+        of_own = (rows.held_out for rows, through in self.rows if not through)
+        return 0 if self.of_job else sum(of_own)
+
+    @property
+    def through(self) -> str:
+        """The release through whose networks all of it came; "" where any is its own."""
+        names = {through for _, through in self.rows}
+        return names.pop() if len(names) == 1 else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        registered = self.release.registered
+        return {
+            "release_id": self.release.release_id,
+            "version": None if registered is None else registered.version,
+            "aliases": list(self.release.aliases),
+            "folder": None if self.release.folder is None else str(self.release.folder),
+            "is_known": self.is_known,
+            "taught": self.taught,
+            "held_out": self.held_out,
+            "rows": [asdict(rows) | {"through": through} for rows, through in self.rows],
+        }
+
+
+def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Learnt]:
+    """What each release has of them, in order.
+
+    Raises
+    ------
+    RegistryError
+        No release names such a campaign, or machine: it may be misspelt.
+    """
+    found = [_learnt(asked, release) for release in releases]
+    if not any(one.rows for one in found) and not asked.job:
+        _complain(asked, releases)
+    return found
+
+
+def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
+    told = release.learnt_from
+    if told is None:
+        return Learnt(release, False, (), (), bool(asked.job))
+    folders = _all_folders(told)
+    meant = [one for one in folders if _is_meant(asked.campaign, one)]
+    campaigns = frozenset(name for one in meant for name in one.campaigns) | {asked.campaign}
+    rows = tuple(pair for pair in told.all_rows() if asked.include(pair[0], campaigns))
+    known = told.is_whole()
+    if asked.job:
+        jobs = read_job_digests(release.manifest.get("trained_on"))
+        known = known and jobs is not None
+        if job_digest(asked.job) not in (jobs or ()):
+            rows = ()
+    named = {group.campaign for group, _ in rows}
+    where = tuple(one.folder for one in folders if named.intersection(one.campaigns))
+    return Learnt(release, known, rows, where, bool(asked.job))
+
+
+def _all_folders(told: LearntFrom) -> tuple[CampaignFolder, ...]:
+    before = told.began_with
+    if before is None or before.learnt_from is None:
+        return told.folders
+    return told.folders + _all_folders(before.learnt_from)
+
+
+def _is_meant(campaign: str, one: CampaignFolder) -> bool:
+    """Whether a folder is called that; a campaign of the same name lies wherever it does."""
+    path = Path(one.folder)
+    return bool(campaign) and campaign.rstrip("/") in (path.as_posix(), path.name)
+
+
+def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
+    groups = [g for r in releases if r.learnt_from for g, _ in r.learnt_from.all_rows()]
+    campaigns = ", ".join(sorted({group.campaign for group in groups})) or "none"
+    silent = sum(release.learnt_from is None for release in releases)
+    what = " and ".join(
+        f"{noun} {name!r}"
+        for noun, name in (("campaign", asked.campaign), ("machine", asked.machine))
+        if name
+    )
+    raise RegistryError(
+        f"none of {len(releases)} releases names {what} ({silent} do not say what they learnt "
+        f"from); campaigns that are named: {campaigns}"
+    )
+
+
+def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
+    """What an operator may do who wants these measurements gone."""
+    champion = next((one for one in found if CHAMPION in one.release.aliases), None)
+    if asked.job and job_folds([asked.job])[0] == HELD_OUT_FOLD:
+        return f"job {asked.job} is held out: no release learns from it, and all are judged by it"
+    if champion is None:
+        return "there is no champion to take off"
+    name = f"champion {champion.release.release_id}"
+    if champion.taught:
+        what = "this job" if asked.job else f"{champion.taught:,} of these rows"
+        return f"{name} learnt from {what}: {_put_back(found)}; {_without(champion)}"
+    if not champion.is_known:
+        return f"{name} does not say all that it learnt from"
+    if champion.held_out:
+        judged = f"was judged by {champion.held_out:,} of these rows"
+        return f"{name} learnt from none, but {judged}: {_without(champion)}"
+    return f"{name} learnt from none"
+
+
+def _put_back(found: Sequence[Learnt]) -> str:
+    """The newest release that surely learnt from none, and how it becomes champion."""
+    clean = [
+        one.release
+        for one in found
+        if one.is_known and not one.taught and one.release.registered is not None
+    ]
+    if not clean:
+        return "of no registered release it is known that it learnt from none"
+    if PREVIOUS in clean[0].aliases:
+        return "the one before did not, `presage models rollback --reason TEXT`"
+    command = f"presage models promote {clean[0].release_id} --force --reason TEXT"
+    return f"{clean[0].name} is the newest that did not, `{command}`"
+
+
+def _without(one: Learnt) -> str:
+    """How the next release is made without them."""
+    if one.through:
+        return (
+            f"they came with the networks of release {one.through}, which have to be made again "
+            "without them (docs/pretrained.md)"
+        )
+    folders = ", ".join(one.folders) or "the campaign"
+    return f"take {folders} out of dvc.yaml, or the rows out of its tables, and `dvc repro`"

@@ -1,0 +1,244 @@
+"""From a release to what it was made of, and from measurements to the releases they taught."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from presage import lineage
+from presage.features.errors import RegistryError
+from presage.models.journal import whoami
+from presage.models.learnt_from import (
+    Beginning,
+    CampaignFolder,
+    CampaignRows,
+    LearntFrom,
+    TableFile,
+)
+from presage.models.manifest import job_digest
+from presage.models.registry import Registry
+from presage.models.registry_run import Origin
+from presage.models.splits import HELD_OUT_FOLD, job_folds
+from presage.models_cli import app
+from presage.pipelines.origin import origin_of
+
+TABLE = b"the rows of this campaign"
+SHA256 = hashlib.sha256(TABLE).hexdigest()
+HELD_OUT = next(f"job-{i}" for i in range(99) if job_folds([f"job-{i}"])[0] == HELD_OUT_FOLD)
+
+
+def learnt(*campaigns: str, machine="m1", through: Beginning | None = None) -> LearntFrom:
+    folders = [
+        CampaignFolder(f"data/profiles/{name}", (name,), {"executions": TableFile(9, SHA256)})
+        for name in campaigns
+    ]
+    rows = [CampaignRows(name, machine, "processor", 5, 20, 2, 6) for name in campaigns]
+    return LearntFrom(tuple(folders), tuple(rows), through)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, make_release):
+    """Releases by name, in the order in which they are registered."""
+    root = tmp_path_factory.mktemp("made")
+    of_networks = Beginning("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
+    told = {
+        "older": None,
+        "clean": learnt("good"),
+        "faulty": learnt("good", "bad", through=of_networks),
+    }
+    jobs = {"clean": ["resnet"], "faulty": ["resnet", "gpt"]}
+    return {
+        name: make_release(
+            root / name,
+            data_digest=name,
+            learnt_from=one and one.as_json(),
+            trained_on=[job_digest(job) for job in jobs.get(name, ())],
+        )
+        for name, one in told.items()
+    }
+
+
+@pytest.fixture
+def call(uri, made, tmp_path, monkeypatch):
+    """Run `presage models ...` in a checkout with some tables; ``faulty`` is champion."""
+    registry = Registry(uri)
+    origin = Origin("ada@lab", "c0ffee", ("params.yaml",), "stages: {}", {"seed": 1})
+    for release in made.values():
+        registry.register(release, {}, lambda: origin)
+    registry.promote(3)
+    monkeypatch.setenv("PRESAGE_REGISTRY", uri)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("good", TABLE), ("bad", b"other rows")):
+        folder = tmp_path / "data/profiles" / name
+        folder.mkdir(parents=True)
+        (folder / "executions.parquet").write_bytes(content)
+
+    def invoke(*arguments):
+        result = CliRunner().invoke(app, list(map(str, arguments)))
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return invoke
+
+
+# From a release
+
+
+def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call, made):
+    faulty = made["faulty"]
+    facts = json.loads(call("show", faulty.release_id, "--lineage", "--json"))
+
+    assert facts["predictors"] == {
+        path.stem: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in faulty.folder.glob("*.onnx")
+    }
+    assert facts["run"]["git_commit"] == "c0ffee"
+    assert facts["run"]["git_changed"] == ["params.yaml"]
+    assert facts["run"]["dvc_lock_sha256"] == hashlib.sha256(b"stages: {}").hexdigest()
+    assert facts["run"]["registered_by"] == "ada@lab"
+    assert facts["tables_here"] == {
+        "data/profiles/good": {"executions": lineage.SAME},
+        "data/profiles/bad": {"executions": lineage.CHANGED},
+    }
+    assert [row["campaign"] for row in facts["learnt_from"]["rows"]] == ["good", "bad"]
+    assert facts["learnt_from"]["began_with"]["release_id"] == "0123456789ab"
+
+    text = call("show", "champion", "--lineage")
+    for part in (
+        f"release {faulty.release_id} version 3, champion",
+        "git commit c0ffee, changed since: params.yaml",
+        "data/profiles/bad",
+        "campaign bad on machine m1: 5 alone and 20 together taught it, 2 and 6 were held out",
+        "networks of release 0123456789ab, gone on from",
+    ):
+        assert part in text
+    for line, state in (("good", lineage.SAME), ("bad", lineage.CHANGED)):
+        after = text[text.index(f"data/profiles/{line}") :]
+        assert after.splitlines()[1].endswith(state)
+
+
+def test_an_older_release_says_plainly_what_is_not_known(call, made):
+    text = call("show", made["older"].release_id, "--lineage")
+
+    assert "not known: it was made before releases said so" in text
+    assert json.loads(call("show", "1", "--lineage", "--json"))["learnt_from"] is None
+
+
+def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
+    call, make_release, tmp_path
+):
+    here = make_release(Path("data/release"), data_digest="here")  # relative: of this checkout
+    by_folder = json.loads(call("show", "data/release", "--lineage", "--json"))
+    by_id = json.loads(call("show", here.release_id[:6], "--lineage", "--json"))
+
+    assert by_folder == by_id
+    assert (by_id["folder"], by_id["version"], by_id["run"]) == ("data/release", None, None)
+    assert "not in this registry: run, commit and dvc.lock are not known" in call(
+        "show", "data/release", "--lineage"
+    )
+    with pytest.raises(RegistryError, match="no release 'f00d'"):
+        call("show", "f00d", "--lineage")
+
+
+def test_a_registered_release_is_known_by_its_folder_too(call, made):
+    facts = json.loads(call("show", made["faulty"].folder, "--lineage", "--json"))
+    assert (facts["version"], facts["run"]["git_commit"]) == (3, "c0ffee")
+
+
+# To the releases
+
+
+def found(call, *arguments):
+    return json.loads(call("learnt-from", *arguments, "--json"))
+
+
+def taught(call, *arguments):
+    return {one["version"]: one["taught"] for one in found(call, *arguments)["releases"]}
+
+
+def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, made):
+    told = found(call, "bad")
+
+    assert [one["version"] for one in told["releases"]] == [3, 2, 1]
+    assert [one["is_known"] for one in told["releases"]] == [True, True, False]
+    assert taught(call, "bad") == {3: 25, 2: 0, 1: 0}
+    assert told["remedy"] == (
+        f"champion {made['faulty'].release_id} learnt from 25 of these rows: version 2 is the "
+        f"newest that did not, `presage models promote {made['clean'].release_id} --force "
+        "--reason TEXT`; "
+        "take data/profiles/bad out of dvc.yaml, or the rows out of its tables, and `dvc repro`"
+    )
+    text = call("learnt-from", "bad")
+    assert "not known" in text
+    assert made["clean"].release_id not in text.partition("learnt from none")[0]
+    call("promote", made["clean"].release_id, "--force", "--reason", "bad sensors")
+    assert found(call, "bad")["remedy"] == f"champion {made['clean'].release_id} learnt from none"
+
+
+def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
+    registry = Registry(uri)
+    registry.promote(2)
+    registry.promote(3)
+    assert "the one before did not, `presage models rollback" in found(call, "bad")["remedy"]
+
+
+def test_folders_machines_and_jobs_are_asked_for_too(call):
+    assert taught(call, "data/profiles/bad/") == taught(call, "bad")
+    assert taught(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
+    assert taught(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
+    assert taught(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
+    assert taught(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
+    assert "learnt from this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
+    assert taught(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
+    assert "is held out: no release learns from it" in found(call, "--job", HELD_OUT)["remedy"]
+
+
+def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
+    told = found(call, "gavel")
+    assert told["releases"][0]["rows"][0]["through"] == "0123456789ab"
+    assert "came with the networks of release 0123456789ab" in told["remedy"]
+
+
+@pytest.mark.parametrize("arguments", [["bda"], ["good", "--machine", "x"], []])
+def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
+    with pytest.raises(RegistryError, match=r"bad, gavel, good$|^say which: ") as caught:
+        call("learnt-from", *arguments)
+    assert "\n" not in str(caught.value)
+
+
+# Where it is registered from
+
+
+def git(*arguments):
+    options = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    done = subprocess.run(["git", *options, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
+    monkeypatch.chdir(tmp_path)
+    release = releases["good"].folder
+    assert origin_of(release) == Origin(by=whoami(), params={"promote": {}})
+
+    Path("params.yaml").write_text("{train: {seed: 1}, promote: {registry: 'http://a:b@c', x: 2}}")
+    Path("dvc.lock").write_text("of another release")
+    Path(".gitignore").write_text("data\n")
+    git("init", "-q")
+    assert origin_of(release).git_commit == ""  # another's repository, or nothing committed yet
+    git("add", ".")
+    git("commit", "-qm", "first")
+    origin = origin_of(release)
+    assert origin.git_commit == git("rev-parse", "HEAD")
+    assert (origin.git_changed, origin.dvc_lock, origin.dvc_lock_sha256) == ((), "", "")
+    assert origin.params == {"train": {"seed": 1}, "promote": {"x": 2}}
+
+    Path("dvc.lock").write_text("written by dvc repro")
+    Path("params.yaml").write_text("train: {seed: 2}")
+    Path("new.py").touch()
+    assert set(origin_of(release).git_changed) == {"params.yaml", "new.py"}
