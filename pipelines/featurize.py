@@ -27,9 +27,10 @@ from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.recency import Recency, read_recency
-from presage.pipelines.stage import run_stage, write_atomically
+from presage.pipelines.stage import replace_folder, run_stage, write_atomically
 
 LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
+OURS = ("solo.parquet", "interference.parquet", "devices.json")
 MEASURED = (*LEARNT, "setup_s")
 SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
 EVEN = Recency(half_life_days=sys.float_info.max, most_weight=1.0)  # all count alike
@@ -226,11 +227,14 @@ def featurize(
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
-    target.mkdir(parents=True, exist_ok=True)
-    write_atomically(target / "solo.parquet", solo.to_parquet)
-    write_atomically(target / "interference.parquet", interference.to_parquet)
     rows = json.dumps(device_rows(campaigns), indent=2, sort_keys=True) + "\n"
-    write_atomically(target / "devices.json", lambda path: path.write_text(rows))
+
+    def write(folder: Path) -> None:
+        write_atomically(folder / "solo.parquet", solo.to_parquet)
+        write_atomically(folder / "interference.parquet", interference.to_parquet)
+        write_atomically(folder / "devices.json", lambda path: path.write_text(rows))
+
+    replace_folder(target, OURS, write)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -13,6 +13,7 @@ import yaml
 from presage.features.colocation import Colocation
 from presage.features.device import Share, cpu_kind
 from presage.features.placement import Placement
+from presage.models.release import PREDICTORS
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
 from tests.small_campaign import small_campaign
@@ -39,7 +40,7 @@ def workspace(tmp_path_factory):
         small_campaign(folder / "data/profiles" / campaign)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
-    for predictor in ("solo", "interference"):
+    for predictor in PREDICTORS:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
