@@ -60,7 +60,7 @@ def table(decision: Decision) -> list[dict[str, Any]]:
 
 
 def of_experiment(decided: Document, name: str) -> Document:
-    """What the gate would do with a release that is no champion: an experiment is promoted later."""
+    """What the gate would do with a release that is no champion; an experiment's stays that."""
     if decided["outcome"] != PROMOTED:
         return decided
     reason = f"{decided['reason']}; `dvc exp apply {name}`, then `dvc repro` promotes it"
@@ -68,8 +68,14 @@ def of_experiment(decided: Document, name: str) -> Document:
 
 
 def verdict(decided: Document) -> dict[str, Any]:
-    """A decision in a few values: the metrics that DVC shows."""
-    return {"outcome": decided["outcome"], **decided["verdicts"]}
+    """A decision in three values, which DVC shows as metrics: how many figures are how."""
+    found = decided["verdicts"]
+    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REFUSING)
+    return {
+        "outcome": decided["outcome"],
+        "better": found.get(gate.BETTER, 0),
+        "worse": refusing,
+    }
 
 
 def read_about(target: Path, release_id: str) -> Document | None:
