@@ -50,6 +50,8 @@ KILLS = {"train step_time": 3, "train_interference": 3, "promote": 4}  # others 
 MOST_KILLS = 8
 EARLIER = b"of an earlier run"
 
+pytestmark = pytest.mark.timeout(600)
+
 Run = Callable[..., dict[str, Any]]
 
 
@@ -61,22 +63,23 @@ def run() -> Iterator[Run]:
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None
+        assert answers is not None
 
         def ask(
             stage: str, folder: Path, *, at: int | None = None, after_s: float | None = None
         ) -> dict[str, Any]:
-            wanted = {"stage": stage, "arguments": [*WORK[stage][0], WORK[stage][1]]}
-            wanted |= {"folder": str(folder), "at": at, "after_s": after_s}
-            process.stdin.write(json.dumps(wanted) + "\n")
-            process.stdin.flush()
+            arguments = [*WORK[stage][0], WORK[stage][1]]
+            question = {"stage": stage, "arguments": arguments, "folder": str(folder)}
+            asked.write(json.dumps({**question, "at": at, "after_s": after_s}) + "\n")
+            asked.flush()
             began_s = time.monotonic()
-            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            answer: dict[str, Any] = json.loads(answers.readline())
             return answer | {"taken_s": time.monotonic() - began_s}
 
         yield ask
-        process.stdin.close()
+        asked.close()
         process.wait(timeout=30)
 
 
