@@ -178,7 +178,7 @@ def test_back_at_earlier_parameters_all_agree(workspace):
     better = read_params(workspace)
     better["train"]["step_time"]["steps"] = 100
     write_params(workspace, better)
-    kill_a_while_after(random.Random(0).uniform(3, 20), workspace)
+    kill_a_while_after(random.Random(0).uniform(3, 12), workspace)
     ran = reproduce(workspace)
     second = check_agreement(workspace)
     commit(workspace, "B")
