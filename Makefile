@@ -36,7 +36,7 @@ pretrained: .venv/.installed ## make data/pretrained again, from public tables (
 clean: ## remove everything that `make` made, the measurements of this machine too
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
-	rm -rf data/release data/registry data/decision.json data/.??* build src/*.egg-info
+	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
 
 .venv/.installed: requirements.lock requirements-nodeps.lock pyproject.toml
 	@echo "setting up .venv: about 180 packages, a few minutes the first time"

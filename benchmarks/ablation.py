@@ -123,7 +123,7 @@ def shown(found: np.ndarray) -> str:
 
 def main() -> None:
     settle_torch()
-    settings = read_settings("solo")
+    settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(
         bool, copy=True

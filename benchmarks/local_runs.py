@@ -180,7 +180,7 @@ def shown(said: Sequence[np.ndarray] | None) -> str:
 
 def main() -> None:
     settle_torch()
-    settings = read_settings("solo")
+    settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     lines = [
         "# What a few local runs are worth",

@@ -6,10 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import RidgeCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from presage.models.conformal import Array
 from presage.models.splits import Folds
@@ -28,12 +24,28 @@ class Constant:
         return np.full(len(x), self._median)
 
 
+def linear() -> Any:
+    """Ridge regression of the standardized features."""
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
+
+
+def boosted_trees() -> Any:
+    """Boosted trees for the absolute error."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    return HistGradientBoostingRegressor(
+        loss="absolute_error", max_iter=300, learning_rate=0.05, min_samples_leaf=5, random_state=0
+    )
+
+
 BASELINES: Mapping[str, Callable[[], Any]] = {
     "constant": Constant,
-    "linear": lambda: make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13))),
-    "boosted_trees": lambda: HistGradientBoostingRegressor(
-        loss="absolute_error", max_iter=300, learning_rate=0.05, min_samples_leaf=5, random_state=0
-    ),
+    "linear": linear,
+    "boosted_trees": boosted_trees,
 }
 
 

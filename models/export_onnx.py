@@ -9,9 +9,7 @@ import logging
 import warnings
 from typing import Any
 
-import onnx
 import torch
-from onnxscript import opset20
 from torch import Tensor, nn
 
 from presage.models.folded import FoldedScalar
@@ -32,6 +30,8 @@ def export(module: nn.Module, examples: Examples) -> bytes:
     is asked for none of them does not run. Equal weights give equal bytes in every checkout: what
     the exporter writes of source paths is removed.
     """
+    import onnx
+
     model = _model(module, examples)
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
@@ -86,6 +86,8 @@ def _graph(module: nn.Module, examples: Examples) -> Any:
 
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """Torch's own translation adds a choice for large values, which ONNX Runtime has inside."""
+    from onnxscript import opset20
+
     assert beta == 1.0
     return opset20.Softplus(x)
 

@@ -17,6 +17,7 @@ from presage.models import gate
 from presage.models.gate import Decision, Row
 
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
+WOULD_BE_PROMOTED = "would be promoted"  # an experiment
 MOST_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
 
 Document = dict[str, Any]
@@ -58,14 +59,33 @@ def table(decision: Decision) -> list[dict[str, Any]]:
     return [asdict(row) for row in decision.rows]
 
 
+def of_experiment(decided: Document, name: str) -> Document:
+    """What the gate would do with a release that is no champion; an experiment's stays that."""
+    if decided["outcome"] != PROMOTED:
+        return decided
+    reason = f"{decided['reason']}; `dvc exp apply {name}`, then `dvc repro` promotes it"
+    return decided | {"outcome": WOULD_BE_PROMOTED, "reason": reason}
+
+
+def verdict(decided: Document) -> dict[str, Any]:
+    """A decision in three values, which DVC shows as metrics: how many figures are how."""
+    found = decided["verdicts"]
+    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REFUSING)
+    return {
+        "outcome": decided["outcome"],
+        "better": found.get(gate.BETTER, 0),
+        "worse": refusing,
+    }
+
+
 def read_about(target: Path, release_id: str) -> Document | None:
-    """The decision file, if there is one and it is about this release."""
+    """The decision file, if there is one and it is about this release, and of no experiment."""
     try:
         found: Document = json.loads(target.read_text())
     except (OSError, ValueError):
         return None
     is_about = isinstance(found, Mapping) and found.get("challenger") == release_id
-    return found if is_about else None
+    return found if is_about and "experiment" not in found else None
 
 
 def print_table(decision: Decision) -> None:

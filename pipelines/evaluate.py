@@ -29,7 +29,7 @@ from presage.pipelines.evaluation_tables import (
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.learn_solo import QUANTILES, WHO
 from presage.pipelines.progress import counted_progress
-from presage.pipelines.stage import read_table, run_stage, write_atomically
+from presage.pipelines.stage import read_table, replace_folder, run_stage, write_atomically
 from presage.pipelines.train_interference import (
     Colocations,
     assemble,
@@ -40,7 +40,14 @@ from presage.pipelines.train_interference import (
 Scores = dict[str, float]
 # Predictor -> split -> model -> figures.
 Metrics = dict[str, dict[str, dict[str, Scores]]]
+Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
+PLOTS = (
+    "calibration.csv",
+    *(f"{predictor}.csv" for predictor in PREDICTORS),
+    *(f"error_by_{group}" for group in GROUPS),
+)
+SUMMARY = ("mape", "median_ape", "coverage_90%")
 FORECAST_COLUMNS = (*WHO, "split", "features", "fold", "measured", *QUANTILES)
 
 
@@ -191,21 +198,42 @@ def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics
 
 
 def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], target: Path) -> None:
-    """``metrics.json``, ``promises.json`` and, under ``plots``, what `dvc plots` draws."""
-    text = json.dumps(metrics, indent=2, sort_keys=True) + "\n"
-    write_atomically(target / "metrics.json", lambda path: path.write_text(text))
-    plots = target / "plots"
-    promised = {}
+    """``metrics.json``, ``summary.json``, ``promises.json``; ``plots``, which `dvc plots` draws.
+
+    ``metrics.json`` goes first and comes last: where it is, all is of the same forecasts.
+    """
+    (target / "metrics.json").unlink(missing_ok=True)
+    replace_folder(target / "plots", PLOTS, lambda folder: _write_plots(forecasts, folder))
+    promised = {predictor: promises(judged(table)) for predictor, table in forecasts.items()}
+    _write_json(promised, target / "promises.json")
+    _write_json(summary(metrics), target / "summary.json")
+    _write_json(metrics, target / "metrics.json")
+
+
+def _write_json(content: Metrics | Summary, path: Path) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_atomically(path, lambda partial: partial.write_text(text))
+
+
+def summary(metrics: Metrics) -> Summary:
+    """What a person compares two trainings by, of the networks that are served: DVC's metrics."""
+    return {
+        predictor: {
+            split: {name: float(f"{models['mlp'][name]:.5g}") for name in SUMMARY}
+            for split, models in of_split.items()
+        }
+        for predictor, of_split in metrics.items()
+    }
+
+
+def _write_plots(forecasts: Mapping[str, pd.DataFrame], folder: Path) -> None:
     for predictor, table in forecasts.items():
         rows = judged(table)
-        promised[predictor] = promises(rows)
         points = rows[["split", "family", "device_kind", "domain", "measured", "predicted"]]
-        write_csv(points, plots / f"{predictor}.csv")
+        write_csv(points, folder / f"{predictor}.csv")
         for group in GROUPS:
-            write_csv(error_by(group, rows), plots / f"error_by_{group}" / f"{predictor}.csv")
-    write_csv(calibration_rows(forecasts), plots / "calibration.csv")
-    told = json.dumps(promised, indent=2, sort_keys=True) + "\n"
-    write_atomically(target / "promises.json", lambda path: path.write_text(told))
+            write_csv(error_by(group, rows), folder / f"error_by_{group}" / f"{predictor}.csv")
+    write_csv(calibration_rows(forecasts), folder / "calibration.csv")
 
 
 def main(argv: list[str] | None = None) -> None:

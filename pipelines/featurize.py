@@ -31,9 +31,10 @@ from presage.pipelines.campaigns import COLOCATION, Campaign, read_campaign
 from presage.pipelines.feature_table import feature_matrix
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.recency import Recency, read_recency
-from presage.pipelines.stage import run_stage, write_atomically
+from presage.pipelines.stage import replace_folder, run_stage, write_atomically
 
 LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
+OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
 MEASURED = (*LEARNT, "setup_s")
 SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
 EVEN = Recency(half_life_days=sys.float_info.max, most_weight=1.0)  # all count alike
@@ -253,11 +254,15 @@ def featurize(
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
-    target.mkdir(parents=True, exist_ok=True)
-    write_atomically(target / "solo.parquet", solo.to_parquet)
-    write_atomically(target / "interference.parquet", interference.to_parquet)
-    _write_json(target / "devices.json", device_rows(campaigns))
-    _write_json(target / "campaigns.json", [asdict(folder_of_tables(c)) for c in campaigns])
+    tables = [asdict(folder_of_tables(campaign)) for campaign in campaigns]
+
+    def write(folder: Path) -> None:
+        write_atomically(folder / "solo.parquet", solo.to_parquet)
+        write_atomically(folder / "interference.parquet", interference.to_parquet)
+        _write_json(folder / "devices.json", device_rows(campaigns))
+        _write_json(folder / "campaigns.json", tables)
+
+    replace_folder(target, OURS, write)
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -7,12 +7,12 @@ params.yaml: reading them again, or in another order, gives the same bytes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +20,23 @@ import pyarrow as pa
 
 from presage.features import tables
 from presage.features.device import Device, known_device
-from presage.features.errors import TableError
 from presage.features.job import JobFeatures
 from presage.features.job_identity import graph_digest, job_digest, summed
-from presage.models.release import put_in_place
 from presage.pipelines.campaigns import read_campaign
+from presage.pipelines.experiment import workspace
 from presage.pipelines.outcome_tables import LEARNT, STEP, TABLES, outcome_tables
 from presage.pipelines.plausible import Fault, implausible
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.progress import training_progress
 from presage.pipelines.recency import Recency, read_recency
 from presage.pipelines.reported import Quarantined, Reported, read_logs
-from presage.pipelines.stage import run_stage, write_atomically
+from presage.pipelines.stage import replace_folder, run_stage, write_atomically
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
 _WHO = ["log", "position", "idempotency_key", "reported_by"]
 QUARANTINE = "quarantine.jsonl"
+OURS = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,6 @@ def ingest(
     TableError
         ``target`` holds other files, or cannot be written; a campaign is damaged.
     """
-    _check_ours(target)
     logs = find_logs(paths)
     devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
     with training_progress("outcomes"):  # how many there are, nobody knows before the end
@@ -101,7 +100,7 @@ def ingest(
         can_be = np.array([fault is None for fault in faults], dtype=bool)
         good = reported.rows[can_be].reset_index(drop=True)
         data = outcome_tables(good, reported.jobs, reported.devices, recency)
-        _write(data, quarantined, target)
+        replace_folder(target, OURS, partial(_write, data, quarantined))
     failure = data["outcomes"].column("failure").to_pandas()
     return Ingested(
         outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
@@ -162,28 +161,11 @@ def _untaught(outcomes: pa.Table) -> int:
     return int((~told & (rows["failure"] == "")).sum())
 
 
-def _check_ours(target: Path) -> None:
-    """Refuse a folder that holds what is not ours: it is replaced as a whole."""
-    ours = {QUARANTINE, *(f"{name}.parquet" for name in TABLES)}
-    found = {path.name for path in target.glob("*")} if target.is_dir() else set()
-    if target.exists() and (not target.is_dir() or not found <= ours):
-        odd = min(found - ours, default=target.name)
-        raise TableError(
-            f"{target} holds {odd!r}, which is none of ours, and is replaced as a whole; name a "
-            "folder of its own with --to"
-        )
-
-
-def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], target: Path) -> None:
+def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], folder: Path) -> None:
     lines = "".join(json.dumps(asdict(row)) + "\n" for row in quarantined)
-    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        for name, table in data.items():
-            tables.write(TABLES[name], table, new / f"{name}.parquet")
-        write_atomically(new / QUARANTINE, lambda path: path.write_text(lines))
-        put_in_place(new, target)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    for name, table in data.items():
+        tables.write(TABLES[name], table, folder / f"{name}.parquet")
+    write_atomically(folder / QUARANTINE, lambda path: path.write_text(lines))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -194,13 +176,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    done = ingest(
-        args.logs,
-        args.to,
-        recency=read_recency(),
-        profiles=args.profiles,
-        pretrained=args.pretrained,
-    )
+    recency, here = read_recency(), Path.cwd()
+    with contextlib.chdir(workspace()):  # where the logs are, under the names that rows keep
+        done = ingest(
+            args.logs,
+            here / args.to,
+            recency=recency,
+            profiles=here / args.profiles,
+            pretrained=args.pretrained and here / args.pretrained,
+        )
     print(  # noqa: T201
         f"{done.outcomes} outcomes: {done.rows['executions']} jobs alone and "
         f"{done.rows['colocations']} members of co-locations in {args.to}, "

@@ -9,6 +9,7 @@ but would be wrong after a rollback from another machine. Nothing heavy is impor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import tempfile
@@ -21,17 +22,20 @@ from presage.features.errors import ReleaseError
 from presage.models import gate
 from presage.models.champion import peek_champion
 from presage.models.gate import Decision, GatePolicy
-from presage.models.registry_uri import configured_uri
+from presage.models.registry_uri import configured_uri, database_path
 from presage.models.release import Release, load_release
 from presage.pipelines.decision import (
     NOT_PROMOTED,
     PROMOTED,
     Document,
     document,
+    of_experiment,
     print_table,
     read_about,
     table,
+    verdict,
 )
+from presage.pipelines.experiment import experiment, workspace
 from presage.pipelines.stage import read_params, read_table, run_stage, write_atomically
 
 if TYPE_CHECKING:
@@ -87,8 +91,7 @@ def promote(
         if decided["outcome"] == PROMOTED:
             # Refused if the champion is another by now: the gate did not judge against that one.
             registry.promote(challenger.version, reason=decided["reason"], follows=follows)
-    text = json.dumps(decided, indent=2, sort_keys=True) + "\n"
-    write_atomically(target, lambda path: path.write_text(text))
+    _write(decided, target)
     if is_champion:
         return _already(release)
     return _told(release, decided)
@@ -106,6 +109,32 @@ def _registered(registry: Registry, release: Release, evaluation: Path | None) -
             return origin_of(release.folder, stack.enter_context(plots))
 
         return registry.resolve(registry.register(release, release.manifest["metrics"], origin))
+
+
+def try_out(
+    release: Release, features: Path, target: Path, *, name: str, uri: str, policy: GatePolicy
+) -> str:
+    """Let ``target`` say what :func:`promote` would decide of an experiment's release.
+
+    An experiment is one of many: it is judged beside the champion, and neither registered nor
+    promoted. Without a registry there is no champion.
+    """
+    database = database_path(uri)
+    if database is not None and not database.exists():
+        decided = document(
+            release.release_id, None, _judge_alone(release, features, policy).decision, asked=""
+        )
+        tried = of_experiment(decided, name)
+    else:
+        decided, decision = rehearse(release, features, uri=uri, policy=policy)
+        tried = decided if decision is None else of_experiment(decided, name)
+    _write(tried | {"experiment": name}, target)
+    return f"experiment {name}: {_told(release, tried)}"
+
+
+def _write(decided: Document, target: Path) -> None:
+    text = json.dumps(decided, indent=2, sort_keys=True) + "\n"
+    write_atomically(target, lambda path: path.write_text(text))
 
 
 def rehearse(
@@ -145,10 +174,10 @@ def judge(
     """
     from presage.models.score import score
 
+    if champion is None:
+        return _judge_alone(release, features, policy)
     solo, interference = (read_table(features / name) for name in TABLES)
     ours = score(release, solo, interference)
-    if champion is None:
-        return Judgement(gate.decide(None, ours, policy), ours, None)
     with tempfile.TemporaryDirectory() as folder:
         try:
             loaded = registry.download(champion.version, Path(folder) / "champion")
@@ -161,6 +190,14 @@ def judge(
             reason = f"{decision.reason}; champion {champion.release_id} cannot be scored: {why}"
             return Judgement(replace(decision, reason=reason), ours, None)
     return Judgement(gate.decide(theirs, ours, policy), ours, theirs)
+
+
+def _judge_alone(release: Release, features: Path, policy: GatePolicy) -> Judgement:
+    """By the bounds, where there is no champion."""
+    from presage.models.score import score
+
+    ours = score(release, *(read_table(features / name) for name in TABLES))
+    return Judgement(gate.decide(None, ours, policy), ours, None)
 
 
 def _decide(
@@ -252,6 +289,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("features", type=Path, help="folder of featurize")
     parser.add_argument("decision", type=Path, help="JSON file to write the decision to")
     parser.add_argument("--evaluation", type=Path, help="folder of evaluate, to keep its plots")
+    parser.add_argument("--verdict", type=Path, help="JSON file for the few values that DVC shows")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, do nothing")
     args = parser.parse_args(argv)
     policy = read_params("promote", GatePolicy, besides=["registry"])
@@ -262,14 +300,32 @@ def main(argv: list[str] | None = None) -> None:
             print_table(decision)
         print(f"dry run, nothing was changed: {_told(release, decided)}")  # noqa: T201
         return
-    about = read_about(args.decision, release.release_id)
-    if about is not None and peek_champion(uri) == release.release_id:
-        print(_already(release))  # noqa: T201
-        return
-    said = promote(
+    said = _run(
         release, args.features, args.decision, uri=uri, policy=policy, evaluation=args.evaluation
     )
     print(said)  # noqa: T201
+    if args.verdict is not None:
+        _write(verdict(json.loads(args.decision.read_text())), args.verdict)
+
+
+def _run(
+    release: Release,
+    features: Path,
+    target: Path,
+    *,
+    uri: str,
+    policy: GatePolicy,
+    evaluation: Path | None,
+) -> str:
+    """By the shortest way that does."""
+    if name := experiment():
+        release = replace(release, folder=release.folder.resolve())
+        features, target = features.resolve(), target.resolve()
+        with contextlib.chdir(workspace()):  # a relative path to the registry is meant from there
+            return try_out(release, features, target, name=name, uri=uri, policy=policy)
+    if peek_champion(uri) == release.release_id and read_about(target, release.release_id):
+        return _already(release)
+    return promote(release, features, target, uri=uri, policy=policy, evaluation=evaluation)
 
 
 if __name__ == "__main__":

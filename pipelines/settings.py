@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from presage.models.fit import FitConfig
+from presage.models.release import PREDICTORS
 from presage.pipelines.stage import read_params
 
 
@@ -37,7 +38,7 @@ class Thousands:
 
 @dataclass(frozen=True)
 class Settings:
-    """The section ``train`` of params.yaml, for one kind of network."""
+    """The section ``train`` of params.yaml, for one predictor."""
 
     hundreds: FitConfig
     thousands: FitConfig
@@ -59,8 +60,8 @@ class Settings:
         )
 
 
-def read_settings(name: str) -> Settings:
-    """Of ``solo`` or ``interference``.
+def read_settings(predictor: str) -> Settings:
+    """Of the predictor that one stage of dvc.yaml trains.
 
     Raises
     ------
@@ -68,8 +69,8 @@ def read_settings(name: str) -> Settings:
         A section or a key is missing, unknown, or of no use.
     """
     return Settings(
-        read_params(f"train.{name}", FitConfig),
-        read_params(f"train.thousands.{name}", FitConfig),
-        read_params("train.thousands", Thousands, besides=("solo", "interference")).rows,
+        read_params(f"train.{predictor}", FitConfig),
+        read_params(f"train.thousands.{predictor}", FitConfig),
+        read_params("train.thousands", Thousands, besides=PREDICTORS).rows,
         read_params("train.fine_tuning", FineTuning),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
@@ -60,6 +61,35 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def replace_folder(folder: Path, names: Iterable[str], write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a partial folder with ``names``, then put it in place of the one there.
+
+    A reader sees all of the old one or all of the new one, also after a kill; what the new one
+    lacks is gone. A partial folder that a kill leaves is hidden, and no stage depends on it.
+
+    Raises
+    ------
+    TableError
+        ``folder`` holds something else, which would be lost.
+    """
+    from presage.models.release import put_in_place
+
+    found = {path.name for path in folder.glob("[!.]*")} if folder.is_dir() else set()
+    if folder.exists() and (not folder.is_dir() or not found <= set(names)):
+        odd = min(found - set(names), default=folder.name)
+        raise TableError(
+            f"{folder} holds {odd!r}, which is none of ours, and is replaced as a whole; name a "
+            "folder of its own"
+        )
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.mkdir(parents=True)
+        write(partial)
+        put_in_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -34,7 +34,11 @@ from presage.pipelines.learn_solo import (
 )
 from presage.pipelines.pretrained import read_pretrained
 from presage.pipelines.settings import Settings, read_settings
-from presage.pipelines.stage import read_table, run_stage, write_atomically
+from presage.pipelines.stage import read_table, replace_folder, run_stage, write_atomically
+
+OURS = (
+    "model.onnx", "strangers.json", "forecasts.parquet", *(f"{name}.npz" for name in DEVICE_CLASSES)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,11 @@ class Trained:
     learnt: Mapping[str, Learnt[Any]]
     stranger_margins: Mapping[str, ByLevel]
 
-    def write(self, folder: Path) -> None:
-        """Write what later stages read."""
+    def write(self, target: Path) -> None:
+        """Write what later stages read, as one folder: what it says hangs together."""
+        replace_folder(target, OURS, self._write)
+
+    def _write(self, folder: Path) -> None:
         margins = {
             name: {f"{level:g}": margin for level, margin in of_class.items()}
             for name, of_class in self.stranger_margins.items()
@@ -69,12 +76,8 @@ class Trained:
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
-        for name in DEVICE_CLASSES:
-            path = folder / f"{name}.npz"
-            if name in self.learnt:
-                write_atomically(path, partial(write_learnt, self.learnt[name]))
-            else:
-                path.unlink(missing_ok=True)  # of an earlier run, which had learnt it
+        for name, learnt in self.learnt.items():
+            write_atomically(folder / f"{name}.npz", partial(write_learnt, learnt))
 
 
 def settle_torch() -> None:
@@ -179,7 +182,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    settings = read_settings("solo")
+    settings = read_settings(args.predictor)
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(args.predictor)

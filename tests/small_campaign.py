@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -13,15 +14,15 @@ PROFILES = Path(__file__).parents[1] / "data/profiles"
 FAMILIES = ("convnext", "gnn", "mlp", "neumf", "resnet", "td3", "vgg")
 
 
-def small_campaign(folder: Path) -> Path:
-    """The folder, with the tables of the campaign of its name cut to jobs of ``FAMILIES``."""
+def small_campaign(folder: Path, families: Collection[str] = FAMILIES) -> Path:
+    """The folder, with the tables of the campaign of its name cut to jobs of some families."""
     jobs, nodes, executions, colocations, devices = (
         tables.read(table, PROFILES / folder.name / f"{name}.parquet").to_pandas(
             types_mapper=pd.ArrowDtype
         )
         for name, table in tables.CAMPAIGN_TABLES.items()
     )
-    jobs = jobs[jobs["family"].isin(FAMILIES)]
+    jobs = jobs[jobs["family"].isin(families)]
     strange = colocations.loc[~colocations["job_id"].isin(jobs["job_id"]), "colocation_id"]
     cut = {
         "jobs": jobs,

@@ -19,6 +19,7 @@ from presage.features.colocation import Colocation
 from presage.features.device import Share, cpu_kind
 from presage.features.errors import PresageError
 from presage.features.placement import Placement
+from presage.models.release import PREDICTORS
 from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.campaigns import read_campaign
 from presage.serving.client import PresageClient
@@ -49,7 +50,7 @@ def workspace(tmp_path_factory):
         small_campaign(folder / "data/profiles" / campaign)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
-    for predictor in ("solo", "interference"):
+    for predictor in PREDICTORS:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)

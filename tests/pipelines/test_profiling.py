@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import shutil
 import signal
 import subprocess
@@ -421,6 +422,29 @@ def test_no_worker_outlives_a_campaign_that_is_killed(running):
     running.wait()
 
     eventually(lambda: not worker.is_running() or worker.status() == "zombie", within_s=10)
+
+
+def test_a_campaign_that_is_killed_again_and_again_goes_on_and_measures_nothing_twice(calibrated):
+    draw = random.Random(0)
+    kept: list[dict[str, Any]] = []
+    flags = "--campaign test --budget-s 60 --families mlp --jobs 2 --colocations 1 --window-s 0.2"
+    stage = [sys.executable, "-m", "presage.pipelines.profile", str(calibrated), *flags.split()]
+    for alive_s in (draw.uniform(0.5, 4), draw.uniform(4, 12), None):
+        with subprocess.Popen(
+            stage, cwd=calibrated, stderr=subprocess.PIPE, start_new_session=True
+        ) as process:
+            if alive_s is None:
+                _, message = process.communicate(timeout=120)
+                assert process.returncode == 0, message
+            else:
+                time.sleep(alive_s)
+                os.killpg(process.pid, signal.SIGKILL)
+        found = CampaignTables(calibrated)  # reads and checks every table that is there
+        assert found.rows("executions")[: len(kept)] == kept
+        kept = found.rows("executions")
+
+    assert len({row["job_id"] for row in kept}) == len(kept) == 2
+    assert len({row["colocation_id"] for row in found.rows("colocations")}) == 1
 
 
 @pytest.mark.parametrize(

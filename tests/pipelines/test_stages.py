@@ -96,7 +96,7 @@ def workspace(tmp_path_factory):
         evaluate.main([*folders, "--target", str(root / "data/evaluation")])
     release.assemble_release(features, models, root / "data/evaluation", root / "data/release")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    tiny = {"solo": asdict(TINY), "interference": asdict(TINY_TOGETHER)}
+    tiny = dict.fromkeys(TARGETS, asdict(TINY)) | {"interference": asdict(TINY_TOGETHER)}
     params["train"] |= tiny | {"thousands": params["train"]["thousands"] | tiny}
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     return root
@@ -318,8 +318,13 @@ def run(stage, workspace, target):
 @pytest.mark.parametrize(
     ("stage", "section", "change", "match"),
     [
-        ("train", "solo", {"hiden": 9}, "train.solo.hiden is not a setting; nearest is 'hidden'"),
-        ("train", "solo", {"hidden": "9"}, "train.solo.hidden='9' is not a whole number"),
+        (
+            "train",
+            "step_time",
+            {"hiden": 9},
+            "step_time.hiden is not a setting; nearest is 'hidden'",
+        ),
+        ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not a whole number"),
         ("train_interference", "interference", {"seed": 0.5}, "train.interference.seed=0.5"),
         ("train_interference", "interference", None, "no section 'train.interference'"),
         ("promote", "tolerance", {"mape": "1e-2"}, "promote.tolerance.mape='1e-2' is not a number"),

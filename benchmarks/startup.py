@@ -1,0 +1,62 @@
+"""How long each stage of dvc.yaml takes to start, written to docs/benchmarks/startup.md.
+
+Run ``python benchmarks/startup.py [--rounds 9]``: until a stage answers ``--help``, all that it
+imports at its head included, beside Python itself and ``import torch`` in the same rounds. Seconds
+are of the processor, which on a machine that does nothing else are those on the clock; of each the
+quickest round counts. Ends with 1 past the bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+PAGE = Path("docs/benchmarks/startup.md")
+FLOORS = {"python -c pass": ("-c", "pass"), "import torch": ("-c", "import torch")}
+TORCH = "import torch"
+BAR = 1.5  # times `import torch`, whose seconds are the machine's
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
+    commands = FLOORS | {name: ("-m", f"presage.pipelines.{name}", "--help") for name in stages}
+    least_s = dict.fromkeys(commands, float("inf"))
+    for _ in range(args.rounds):
+        for name, command in commands.items():
+            least_s[name] = min(least_s[name], seconds(command))
+    torch_s = least_s[TORCH]
+    slow = [name for name in stages if least_s[name] > BAR * torch_s]
+    lines = [
+        "# How soon a stage starts",
+        "",
+        "By `python benchmarks/startup.py`: processor seconds until `--help` answers, imports",
+        f"included, the least of {args.rounds} rounds. The bar is {BAR:g} times `import torch`.",
+        "",
+        "| what | s | times `import torch` |",
+        "|---|---:|---:|",
+        *(f"| {name} | {s:.2f} | {s / torch_s:.2f} |" for name, s in least_s.items()),
+    ]
+    PAGE.write_text("\n".join(lines) + "\n")
+    if slow:
+        sys.exit(f"past the bar: {', '.join(slow)}")
+
+
+def seconds(command: tuple[str, ...]) -> float:
+    """Processor time of a Python process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()
