@@ -37,7 +37,9 @@ LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
 OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
 MEASURED = (*LEARNT, "setup_s")
 SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
-EVEN = Recency(half_life_days=sys.float_info.max, most_weight=1.0)  # all count alike
+EVEN = Recency(
+    half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
+)  # all count alike
 
 
 def featurize_solo(campaign: Campaign) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from presage.serving.outcomes import Outcome
 from presage.serving.wire_outcomes import write_report
 from tests.features.examples import device, features, node
 
-RECENCY = Recency(half_life_days=10, most_weight=4)
+RECENCY = Recency(half_life_days=10, most_weight=4, newest_runs=3)
 NOON_S = 1.75e9  # of the day that tests happen on
 TURNS = Share(mode="time-slice")
 

@@ -109,7 +109,7 @@ def test_weights_halve_with_every_half_life_before_the_newest_report():
         (REPORTED_SOURCE, now_s - 10 * DAY_S, "d", "cpu-2", 1.0, 1.0),
     )
 
-    found = weights(rows, Recency(half_life_days=5, most_weight=4))
+    found = weights(rows, Recency(half_life_days=5, most_weight=4, newest_runs=3))
     assert found.tolist() == [1, 4, 2, 1]
     assert weights(rows[:1], RECENCY).tolist() == [1]
 

@@ -94,6 +94,15 @@ def test_runs_of_one_job_alone_are_one_row_of_their_medians(log, to):
     assert (done.rows["jobs"], done.quarantined) == (1, {})
 
 
+def test_a_job_that_changed_is_what_most_of_its_newest_runs_say(log, to):
+    """However often it ran before, and however lately."""
+    runs = [outcome(f"then {i}", age_days=0.2, step_time_median_s=0.01) for i in range(20)]
+    runs += [outcome(f"now {i}", step_time_median_s=0.013) for i in range(2)]
+    ingested(to, log_of(log, runs))
+
+    assert only(table(to, "executions"))["step_time_median_s"] == 0.013
+
+
 def test_newer_runs_count_for_more(log, to):
     old = [outcome(f"old {i}", age_days=30, step_time_median_s=0.01) for i in range(7)]
     ingested(to, log_of(log, [*old, outcome("new", step_time_median_s=0.013)]))
@@ -495,6 +504,8 @@ def _renamed(message, key):
     return row.SerializeToString()
 
 
+GIVEN = {"half_life_days": 30, "most_weight": 4, "newest_runs": 3}
+
 # Processes --------------------------------------------------------------------------------------
 
 AGAIN = """
@@ -560,7 +571,9 @@ def test_what_a_client_reports_to_a_server_is_in_the_tables(tmp_path, log, to):
 def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path, to, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text("outcomes: {half_life_days: 30, most_weight: 4}\n")
+    (tmp_path / "params.yaml").write_text(
+        "outcomes: {half_life_days: 30, most_weight: 4, newest_runs: 3}\n"
+    )
     log_of(tmp_path / "logs/a.db", [outcome("a"), outcome("b", compute_utilization=0.0)])
     log_of(tmp_path / "logs/b.db", [outcome("a")])
 
@@ -576,18 +589,22 @@ def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path
     assert said["rows"]["executions"] == 1
 
 
-@pytest.mark.parametrize("change", [{"half_life_days": 0}, {"most_weight": float("nan")}])
+@pytest.mark.parametrize(
+    "change", [{"half_life_days": 0}, {"most_weight": float("nan")}, {"newest_runs": 0}]
+)
 def test_a_weight_of_no_use_is_named(tmp_path, change):
     path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump({"outcomes": {"half_life_days": 30, "most_weight": 4} | change}))
+    path.write_text(yaml.safe_dump({"outcomes": GIVEN | change}))
 
-    with pytest.raises(ConfigError, match=rf"outcomes: {next(iter(change))}=.*must be a finite"):
+    with pytest.raises(ConfigError, match=rf"outcomes: {next(iter(change))}=.*must be"):
         read_params("outcomes", Recency, path=path)
 
 
 def test_before_any_server_ran_there_are_tables_without_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text("outcomes: {half_life_days: 30, most_weight: 4}\n")
+    (tmp_path / "params.yaml").write_text(
+        "outcomes: {half_life_days: 30, most_weight: 4, newest_runs: 3}\n"
+    )
     result = CliRunner().invoke(app, ["ingest", "--json"])
 
     assert result.exit_code == 0, result.output

@@ -225,7 +225,8 @@ def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
     together = train_interference.train(solo, interference, forecasts, SETTINGS_TOGETHER, {})
     together.write(models / "interference")
     evaluation.mkdir()
-    (evaluation / "metrics.json").write_text("{}")
+    for name in ("metrics", "promises"):
+        (evaluation / f"{name}.json").write_text("{}")
     made = release.assemble_release(features, models, evaluation, tmp_path / "release", COMMITTED)
 
     ids = np.array(sorted({*solo["job_id"], *interference["job_id"]}))
