@@ -14,7 +14,7 @@ from presage.features.device import catalogue
 from presage.features.errors import ReleaseError
 from presage.features.schema import columns
 from presage.models.fit import FitConfig
-from presage.models.learnt import read_interference, read_scalar, write_learnt
+from presage.models.learnt import read_interference, read_jobs, read_scalar, write_learnt
 from presage.models.learnt_from import CampaignRows, LearntFrom, learnt_from
 from presage.models.manifest import job_digest
 from presage.models.release import PREDICTORS, load_release
@@ -231,7 +231,12 @@ def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
 
     ids = np.array(sorted({*solo["job_id"], *interference["job_id"]}))
     jury = job_folds(list(ids)) == HELD_OUT_FOLD
-    assert made.trained_on == frozenset(map(job_digest, ids[~jury]))
+    begun_with = set().union(
+        *(read_jobs(path) for name in PREDICTORS for path in start.networks(name).values())
+    )
+    assert len(begun_with) > 1000
+    assert made.trained_on == begun_with | set(map(job_digest, ids[~jury]))
+    assert not made.trained_on & set(map(job_digest, ids[jury]))
     assert made.trained_devices["step_time"] == {"cpu-2"} | start.devices("step_time")
     assert made.trained_devices["memory"] == {"cpu-2"}
     assert set(made.domains) == {"processor", "gpu"}
