@@ -19,23 +19,30 @@ from presage.models.drift import Drift, DriftPolicy, Judged
 
 EVERY = 10_000  # outcomes between two false alarms
 RUNS, MOST = 50, 2_000
-ERROR, NOISE, SLOWER = 0.26, 0.03, 1.3  # of a job, of a run: in logarithms
-WITHIN = 1.2816 * math.hypot(ERROR, NOISE)  # half of an 80 % interval
+ERROR, NOISE, NOISY, SLOWER = 0.26, 0.03, 0.2, 1.3  # of a job, of its runs: in logarithms
 DEVICES, FAMILIES = 4, 12
 
 
-def outcome(rng: random.Random, key: int, job: int, error: float, times: float) -> Judged:
+def outcome(
+    rng: random.Random, key: int, job: int, error: float, times: float, noise: float
+) -> Judged:
     """A run of a job whose forecast is off by its own error."""
+    within = 1.2816 * math.hypot(ERROR, noise)  # half of an 80 % interval
     return Judged(
         key=str(key), quantity="step_time_s", device_kind=f"gpu {job % DEVICES}",
         family=f"family {job % FAMILIES}", job=str(job), in_domain=True,
-        measured=times * math.exp(error + rng.gauss(0, NOISE)),
-        low=math.exp(-WITHIN), median=1.0, high=math.exp(WITHIN),
+        measured=times * math.exp(error + rng.gauss(0, noise)),
+        low=math.exp(-within), median=1.0, high=math.exp(within),
     )  # fmt: skip
 
 
 def stream(
-    rng: random.Random, *, again: float, slower_after: float = math.inf, jobs: float = math.inf
+    rng: random.Random,
+    *,
+    again: float,
+    slower_after: float = math.inf,
+    jobs: float = math.inf,
+    noise: float = NOISE,
 ) -> Iterator[Judged]:
     """Outcomes, of which a part ``again`` are of a job seen before; ``jobs`` at most."""
     errors: list[float] = []
@@ -45,7 +52,7 @@ def stream(
         else:
             job = len(errors)
             errors.append(rng.gauss(0, ERROR))
-        yield outcome(rng, key, job, errors[job], SLOWER if key >= slower_after else 1.0)
+        yield outcome(rng, key, job, errors[job], SLOWER if key >= slower_after else 1.0, noise)
 
 
 def false_alarms(again: float) -> int:
@@ -62,12 +69,14 @@ def false_alarms(again: float) -> int:
     return alarms
 
 
-def delays(before: int, again: float, jobs: float) -> list[int]:
+def delays(before: int, again: float, jobs: float, noise: float = NOISE) -> list[int]:
     """Outcomes from the moment on that all jobs are slower until it is noticed anywhere."""
     found = []
     for seed in range(RUNS):
         drift = Drift({}, DriftPolicy(EVERY))
-        drawn = stream(random.Random(seed), again=again, slower_after=before, jobs=jobs)
+        drawn = stream(
+            random.Random(seed), again=again, slower_after=before, jobs=jobs, noise=noise
+        )
         late = MOST
         for n, judged in zip(range(before + MOST), drawn, strict=False):
             drift.add([judged])
@@ -135,9 +144,11 @@ def main() -> None:
         print(f"  new jobs, after {before}: {told(delays(before, 0.0, math.inf))}", flush=True)
         for name, make in peers().items():
             print(f"    {name}: {told(peer_delays(make, before))}", flush=True)
-    for jobs, before in ((20, 40), (10, 110), (3, 33), (50, 1_500)):
-        said = told(delays(before, 0.0, jobs))
-        print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {said}", flush=True)
+    for noise in (NOISE, NOISY):
+        print(f"jobs seen before, whose runs differ by {noise:.0%}")
+        for jobs, before in ((3, 33), (10, 110), (20, 40), (50, 1_500)):
+            said = told(delays(before, 0.0, jobs, noise))
+            print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {said}", flush=True)
 
 
 if __name__ == "__main__":

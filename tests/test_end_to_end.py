@@ -1,6 +1,5 @@
 """The main job without a mock in between: measure, learn, promote, serve, ask."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -124,35 +123,6 @@ def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(w
         for models in splits.values():
             assert {"mlp", "constant", "linear", "boosted_trees"} <= models.keys()
             assert {"mape", "median_ape", "coverage_80%", "coverage_90%"} <= models["mlp"].keys()
-
-
-def test_nothing_changed_is_nothing_done(workspace):
-    decision = (workspace / "data/decision.json").read_bytes()
-    output = run("dvc", "repro", cwd=workspace)
-
-    assert "Stage 'profile' didn't change" in output
-    assert "Running stage 'train" not in output
-    assert (workspace / "data/decision.json").read_bytes() == decision
-
-
-def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of(workspace):
-    command = [sys.executable, "-m", "presage", "models"]
-    release_id = json.loads((workspace / "data/release/release.json").read_text())["release_id"]
-    told = json.loads(run(*command, "show", release_id, "--lineage", "--json", cwd=workspace))
-    logged = list((workspace / "data/registry/artifacts").glob("*/artifacts"))
-
-    assert len(logged) == 1  # one run, after two of `dvc repro`
-    lock = (logged[0] / "dvc.lock").read_bytes()
-    assert told["run"]["dvc_lock_sha256"] == hashlib.sha256(lock).hexdigest()
-    assert yaml.safe_load(lock)["stages"]["train@memory"]["params"]["params.yaml"]
-    assert (logged[0] / "plots" / "step_time.png").stat().st_size > 1000
-    tables = told["tables_here"]
-    assert tables.keys() == {f"data/profiles/{name}" for name in ("cpu-2", "cpu-2-zoo", "local")}
-    assert {state for of_folder in tables.values() for state in of_folder.values()} == {
-        "as learnt from"
-    }
-    learnt = json.loads(run(*command, "learnt-from", "local", "--json", cwd=workspace))
-    assert learnt["releases"][0]["release_id"] == release_id
 
 
 def test_metrics_and_plots_are_dvcs(workspace):

@@ -135,12 +135,14 @@ def test_a_change_of_one_predictors_settings_is_its_stages_alone(workspace):
     params = read_params(workspace)
     for name in PREDICTORS:
         stage = "train_interference" if name == "interference" else f"train@{name}"
-        for section in (params["train"], params["train"]["thousands"]):
+        sections = params["train"], params["train"]["thousands"]
+        for section in sections:
             section[name]["steps"] += 1
-            write_params(workspace, params)
+        write_params(workspace, params)
+        for section in sections:
             section[name]["steps"] -= 1
-            changed = json.loads(call("dvc", "status", "--json", cwd=workspace))
-            assert changed.keys() == ALWAYS | {stage}
+        changed = json.loads(call("dvc", "status", "--json", cwd=workspace))
+        assert changed.keys() == ALWAYS | {stage}
     write_params(workspace, params)
 
 
