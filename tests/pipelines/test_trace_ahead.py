@@ -102,7 +102,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_that_is_ended_ends_soon_and_leaves_no_process(tmp_path, number):
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
