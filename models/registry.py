@@ -423,7 +423,7 @@ class Registry:
 
     def _load(self, folder: Path, release: RegisteredRelease) -> Release:
         """Release that was fetched; errors name its version, not a folder that goes away."""
-        where = f"{self.uri}: version {release.version} ({release.release_id})"
+        where = f"version {release.version} ({release.release_id})"
         try:
             found = read_manifest(folder / MANIFEST).get("release_id")
             if found != release.release_id:
@@ -435,7 +435,7 @@ class Registry:
             # What to do with a folder, which comes last, is not what to do with a registry.
             damage = str(error).replace(str(folder), where).rpartition("; ")[0]
             raise ReleaseError(
-                f"{damage}; the registry's files are damaged: {REGISTER_AGAIN}, DIR being a whole "
+                f"{self.uri}: {damage}; the registry's files are damaged: {REGISTER_AGAIN}, DIR being a whole "
                 f"folder of release {release.release_id}"
             ) from error
 
