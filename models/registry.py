@@ -435,8 +435,8 @@ class Registry:
             # What to do with a folder, which comes last, is not what to do with a registry.
             damage = str(error).replace(str(folder), where).rpartition("; ")[0]
             raise ReleaseError(
-                f"{self.uri}: {damage}; the registry's files are damaged: {REGISTER_AGAIN}, DIR being a whole "
-                f"folder of release {release.release_id}"
+                f"{self.uri}: {damage}; the registry's files are damaged: {REGISTER_AGAIN}, "
+                f"DIR being a whole folder of release {release.release_id}"
             ) from error
 
     def _beside(self, release: RegisteredRelease, what: str) -> Path:
