@@ -48,6 +48,10 @@ class ReleaseError(PresageError):
     """A release folder is damaged, incomplete or of another schema."""
 
 
+class ForeignReleaseError(ReleaseError):
+    """A release of another format or feature schema, whose manifest is whole."""
+
+
 class RefusedReleaseError(PresageError):
     """A release that was to be served is not taken; the one before it still is served."""
 

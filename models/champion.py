@@ -24,8 +24,14 @@ from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from urllib.parse import quote
 
-from presage.features.errors import RegistryError, ReleaseError
-from presage.models.registry_uri import CHAMPION, ENVIRONMENT_VARIABLE, MODEL, database_path
+from presage.features.errors import ForeignReleaseError, RegistryError, ReleaseError
+from presage.models.registry_uri import (
+    CHAMPION,
+    ENVIRONMENT_VARIABLE,
+    MODEL,
+    REGISTER_AGAIN,
+    database_path,
+)
 from presage.models.release import FILES, MANIFEST, load_release, put_in_place
 
 # As models/registry.py lays a version's files down: under its run's artifacts.
@@ -150,12 +156,15 @@ def _check(uri: str, champion: Champion, fetched: Path) -> None:
     try:
         found = load_release(fetched).release_id
     except ReleaseError as error:
-        where = f"{uri}: release {champion.release_id}"
-        raise ReleaseError(str(error).replace(str(fetched), where)) from error
+        said = str(error).replace(str(fetched), f"{uri}: release {champion.release_id}")
+        if isinstance(error, ForeignReleaseError):
+            raise ForeignReleaseError(said) from error
+        # What to do with a folder, which comes last, is not what to do with a registry.
+        raise ReleaseError(f"{said.rpartition('; ')[0]}; {REGISTER_AGAIN}") from error
     if found != champion.release_id:
         raise ReleaseError(
             f"{uri}: the champion is release {champion.release_id}, its files are those of "
-            f"{found}; register it again"
+            f"{found}; {REGISTER_AGAIN}"
         )
 
 

@@ -5,7 +5,8 @@ creates it; its number is the version, which MLflow hands out in one transaction
 the one it follows. It is *valid* if that is the last valid one before it. Of two promotions at
 once both follow the same entry: the one with the smaller number is valid, and the other finds, on
 reading again, that it is not. So a valid entry is a compare-and-set, which MLflow's aliases lack;
-``docs/decisions/0023`` says why it is made so.
+``docs/decisions/0023`` says why it is made so. A deletion is an entry, too: of a promotion and a
+deletion at once one is valid.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import getpass
 import secrets
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,16 +23,18 @@ JOURNAL = "presage-journal"  # the registered model
 NOTHING = 0  # the number that the first entry follows
 
 GATE, BY_HAND, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
+DELETION = "deletion"
 VERDICTS = {
     GATE: "the gate said yes",
     BY_HAND: "a person, after the gate had said yes",
     FORCED: "a person, regardless of the gate",
     ROLLBACK: "a person, back to the release before",
     OUTSIDE: "somebody moved the alias without Presage",
+    DELETION: "a person deleted a version; the champion stays",
 }
 
 _SOURCE = "presage-journal:///entry"  # MLflow asks for one; an entry has no files
-_DONE = "done"  # tag of an entry whose aliases have been moved
+_DONE = "done"  # tag of an entry that has been carried out
 _TRIES = 5
 _BUSY = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 _PAGE = 1000
@@ -39,7 +42,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to become of the alias ``champion``.
+    """What is to become of the alias ``champion``, or which version is to go.
 
     Attributes
     ----------
@@ -55,6 +58,8 @@ class Move:
         Who.
     withdraws : bool
         Whether a person took the champion until now off, so that the gate must not bring it back.
+    deletes : int or None
+        Version that goes, with its run; then the champion stays, and names no versions here.
     """
 
     from_version: int | None
@@ -65,6 +70,7 @@ class Move:
     reason: str
     by: str
     withdraws: bool
+    deletes: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Entry(Move):
     token : str
         Tells who wrote it that it is theirs, also where MLflow's client sent it twice.
     done : bool
-        Whether the aliases were seen to be as it says.
+        Whether the aliases were seen to be as it says, or the version to be gone.
     """
 
     number: int
@@ -102,6 +108,11 @@ def valid_entries(entries: Iterable[Entry]) -> list[Entry]:
         if entry.follows == (valid[-1].number if valid else NOTHING):
             valid.append(entry)
     return valid
+
+
+def moves_of(entries: Iterable[Entry]) -> Sequence[Entry]:
+    """Those that say which release is champion; deletions left out."""
+    return [entry for entry in entries if entry.deletes is None]
 
 
 def read_journal(client: Any) -> list[Entry]:
@@ -127,7 +138,7 @@ def append(client: Any, move: Move, follows: int) -> str:
         "follows": str(follows),
         "at": now(),
         "token": token,
-        **{field.name: _as_tag(getattr(move, field.name)) for field in fields(Move)},
+        **{one.name: _as_tag(getattr(move, one.name)) for one in fields(Move)},
     }
     for left in reversed(range(_TRIES)):
         try:
@@ -142,7 +153,7 @@ def append(client: Any, move: Move, follows: int) -> str:
 
 
 def mark_done(client: Any, entry: Entry) -> None:
-    """Note that the aliases are as the entry says."""
+    """Note that the registry is as the entry says."""
     client.set_model_version_tag(JOURNAL, str(entry.number), _DONE, "true")
 
 
@@ -190,6 +201,7 @@ def _entry(version: Any) -> Entry:
         reason=tags.get("reason", ""),
         by=tags["by"],
         withdraws=tags.get("withdraws") == "True",
+        deletes=int(tags["deletes"]) if tags.get("deletes") else None,
     )
 
 

@@ -1,15 +1,20 @@
 """The one way in which the champion changes: a journal entry first, then the aliases after it.
 
-The aliases are a projection of the journal's last valid entry. Who wrote it moves them, reads the
-journal again, and repeats until the entry that was carried out is the last one. A process that
-dies in between leaves an entry that is not marked done; whoever next opens the registry for
-writing carries it out. An alias that somebody moved by other means, which an entry that is done
-tells from a crash, is written down as what it is, and stays.
+The aliases are a projection of the journal's last valid entry that is no deletion. Who wrote it
+moves them, reads the journal again, and repeats until the entry that was carried out is the last
+one. A process that dies in between leaves an entry that is not marked done; whoever next opens the
+registry for writing carries it out. An alias that somebody moved by other means, which an entry
+that is done tells from a crash, is written down as what it is, and stays.
+
+A version is deleted by an entry, too, so that no promotion can come between the look whether
+anything refers to it and its end. A promotion written first makes the deletion's entry invalid;
+one written later follows the deletion, has carried it out before, and finds no such version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +26,7 @@ from presage.models.journal import (
     Move,
     append,
     mark_done,
+    moves_of,
     read_journal,
     whoami,
 )
@@ -51,14 +57,19 @@ class State:
     releases: Mapping[int, str]
 
     @property
+    def moves(self) -> Sequence[Entry]:
+        """Entries that are no deletions."""
+        return moves_of(self.entries)
+
+    @property
     def last(self) -> Entry | None:
-        """The last valid entry."""
-        return self.entries[-1] if self.entries else None
+        """The last move."""
+        return self.moves[-1] if self.moves else None
 
     @property
     def tip(self) -> int:
-        """Number of the last valid entry."""
-        return self.last.number if self.last else NOTHING
+        """Number of the last valid entry, a deletion or not."""
+        return self.entries[-1].number if self.entries else NOTHING
 
     @property
     def champion(self) -> int | None:
@@ -86,9 +97,13 @@ def settle(client: Any) -> State:
     for _ in range(_ROUNDS):
         state = read_state(client)
         last = state.last
-        if last is None and state.champion is None:
+        deletions = [e for e in state.entries if e.deletes is not None and not e.done]
+        if deletions:  # before anything that follows them
+            for entry in deletions:
+                _delete(client, entry)
+        elif last is None and state.champion is None:
             return state
-        if last is None:
+        elif last is None:
             _note_outside(client, state, "it was champion before there was a journal")
         elif last.done and state.champion == last.to_version:
             return state
@@ -109,18 +124,23 @@ def make_move(client: Any, move: Move, follows: int) -> None:
     """
     token = append(client, move, follows)
     entries = read_journal(client)
-    if not any(entry.token == token for entry in entries):
+    ours = next((entry for entry in entries if entry.token == token), None)
+    if ours is None:
         raise overtaken(entries, follows)
-    carry_out(client, entries[-1])
+    if ours.deletes is not None:
+        _delete(client, ours)
+    else:
+        carry_out(client, moves_of(entries)[-1])
 
 
 def overtaken(entries: Sequence[Entry], follows: int) -> RegistryError:
     """What to tell who meant to follow an entry that another one follows already."""
-    first = next(entry for entry in entries if entry.follows == follows)
+    first = next(entry for entry in entries if entry.number > follows)
     what = f"release {first.to_release}" if first.to_release else "no release"
+    what = f"{what} was made champion" if first.deletes is None else "a version was deleted"
     why = f": {first.reason}" if first.reason else ""
     return RegistryError(
-        f"{what} was made champion first, by {first.by} at {first.at} (journal entry "
+        f"{what} first, by {first.by} at {first.at} (journal entry "
         f"{first.number}, {first.verdict}{why}); nothing was changed. Look at `presage models "
         "journal`, and run the command again if it is still wanted"
     )
@@ -130,7 +150,7 @@ def carry_out(client: Any, entry: Entry) -> None:
     """Move the aliases as an entry says, and as those say that came in meanwhile."""
     for _ in range(_ROUNDS):
         _project(client, entry, read_state(client))
-        last = read_journal(client)[-1]
+        last = moves_of(read_journal(client))[-1]
         if last.number == entry.number:
             mark_done(client, entry)
             return
@@ -146,7 +166,7 @@ def _is_to_be_carried_out(state: State, last: Entry) -> bool:
         return state.champion in (last.from_version, last.to_version)
     return any(
         entry.to_version == state.champion and last.created_ms - entry.created_ms < _LATE_MS
-        for entry in state.entries[:-1]
+        for entry in state.moves[:-1]
     )
 
 
@@ -164,6 +184,28 @@ def _note_outside(client: Any, state: State, reason: str) -> None:
         withdraws=False,
     )
     append(client, move, state.tip)
+
+
+def _delete(client: Any, entry: Entry) -> None:
+    """Delete the version that an entry names, and its run; another process may do so, too."""
+    version = str(entry.deletes)
+    with _unless_gone():
+        run_id = client.get_model_version(MODEL, version).run_id
+        with _unless_gone():
+            client.delete_run(run_id)
+        client.delete_model_version(MODEL, version)
+    mark_done(client, entry)
+
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
 
 
 def _project(client: Any, entry: Entry, state: State) -> None:

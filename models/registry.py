@@ -16,15 +16,26 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import RegistryError, ReleaseError
-from presage.models.journal import GATE, ROLLBACK, Entry, Move, make_model, read_journal, whoami
+from presage.features.errors import ForeignReleaseError, RegistryError, ReleaseError, one_line
+from presage.models.journal import (
+    DELETION,
+    GATE,
+    ROLLBACK,
+    Entry,
+    Move,
+    make_model,
+    read_journal,
+    whoami,
+)
+from presage.models.manifest import read_manifest
 from presage.models.promotion import make_move, overtaken, settle
+from presage.models.registry_model import stored_files
 from presage.models.registry_run import FOLDER, Origin, log_decision, log_release, note, search_tags
 from presage.models.registry_uri import (
     CHALLENGER,
@@ -32,15 +43,17 @@ from presage.models.registry_uri import (
     ENVIRONMENT_VARIABLE,
     MODEL,
     PREVIOUS,
+    REGISTER_AGAIN,
     SQLITE,
     check_database,
     database_path,
 )
-from presage.models.release import FILES, MANIFEST, Release, load_release
+from presage.models.release import FILES, MANIFEST, Release, load_release, put_in_place
 
 ARTIFACTS = "artifacts"  # beside the database
+MLMODEL = "MLmodel"  # the file by which MLflow knows a model
 SHORTEST_PREFIX = 4
-KEPT_ENTRIES = 10  # of the journal: what the last ones refer to is not deleted
+KEPT_ENTRIES = 10  # of the journal's moves: what the last ones refer to is not deleted
 
 _ORIGIN = ("registered_by", "git_commit", "git_changed", "dvc_lock_sha256")  # tags
 # What MLflow reads when it is imported; a user's own values win. Seven tries of two minutes each
@@ -106,6 +119,9 @@ class Registry:
     ) -> int:
         """Version of a release: a new one, or the one it was registered as before.
 
+        Of one from before, the stored files are fetched and checked, and put back where they are
+        not what was registered.
+
         A new one has a run, with what a person may want to know of it; ``origin`` is asked for that
         alone. ``metrics`` may be nested; a figure is logged under its path, as
         ``memory.job.mlp.mape``.
@@ -113,6 +129,7 @@ class Registry:
         with self._reach(f"register release {release.release_id}", create=True) as client:
             for known in self._versions(client):
                 if known.release_id == release.release_id:
+                    self._mend(client, known, release)
                     return known.version
             make_model(client, MODEL)
             whence = origin()
@@ -177,7 +194,7 @@ class Registry:
             return settle(client).tip
 
     def journal(self) -> list[Entry]:
-        """Every change of the champion, oldest first."""
+        """Every change of the champion and every deletion, oldest first."""
         with self._reach("read the journal") as client:
             return read_journal(client)
 
@@ -201,17 +218,18 @@ class Registry:
         by : str
             Who; else this user on this machine.
         follows : int
-            The journal's last entry when this was decided; else the last one now.
+            The journal's last entry when this was decided; else the last one now. A deletion that
+            came since is no objection.
 
         Raises
         ------
         RegistryError
-            The champion changed meanwhile; says to what, and by whom.
+            The champion changed meanwhile, or the version was deleted; says what, and by whom.
         """
         with self._reach(f"promote version {version}") as client:
             state = settle(client)
-            if follows is not None and follows != state.tip:
-                raise overtaken(state.entries, follows)
+            if follows is not None and any(move.number > follows for move in state.moves):
+                raise overtaken(state.moves, follows)
             new = self.resolve(version)
             if state.champion == new.version:
                 return new
@@ -252,15 +270,16 @@ class Registry:
         Raises
         ------
         RegistryError
-            An alias or one of the journal's last entries refers to it; names which.
+            An alias or one of the journal's last entries refers to it; names which. Or the
+            champion changed meanwhile: nothing was deleted then.
         """
         with self._reach(f"delete version {version}") as client:
-            entries = settle(client).entries
+            state = settle(client)
             release = self.resolve(version)
             holders = [f"alias {alias}" for alias in release.aliases]
             holders += [
                 f"journal entry {entry.number}"
-                for entry in entries[-KEPT_ENTRIES:]
+                for entry in state.moves[-KEPT_ENTRIES:]
                 if version in (entry.from_version, entry.to_version)
             ]
             if holders:
@@ -269,8 +288,18 @@ class Registry:
                     f"{', '.join(holders)} refer{'s' if len(holders) == 1 else ''} to it. What "
                     f"an alias or the last {KEPT_ENTRIES} entries name may be wanted back"
                 )
-            client.delete_model_version(MODEL, str(version))
-            client.delete_run(release.run_id)
+            deletion = Move(
+                from_version=None,
+                from_release="",
+                to_version=None,
+                to_release="",
+                verdict=DELETION,
+                reason=f"version {version} ({release.release_id})",
+                by=whoami(),
+                withdraws=False,
+                deletes=version,
+            )
+            make_move(client, deletion, state.tip)
         return release
 
     def download(self, version: int, to: Path) -> Release:
@@ -281,8 +310,9 @@ class Registry:
         Raises
         ------
         ReleaseError
-            A file is not what was registered, or the release is for another feature schema;
-            then ``to`` is as it was.
+            A file is not what was registered; then ``to`` is as it was.
+        ForeignReleaseError
+            The release is for another feature schema, or of another format; then, too.
         """
         release, to = self.resolve(version), to.absolute()
         _check_target(to)
@@ -291,7 +321,7 @@ class Registry:
             self._fetch(release, partial)
             for path in {*partial.iterdir()} - {partial / name for name in FILES}:
                 path.unlink()  # MLflow's own, by which its commands load the release
-            loaded = _load_download(partial, release)
+            loaded = self._load(partial, release)
             old = partial.with_suffix(".old")
             if to.exists():
                 to.rename(old)
@@ -314,7 +344,7 @@ class Registry:
             except (OSError, ValueError) as error:
                 raise ReleaseError(
                     f"version {version}: no {MANIFEST} can be read from it ({_cause(error)}); "
-                    "register the release again"
+                    f"{REGISTER_AGAIN}"
                 ) from error
         return content
 
@@ -367,11 +397,58 @@ class Registry:
                 return str(found.experiment_id)
         raise RegistryError(f"{self.uri}: no experiment for {location}; give another registry")
 
+    def _mend(self, client: Any, known: RegisteredRelease, release: Release) -> None:
+        """Put a version's files back, MLflow's among them, unless they are there and whole."""
+        with tempfile.TemporaryDirectory() as folder:
+            stored = Path(folder) / FOLDER
+            # RegistryError: none are there, or the registry is away, which putting them back tells.
+            with suppress(ReleaseError, RegistryError):
+                self._fetch(known, stored)
+                self._load(stored, known)
+                # Of a copied database they may come from where it was; a server looks beside it.
+                is_here = self._database is None or self._beside(known, FOLDER).exists()
+                if is_here and (stored / MLMODEL).is_file():
+                    return
+        with stored_files(release) as whole:
+            if self._database is None:
+                client.log_artifacts(known.run_id, str(whole), FOLDER)
+                return
+            beside = self._beside(known, FOLDER)
+            partial = beside.with_name(f".{FOLDER}.{secrets.token_hex(4)}.partial")
+            try:
+                shutil.copytree(whole, partial)
+                put_in_place(partial, beside)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def _load(self, folder: Path, release: RegisteredRelease) -> Release:
+        """Release that was fetched; errors name its version, not a folder that goes away."""
+        where = f"version {release.version} ({release.release_id})"
+        try:
+            found = read_manifest(folder / MANIFEST).get("release_id")
+            if found != release.release_id:
+                raise ReleaseError(f"{folder}: its files are of release {one_line(found)}; ")
+            return load_release(folder)
+        except ForeignReleaseError as error:
+            raise ForeignReleaseError(str(error).replace(str(folder), where)) from error
+        except ReleaseError as error:
+            # What to do with a folder, which comes last, is not what to do with a registry.
+            damage = str(error).replace(str(folder), where).rpartition("; ")[0]
+            raise ReleaseError(
+                f"{self.uri}: {damage}; the registry's files are damaged: {REGISTER_AGAIN}, "
+                f"DIR being a whole folder of release {release.release_id}"
+            ) from error
+
+    def _beside(self, release: RegisteredRelease, what: str) -> Path:
+        """Where a version's files lie beside the database, wherever that was moved to since."""
+        assert self._database is not None
+        return self._database.parent / ARTIFACTS / release.run_id / ARTIFACTS / what
+
     def _fetch(self, release: RegisteredRelease, to: Path, what: str = FOLDER) -> None:
-        """Copy a version's files, or one of them, wherever its database has been moved to since."""
+        """Copy a version's files, or one of them."""
         to.parent.mkdir(parents=True, exist_ok=True)
         if self._database is not None:
-            beside = self._database.parent / ARTIFACTS / release.run_id / ARTIFACTS / what
+            beside = self._beside(release, what)
             if beside.exists():
                 (shutil.copytree if beside.is_dir() else shutil.copyfile)(beside, to)
                 return
@@ -420,21 +497,6 @@ def _check_target(to: Path) -> None:
         return
     if not to.is_dir() or any(to.iterdir()):
         raise RegistryError(f"{to}: exists and is not a release folder; give a new path")
-
-
-def _load_download(folder: Path, release: RegisteredRelease) -> Release:
-    """Release that was downloaded; errors name its version, not a folder that goes away."""
-    try:
-        loaded = load_release(folder)
-    except ReleaseError as error:
-        where = f"version {release.version} ({release.release_id})"
-        raise ReleaseError(str(error).replace(str(folder), where)) from error
-    if loaded.release_id != release.release_id:
-        raise ReleaseError(
-            f"version {release.version}: its files are of release {loaded.release_id}, not "
-            f"{release.release_id}; register that release again"
-        )
-    return loaded
 
 
 def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:

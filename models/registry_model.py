@@ -1,11 +1,12 @@
 """What lets MLflow's own commands load a registered release: a few small files beside it.
 
 They say which function loads the folder, what goes in and what comes out. The release's files are
-neither copied nor changed, and a server of Presage does not fetch these.
+as they were, and a server of Presage does not fetch these.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import summarize
-from presage.models.release import Release
+from presage.models.release import FILES, Release
 
 LOADER = "presage.serving.mlflow_model"
 DEFAULT_COVERAGE = 0.8  # as the service's
@@ -29,8 +30,8 @@ _ANY_DEVICE = "cpu-2"  # where a release was measured on none
 
 
 @contextmanager
-def model_files(release: Release) -> Iterator[Path]:
-    """A folder with these files, for as long as it is needed."""
+def stored_files(release: Release) -> Iterator[Path]:
+    """A folder as it is stored in the registry, for as long as it is needed."""
     import mlflow.pyfunc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +43,8 @@ def model_files(release: Release) -> Iterator[Path]:
             input_example=(example(release), {"coverage": DEFAULT_COVERAGE}),
             pip_requirements=[f"presage[serve]=={version('presage')}", "pandas"],
         )
+        for name in FILES:
+            shutil.copyfile(release.folder / name, path / name)
         yield path
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.models.learnt_from import learnt_from
-from presage.models.registry_model import model_files
+from presage.models.registry_model import stored_files
 from presage.models.release import Release
 
 FOLDER, DVC_LOCK = "release", "dvc.lock"  # artifacts of a version's run
@@ -71,8 +71,7 @@ def log_release(
     run_id = run.info.run_id
     log_params(client, run_id, search_params(release, origin))
     log_metrics(client, run_id, metrics)
-    client.log_artifacts(run_id, str(release.folder), FOLDER)
-    with model_files(release) as folder:
+    with stored_files(release) as folder:
         client.log_artifacts(run_id, str(folder), FOLDER)
     if origin.dvc_lock:
         client.log_text(run_id, origin.dvc_lock, DVC_LOCK)

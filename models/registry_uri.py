@@ -13,6 +13,8 @@ MODEL = "presage"
 CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
 DEFAULT_URI = "sqlite:///data/registry/mlflow.db"
 ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
+# How files that are not what was registered come back.
+REGISTER_AGAIN = "register it again with `presage models register DIR`"
 SQLITE = "sqlite:///"
 
 _PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits

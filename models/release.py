@@ -33,6 +33,7 @@ from presage.features.arrays import FloatMatrix, Ints, Mask
 from presage.features.device import Device, find_device
 from presage.features.device_class import device_class
 from presage.features.errors import (
+    ForeignReleaseError,
     InvalidJobError,
     ReleaseError,
     UnknownDeviceError,
@@ -276,22 +277,28 @@ def load_release(folder: Path) -> Release:
     ReleaseError
         A file is missing or was changed, the manifest is not one, or the release was made for
         another feature schema. Nothing of it may be served then.
+    ForeignReleaseError
+        It is of another format or feature schema, and its manifest is whole: it matches its id,
+        which every format makes in the same way.
     """
     content = read_manifest(folder / MANIFEST)
     try:
         recorded_id = text(content["release_id"], "release_id")
+        is_whole = _content_id(content) == recorded_id
+        # One changed byte, too, may make a manifest look like another version's.
+        foreign = ForeignReleaseError if is_whole else ReleaseError
         if content["format"] != FORMAT:
-            raise ReleaseError(
+            raise foreign(
                 f"{folder}: release format {one_line(content['format'])}, this version reads "
                 f"{FORMAT}; train it again, or serve it with the version that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
-            raise ReleaseError(
+            raise foreign(
                 f"{folder}: made for feature schema {one_line(content['schema_hash'])}, this "
                 f"version has {schema_hash('full')}; train it again with `dvc repro`"
             )
         _check_files(folder, content)
-        if _content_id(content) != recorded_id:
+        if not is_whole:
             raise ReleaseError(
                 f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
                 "restore the folder from the registry"

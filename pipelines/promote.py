@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from presage.features.errors import ReleaseError
+from presage.features.errors import ForeignReleaseError, RegistryError, ReleaseError
 from presage.models import gate
 from presage.models.champion import peek_champion
 from presage.models.gate import Decision, GatePolicy
@@ -168,9 +168,14 @@ def judge(
 ) -> Judgement:
     """Score both on the same held-out rows, and decide.
 
-    A champion that cannot be scored, because it was made for another feature schema or its files
-    are damaged, is no measure, nor is one that was trained on these rows: bounds alone decide
-    then, and the reason says so.
+    A champion that cannot be scored, because it was made for another feature schema or its networks
+    break the contract, is no measure, nor is one that was trained on these rows: bounds alone
+    decide then, and the reason says so.
+
+    Raises
+    ------
+    RegistryError
+        The champion's files arrive damaged: it would be a measure, so nothing is decided.
     """
     from presage.models.score import score
 
@@ -180,7 +185,7 @@ def judge(
     ours = score(release, solo, interference)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            loaded = registry.download(champion.version, Path(folder) / "champion")
+            loaded = _fetched(champion, registry, Path(folder) / "champion")
             theirs = score(loaded, solo, interference)
             if seen := gate.seen_jobs(theirs):
                 raise ReleaseError(f"it was trained on {len(seen)} of the held-out jobs: {seen[0]}")
@@ -190,6 +195,20 @@ def judge(
             reason = f"{decision.reason}; champion {champion.release_id} cannot be scored: {why}"
             return Judgement(replace(decision, reason=reason), ours, None)
     return Judgement(gate.decide(theirs, ours, policy), ours, theirs)
+
+
+def _fetched(champion: RegisteredRelease, registry: Registry, to: Path) -> Release:
+    """The champion's files; fetched once more, where they were damaged perhaps on their way."""
+    with contextlib.suppress(ReleaseError):
+        return registry.download(champion.version, to)
+    try:
+        return registry.download(champion.version, to)
+    except ForeignReleaseError:
+        raise
+    except ReleaseError as error:
+        raise RegistryError(
+            f"no release is promoted while the champion is no measure: {error}"
+        ) from error
 
 
 def _judge_alone(release: Release, features: Path, policy: GatePolicy) -> Judgement:

@@ -232,7 +232,7 @@ def rollback(reason: Why = "", by: Who = "", registry: Uri = "", as_json: AsJson
 
 @app.command()
 def journal(registry: Uri = "", as_json: AsJson = False) -> None:
-    """Show every change of the champion, newest first: when, by whom, by what right and why."""
+    """Show changes of the champion, and deletions, newest first: when, by whom, why."""
     entries = _open(registry).journal()[::-1]
     if as_json:
         _print_json([asdict(entry) for entry in entries])
@@ -240,6 +240,27 @@ def journal(registry: Uri = "", as_json: AsJson = False) -> None:
         typer.echo("no entry yet: the champion was never changed")
     else:
         print_journal(entries)
+
+
+@app.command()
+def register(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release folder.")],
+    registry: Uri = "",
+    as_json: AsJson = False,
+) -> None:
+    """Register a release, or put its files back where the registry's are damaged.
+
+    `dvc repro` registers what it makes; this neither judges nor promotes.
+    """
+    from presage.models.release import load_release
+    from presage.pipelines.origin import origin_of
+
+    opened, release = _open(registry), load_release(folder)
+    version = opened.register(release, release.manifest["metrics"], lambda: origin_of(folder))
+    if as_json:
+        _print_json(_facts(opened.resolve(version)))
+    else:
+        typer.echo(f"release {release.release_id} is version {version}, and its files are whole")
 
 
 @app.command()

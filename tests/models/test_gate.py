@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -430,6 +432,81 @@ def test_a_champion_of_another_schema_is_no_measure(
     assert f"champion {foreign.release_id} cannot be scored" in content["reason"]
     assert "another" in content["reason"]
     assert str(tmp_path) not in content["reason"]
+
+
+def stored(registry, version):
+    """Folder of a version's files, beside the database."""
+    run_id = registry.resolve(version).run_id
+    return Path(registry.uri.removeprefix("sqlite:///")).parent.joinpath(
+        "artifacts", run_id, "artifacts", "release"
+    )
+
+
+def one_byte(path, at):
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+@pytest.mark.parametrize("what", ["a network", "the format", "the schema", "no file", "another's"])
+def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
+    run, registry, releases, make_release, tmp_path, monkeypatch, what
+):
+    good, poor = releases["good"], releases["poor"]
+    registry.promote(registry.register(good, {}))
+    folder = stored(registry, 1)
+    manifest = (folder / "release.json").read_bytes()
+    if what == "a network":
+        one_byte(folder / "step_time.onnx", 200)
+    elif what == "the format":  # looks like an older version's
+        one_byte(folder / "release.json", manifest.index(b'"format": ') + len('"format": '))
+    elif what == "the schema":
+        one_byte(folder / "release.json", manifest.index(b'"schema_hash": "') + 20)
+    elif what == "no file":
+        (folder / "memory.onnx").unlink()
+    else:
+        with monkeypatch.context() as other:
+            other.setattr(release, "schema_hash", lambda feature_set: "another")
+            foreign = make_release(tmp_path / "foreign")
+        shutil.copytree(foreign.folder, folder, dirs_exist_ok=True)
+
+    with pytest.raises(RegistryError, match=r"no release is promoted .*: version 1 ") as caught:
+        run(poor)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(
+        f"`presage models register DIR`, DIR being a whole folder of release {good.release_id}"
+    )
+    assert registry.champion().version == 1
+    assert registry.resolve(2).decision is None
+    assert not (tmp_path / "decision.json").exists()
+
+    registry.register(good, {})
+    assert outcome(run(poor)) == "not promoted"  # by bounds alone it would have been
+
+
+def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
+    run, registry, releases, monkeypatch
+):
+    registry.promote(registry.register(releases["good"], {}))
+    registry.register(releases["poor"], {})
+    fetch, fetched = Registry._fetch, []
+
+    def damaged_once(self, known, to, *arguments):
+        fetch(self, known, to, *arguments)
+        if known.version == 1:
+            fetched.append(to)
+            if len(fetched) == 1:
+                one_byte(to / "step_time.onnx", 200)
+
+    monkeypatch.setattr(Registry, "_fetch", damaged_once)
+    content = json.loads(run(releases["poor"]))
+
+    assert len(fetched) == 2
+    assert content["outcome"] == "not promoted"
+    assert content["champion"] == releases["good"].release_id
+    assert "cannot be scored" not in content["reason"]
 
 
 def test_a_champion_that_came_in_meanwhile_stays(run, registry, releases, monkeypatch):

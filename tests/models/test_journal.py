@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from presage.features.errors import RegistryError
+from presage.models import promotion
 from presage.models.champion import peek_champion
-from presage.models.journal import GATE, JOURNAL, NOTHING, Entry, Move, valid_entries
+from presage.models.journal import GATE, JOURNAL, NOTHING, Entry, Move, moves_of, valid_entries
 from presage.models.promotion import make_move
 from presage.models.registry import KEPT_ENTRIES, Registry
 from presage.models.release import load_release
@@ -100,8 +101,8 @@ def aliases(registry: Registry) -> dict[str, int]:
 
 
 def agree(registry: Registry) -> bool:
-    """Whether the alias, by the short way too, is that of the last entry."""
-    last = registry.journal()[-1]
+    """Whether the alias, by the short way too, is that of the last move."""
+    last = moves_of(registry.journal())[-1]
     champion = registry.champion()
     assert champion is not None
     return (
@@ -315,6 +316,133 @@ def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
     run_id = five.delete(1).run_id
     assert [r.version for r in five.versions()] == [2, 3, 4, 5]
     assert MlflowClient(tracking_uri=five.uri).get_run(run_id).info.lifecycle_stage == "deleted"
+
+
+def exists(registry: Registry, version: int, run_id: str) -> bool:
+    """Whether a version and its run are there; never one of them alone."""
+    run = MlflowClient(tracking_uri=registry.uri).get_run(run_id).info.lifecycle_stage
+    found = version in [r.version for r in registry.versions()]
+    assert found == (run == "active")
+    return found
+
+
+def just_before(monkeypatch, step: str, then) -> None:
+    """Let others act once, right before a step of :mod:`presage.models.promotion`."""
+    original = getattr(promotion, step)
+
+    def later(*arguments):
+        monkeypatch.setattr(promotion, step, original)
+        then()
+        return original(*arguments)
+
+    monkeypatch.setattr(promotion, step, later)
+
+
+def test_a_release_that_is_promoted_before_its_deletion_is_written_down_stays(five, monkeypatch):
+    run_id = five.resolve(2).run_id
+    just_before(monkeypatch, "append", lambda: Registry(five.uri).promote(2, by="ada@lab"))
+
+    with pytest.raises(RegistryError, match=r"was made champion first, by ada@lab .*entry 2, gate"):
+        five.delete(2)
+    assert exists(five, 2, run_id)
+    assert aliases(five) == {"champion": 2, "previous": 1}
+    assert agree(five)
+
+
+def test_a_release_that_is_deleted_before_its_promotion_is_written_down_is_not_promoted(
+    five, monkeypatch
+):
+    run_id = five.resolve(2).run_id
+    just_before(monkeypatch, "append", lambda: Registry(five.uri).delete(2))
+
+    with pytest.raises(RegistryError, match=r"a version was deleted first, .*deletion: version 2 "):
+        five.promote(2)
+    assert not exists(five, 2, run_id)
+    assert aliases(five) == {"champion": 1}
+    assert agree(five)
+
+
+def test_a_deletion_that_was_written_down_is_ahead_of_every_promotion(five, monkeypatch):
+    run_id = five.resolve(2).run_id
+
+    def others() -> None:
+        other = Registry(five.uri)
+        MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 4)
+        with pytest.raises(RegistryError, match="no release '2'"):
+            other.promote(2)
+        other.promote(3)
+
+    just_before(monkeypatch, "_delete", others)
+    five.delete(2)  # its own hand comes late
+
+    assert not exists(five, 2, run_id)
+    told = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
+    assert told == [("deletion", None, 2, True), ("outside", 4, None, True)]
+    assert aliases(five) == {"champion": 3, "previous": 4}
+    assert agree(five)
+
+
+@pytest.mark.parametrize("step", ["_delete", "mark_done"])
+def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, step):
+    run_id = five.resolve(2).run_id
+    program = DIES.replace('promote(2, by="the one that died")', "delete(2)").format(step=step)
+    done = subprocess.run([sys.executable, "-c", program, five.uri], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert exists(five, 2, run_id) == (step == "_delete")
+
+    with pytest.raises(RegistryError, match="no release '2'"):
+        five.promote(2)
+    assert not exists(five, 2, run_id)
+    assert [e.done for e in five.journal()] == [True, True]
+    assert aliases(five) == {"champion": 1}
+
+
+def test_a_deletion_moves_no_alias_and_stops_no_promotion_that_was_decided_before(five):
+    five.promote(2)
+    five.promote(3)
+    seen = five.settle()
+    five.delete(5)
+    # A hand that comes late is corrected by the last move; the deletion says nothing of it.
+    MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
+    five.settle()
+    assert aliases(five) == {"champion": 3, "previous": 2}
+
+    five.promote(4, follows=seen)
+    assert aliases(five) == {"champion": 4, "previous": 3}
+    assert five.rollback().version == 3
+    told = [e.verdict for e in five.journal()]
+    assert told == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
+    assert agree(five)
+
+
+DELETER = PROMOTER.replace(
+    'registry.promote(version, follows=seen, by=f"process {version}")', "registry.delete(2)"
+)
+
+
+def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
+    run_id = Registry(shared).resolve(2).run_id
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, shared, str(name), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for program, name in ((PROMOTER, 2), (DELETER, 0))
+    ]
+    until_s = time.monotonic() + 120
+    while len(list(tmp_path.glob("ready-*"))) < len(processes):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    said = [process.communicate(timeout=120) for process in processes]
+
+    won = [out == "won\n" for out, _ in said]
+    assert sum(won) == 1, said
+    registry = Registry(shared)
+    assert exists(registry, 2, run_id) == won[0]
+    assert aliases(registry) == ({"champion": 2, "previous": 1} if won[0] else {"champion": 1})
 
 
 REGISTRAR = """

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from presage.features.errors import RegistryError, ReleaseError
+from presage.models.champion import find_champion, lay_down
 from presage.models.registry import Registry
 from presage.models.registry_run import Origin
 from presage.models.registry_uri import configured_uri
@@ -182,7 +184,7 @@ def test_a_damaged_file_is_refused_and_the_old_folder_stays(two, releases, tmp_p
     with (artifacts(two, 2) / "memory.onnx").open("ab") as file:
         file.write(b"x")
 
-    with pytest.raises(ReleaseError, match=r"version 2 .*memory.onnx.*was changed"):
+    with pytest.raises(ReleaseError, match=r"version 2 .*memory.onnx: sha256.*register it again"):
         two.download(2, tmp_path / "release")
     assert json.loads((tmp_path / "release" / "release.json").read_text())["release_id"] == (
         releases["poor"].release_id
@@ -196,6 +198,54 @@ def test_files_of_another_release_are_refused(two, tmp_path):
 
     with pytest.raises(ReleaseError, match="its files are of release"):
         two.download(2, tmp_path / "release")
+
+
+def changed(path):
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "changed": lambda stored: changed(stored / "step_time.onnx"),
+    "gone": lambda stored: (stored / "memory.onnx").unlink(),
+    "no JSON": lambda stored: (stored / "release.json").write_text("{"),
+    "another's": lambda stored: shutil.copy(
+        stored.parents[2] / "another" / "release.json", stored / "release.json"
+    ),
+    "all gone": shutil.rmtree,
+    "not as MLflow knows it": lambda stored: (stored / "MLmodel").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("where", ["where it was", "moved"])
+def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, damage, where):
+    import mlflow
+
+    if where == "moved":
+        there = folder(two).rename(tmp_path / "elsewhere")
+        two = Registry(f"sqlite:///{there}/mlflow.db")
+    before, files = two.versions(), sorted(p.name for p in artifacts(two, 1).iterdir())
+    shutil.copytree(releases["good"].folder, folder(two) / "artifacts" / "another")
+    DAMAGES[damage](artifacts(two, 1))
+
+    assert two.register(releases["poor"], {}) == 1
+
+    assert two.versions() == before
+    assert sorted(p.name for p in artifacts(two, 1).iterdir()) == files
+    assert not list(artifacts(two, 1).parent.glob(".*"))
+    assert two.download(1, tmp_path / "release").release_id == releases["poor"].release_id
+    champion = find_champion(two.uri)
+    assert champion is not None
+    assert lay_down(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
+    model = mlflow.models.Model.load(str(artifacts(two, 1)))
+    assert model.flavors["python_function"]["loader_module"] == "presage.serving.mlflow_model"
+
+
+def test_registering_a_whole_release_again_writes_nothing(two, releases):
+    stamps = {path: path.stat().st_mtime_ns for path in folder(two).rglob("artifacts/**/*")}
+    two.register(releases["poor"], {})
+
+    assert stamps == {p: p.stat().st_mtime_ns for p in folder(two).rglob("artifacts/**/*")}
 
 
 def test_a_registry_that_was_moved_works_where_it_is(two, releases, tmp_path):

@@ -164,7 +164,9 @@ def test_a_file_that_arrives_damaged_is_refused_and_the_old_release_stays(
         until(lambda: refused("presage_releases_refused_total"))
         assert client.predict([Placement(job("a"), cpu)])[0].step_time_s.release_id == good
 
-        shared.put_file(key, whole)  # mended where it lies
+        release = models(shared, "register", str(releases[1].folder))  # mended where it lies
+        assert release["version"] == 2
+        assert shared.files()[key] == whole
         until(lambda: client.release().release_id == damaged, timeout_s=30)
         registry.rollback()
         until(lambda: client.release().release_id == good)
