@@ -1,6 +1,6 @@
 """What the agent of a node does: ask what a job will do, run it for real, report what it did.
 
-``python examples/agent.py --server localhost:50051 --rounds 3``. The reports name the release that
+``python -m examples.agent --server localhost:50051 --rounds 3``. The reports name the release that
 had foretold the job, so that drift of its forecasts can be seen (docs/drift.md).
 """
 
