@@ -9,16 +9,19 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint serve pretrained clean
+.PHONY: help run test coverage lint serve pretrained clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
 run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare with reality
 	dvc repro
 	@python examples/first_answers.py
 
 test: lint ## set up, lint, types, import rules, tests: the same as CI
+	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+
+coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower by half
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter

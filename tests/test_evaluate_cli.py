@@ -22,6 +22,15 @@ def stages(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def evaluated(stages, tmp_path_factory):
+    """After a first look: tables that a page is drawn from are there."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    shutil.copytree(stages / "data", folder / "data")
+    assert presage("evaluate", cwd=folder).returncode == 0
+    return folder
+
+
 @pytest.fixture
 def folder(stages, tmp_path):
     shutil.copytree(stages / "data", tmp_path / "data")
@@ -125,9 +134,7 @@ def test_a_table_of_no_use_is_named_and_how_to_mend_it(folder, change, said):
         ("/proc/out.html", "cannot be written"),
     ],
 )
-def test_a_page_that_cannot_be_put_there_is_refused(folder, report, said):
-    presage("evaluate", cwd=folder)  # its tables are written then, and are no half of a page
-
-    line = refused(folder, "--report", report)
+def test_a_page_that_cannot_be_put_there_is_refused(evaluated, report, said):
+    line = refused(evaluated, "--report", report)
     assert line.startswith(f"error: --report {report}: ")
     assert said in line

@@ -280,7 +280,9 @@ def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
     console = Console(soft_wrap=True)
     console.print(shown)
     none = sum(not one.rows and one.is_known for one in found)
-    console.print(f"{none} of {len(found)} releases learnt from none", highlight=False)
+    local = sum(one.release.registered is None for one in found)
+    where = f", of which {local} in a folder alone," if local else ""
+    console.print(f"{none} of {len(found)} releases{where} learnt from none", highlight=False)
     console.print(remedy, highlight=False)
 
 

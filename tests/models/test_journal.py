@@ -75,18 +75,28 @@ def five(tmp_path, folder_of_five) -> Registry:
     return Registry(f"sqlite:///{tmp_path}/five/mlflow.db")
 
 
+@pytest.fixture(scope="module")
+def of_a_team(tmp_path_factory) -> Iterator[str]:
+    """Address of a server on PostgreSQL and S3."""
+    if missing := what_is_missing():
+        pytest.skip(f"needs {missing}")
+    with shared_registry(tmp_path_factory.mktemp("team")) as server:
+        yield server.uri
+
+
 @pytest.fixture(params=["a database", "a server", "a server on PostgreSQL"])
 def shared(request, tmp_path, folder_of_five) -> Iterator[str]:
-    """Address of a registry that several processes use."""
+    """Address of a registry that several processes use: five versions, of which 1 is champion."""
     if request.param == "a server on PostgreSQL":
-        if missing := what_is_missing():
-            pytest.skip(f"needs {missing}")
-        with shared_registry(tmp_path) as server:
-            registry = Registry(server.uri)
-            for release in sorted(folder_of_five.parent.glob("release-*")):
-                registry.register(load_release(release), {})
-            registry.promote(1)
-            yield server.uri
+        uri = request.getfixturevalue("of_a_team")
+        client = MlflowClient(tracking_uri=uri)
+        for model in client.search_registered_models():  # of the test before
+            client.delete_registered_model(model.name)
+        registry = Registry(uri)
+        for release in sorted(folder_of_five.parent.glob("release-*")):
+            registry.register(load_release(release), {})
+        registry.promote(1)
+        yield uri
         return
     shutil.copytree(folder_of_five, tmp_path / "shared")
     if request.param == "a database":
