@@ -108,6 +108,10 @@ class UnknownModelError(PresageError):
     """No model of that name or version is served."""
 
 
+class ImpossibleActionError(PresageError):
+    """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
+
+
 def without_frames(error: AnyError) -> AnyError:
     """The same error, without the way it came.
 

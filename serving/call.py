@@ -25,6 +25,7 @@ from presage.features.errors import (
     ForbiddenError,
     ForeignReleaseError,
     GraphError,
+    ImpossibleActionError,
     InvalidJobError,
     InvalidRequestError,
     InvalidTensorError,
@@ -78,6 +79,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     RegistryError: Code.UNAVAILABLE,
     ServiceError: Code.UNAVAILABLE,
     OutcomeLogError: Code.UNAVAILABLE,
+    ImpossibleActionError: Code.FAILED_PRECONDITION,
 }
 # The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
 RETRY_AFTER = "grpc-retry-pushback-ms"

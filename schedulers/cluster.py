@@ -1,0 +1,108 @@
+"""A cluster: nodes with devices of one kind each.
+
+Devices are numbered from 0, node by node: whatever is kept for every device is an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from presage.features.errors import ConfigError
+from presage.schedulers.grant import WHOLE, Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine and its devices, all of one kind.
+
+    Attributes
+    ----------
+    kind : str
+        As in the catalogue of :mod:`presage.features.device`, such as "v100".
+    memory_bytes : int
+        Of each device.
+    """
+
+    name: str
+    devices: int
+    kind: str
+    memory_bytes: int
+
+    def __post_init__(self) -> None:
+        for field in ("devices", "memory_bytes"):
+            if getattr(self, field) < 1:
+                raise ConfigError(
+                    f"node {self.name!r}: {field}={getattr(self, field)}, must be >= 1; "
+                    "leave out nodes without devices"
+                )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes, in an order that policies break ties by."""
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise ConfigError("a cluster of no nodes; name one under `nodes`")
+        names = [node.name for node in self.nodes]
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise ConfigError(f"two nodes are called {twice!r}; give each its own name")
+
+    @cached_property
+    def first_device(self) -> tuple[int, ...]:
+        """Number of each node's first device."""
+        firsts, next_device = [], 0
+        for node in self.nodes:
+            firsts.append(next_device)
+            next_device += node.devices
+        return tuple(firsts)
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """Node of each device, by its number."""
+        return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.devices))
+
+    @cached_property
+    def whole(self) -> tuple[Grant, ...]:
+        """Each device, all of it."""
+        return tuple(
+            Grant(device, WHOLE, self.nodes[node].memory_bytes)
+            for device, node in enumerate(self.node_of)
+        )
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return len(self.node_of)
+
+    @cached_property
+    def largest_node(self) -> int:
+        """Devices of the node that has most."""
+        return max(node.devices for node in self.nodes)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, int]:
+        """How many devices there are of each kind."""
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            found[node.kind] = found.get(node.kind, 0) + node.devices
+        return found
+
+    def kind_of(self, device: int) -> str:
+        """Kind of a device."""
+        return self.nodes[self.node_of[device]].kind
+
+    def devices_of(self, node: int) -> range:
+        """Numbers of a node's devices."""
+        first = self.first_device[node]
+        return range(first, first + self.nodes[node].devices)
+
+    def name_of(self, device: int) -> str:
+        """Such as "n0/3": the fourth device of node n0."""
+        node = self.node_of[device]
+        return f"{self.nodes[node].name}/{device - self.first_device[node]}"

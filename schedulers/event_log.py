@@ -1,0 +1,22 @@
+"""Everything that happened and was decided, in order: a line of JSON each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+Entry = tuple[float, str, str, Any]  # when, what, whose, and whatever else there is to say
+
+
+class EventLog:
+    """Entries as they come; the same run writes the same bytes."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def lines(self) -> Iterator[str]:
+        """Each entry as a line."""
+        for now_s, what, job_id, more in self.entries:
+            entry = {"s": now_s, "what": what, "job": job_id, "more": more}
+            yield json.dumps({k: v for k, v in entry.items() if v != "" and v is not None})

@@ -1,0 +1,119 @@
+"""A job as a scheduler sees it; how long it really takes only the world knows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from presage.features.errors import InvalidJobError
+from presage.features.job import JobFeatures
+from presage.schedulers.grant import WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """How a job keeps what it has done.
+
+    Attributes
+    ----------
+    interval_s : float
+        Running time from one checkpoint to the next; what was done since the last one is lost when
+        a device fails. Infinite for a job that keeps nothing by itself.
+    cost_s : float
+        To write one, as before a preemption.
+    restart_s : float
+        From a start with earlier progress to the first new step.
+    """
+
+    interval_s: float = math.inf
+    cost_s: float = 0.0
+    restart_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.interval_s > 0:
+            raise InvalidJobError(f"checkpoint interval of {self.interval_s} s, must be > 0")
+        for field in ("cost_s", "restart_s"):
+            if not (math.isfinite(getattr(self, field)) and getattr(self, field) >= 0):
+                raise InvalidJobError(
+                    f"checkpoint {field}={getattr(self, field)}, must be a finite number >= 0"
+                )
+
+
+NO_COST = Checkpointing()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Job:
+    """A training job, as its user submits it.
+
+    Attributes
+    ----------
+    submit_s : float
+        Seconds since the beginning of the trace, or of the cluster.
+    gpus : int
+        Gang size: so many devices at once, each with the same share.
+    min_gpus : int
+        It can run on as few; ``gpus`` unless it is elastic.
+    model : str
+        What it trains, "" where nobody said.
+    iterations : int
+        Steps that its user asks for; 0 where nobody said.
+    kinds : tuple of str
+        Kinds of devices that will do; any, if there are none.
+    features : JobFeatures or None
+        What its forecasts are made of; None where there is no graph of the model.
+    compute_milli, memory_bytes : int
+        What its user requests of each device; 0 bytes for all of its memory.
+    latency_sensitive : bool
+        Whether it goes before best-effort jobs.
+    priority : int
+        Higher goes first, within a class.
+    """
+
+    job_id: str
+    submit_s: float
+    gpus: int = 1
+    min_gpus: int = 0
+    model: str = ""
+    iterations: int = 0
+    kinds: tuple[str, ...] = ()
+    features: JobFeatures | None = None
+    compute_milli: int = WHOLE
+    memory_bytes: int = 0
+    latency_sensitive: bool = False
+    priority: int = 0
+    user: str = ""
+    checkpointing: Checkpointing = NO_COST
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InvalidJobError(
+                f"job {self.job_id!r}: gpus={self.gpus}, must be >= 1; "
+                "drop CPU-only rows when loading the trace"
+            )
+        if not (math.isfinite(self.submit_s) and self.submit_s >= 0):
+            raise InvalidJobError(
+                f"job {self.job_id!r}: submit_s={self.submit_s}, must be a finite number >= 0; "
+                "count seconds from the trace's beginning"
+            )
+        if not 0 <= self.min_gpus <= self.gpus:
+            raise InvalidJobError(
+                f"job {self.job_id!r}: min_gpus={self.min_gpus}, must be within 0 and gpus="
+                f"{self.gpus}; 0 says that it is not elastic"
+            )
+        if not 0 < self.compute_milli <= WHOLE:
+            raise InvalidJobError(
+                f"job {self.job_id!r}: compute_milli={self.compute_milli}, must be within 1 and "
+                f"{WHOLE}: thousandths of each device"
+            )
+        for field in ("memory_bytes", "iterations"):
+            if getattr(self, field) < 0:
+                raise InvalidJobError(
+                    f"job {self.job_id!r}: {field}={getattr(self, field)}, must be >= 0; "
+                    "0 says that it is not known"
+                )
+
+    @property
+    def fewest_gpus(self) -> int:
+        """Devices below which it does not run."""
+        return self.min_gpus or self.gpus

@@ -1,0 +1,363 @@
+"""What is where: the one place where a job's standing changes, in the simulator and live.
+
+Every change is checked against the invariants of a cluster:
+
+- no device's compute or memory is held beyond what it has, and nothing of one that is down;
+- a gang runs with 0 members, or with as many as it needs;
+- every submitted job is in exactly one phase;
+- while a latency-sensitive job waits, no best-effort job is put where it would fit.
+
+A batch of actions is a transaction: all of them are done, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.grant import Grant
+from presage.schedulers.idle_devices import IdleDevices
+from presage.schedulers.job import Job
+from presage.schedulers.queue import Queue
+from presage.schedulers.room import Room
+from presage.schedulers.standing import Phase, Standing
+
+
+class Change(NamedTuple):
+    """How a job stood, and how it stands now."""
+
+    job: Job
+    before: Standing
+    after: Standing
+
+
+class Ledger:
+    """Jobs of a cluster, how each stands, and what is left of every device.
+
+    Policies see it through :class:`presage.schedulers.state.State`.
+
+    Attributes
+    ----------
+    pending : Queue
+        Jobs that wait, in the policy's order.
+    idle : IdleDevices
+        Devices that nobody is on, of nodes that are up.
+    room : Room
+        What is left of every device.
+    """
+
+    def __init__(self, cluster: Cluster, pending: Queue) -> None:
+        self.cluster, self.pending = cluster, pending
+        self.idle, self.room = IdleDevices(cluster), Room.of(cluster)
+        self._jobs: dict[str, Job] = {}
+        self._standings: dict[str, Standing] = {}
+        self._running: dict[str, Standing] = {}
+        self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
+        self._on: list[tuple[str, ...]] = [()] * cluster.devices
+        self._down: set[int] = set()
+
+    # Looking --------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """All that were submitted, by id, ended ones too."""
+        return MappingProxyType(self._jobs)
+
+    @property
+    def running(self) -> Mapping[str, Standing]:
+        """Of the jobs that run, by id, in the order in which they came to run."""
+        return MappingProxyType(self._running)
+
+    def standing(self, job_id: str) -> Standing:
+        """Of a job that was submitted."""
+        return self._standings[job_id]
+
+    def on(self, device: int) -> tuple[str, ...]:
+        """Jobs that hold a part of a device, by id."""
+        return self._on[device]
+
+    @property
+    def down(self) -> frozenset[int]:
+        """Nodes that failed and are not repaired."""
+        return frozenset(self._down)
+
+    # What the world does --------------------------------------------------------------------
+
+    def submit(self, job: Job, now_s: float) -> str:
+        """Take a job in: it waits, or is rejected if it can never run. Why, or "".
+
+        Raises
+        ------
+        ImpossibleActionError
+            A job of that id was submitted before.
+        """
+        if job.job_id in self._jobs:
+            raise ImpossibleActionError(
+                f"job {job.job_id!r} was submitted before; give every job an id of its own"
+            )
+        self._jobs[job.job_id] = job
+        why = self._never(job)
+        phase = Phase.REJECTED if why else Phase.PENDING
+        self._standings[job.job_id] = standing = Standing(phase, now_s)
+        if not why:
+            self._wait(job, standing)
+        return why
+
+    def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
+        """A running job is over: finished, or failed for good."""
+        return self._move(self._jobs[job_id], phase, now_s, ())
+
+    def give_up(self, job_id: str, now_s: float, *, overflow: bool = False) -> Change:
+        """A running or paused job lost its devices, perhaps by an overflow, and waits again."""
+        return self._move(self._jobs[job_id], Phase.PENDING, now_s, (), overflow=overflow)
+
+    def fail(self, node: int, now_s: float) -> list[Change]:
+        """A node is down: who was on it waits again, and nobody is given its devices."""
+        if node in self._down:
+            return []
+        devices = self.cluster.devices_of(node)
+        hit = dict.fromkeys(job_id for device in devices for job_id in self._on[device])
+        changes = [self.give_up(job_id, now_s) for job_id in hit]
+        self.idle.take(devices)
+        self.room.take(self.cluster.whole[device] for device in devices)
+        self._down.add(node)
+        return changes
+
+    def repair(self, node: int) -> None:
+        """A node is up again."""
+        if node in self._down:
+            devices = self.cluster.devices_of(node)
+            self._down.remove(node)
+            self.idle.give(devices)
+            self.room.give(self.cluster.whole[device] for device in devices)
+
+    # What a policy decides ------------------------------------------------------------------
+
+    def apply(self, actions: Sequence[Action], now_s: float) -> list[Change]:
+        """Do all of a batch, in order.
+
+        Raises
+        ------
+        ImpossibleActionError
+            One of them cannot be done; says which and why. Then nothing was done.
+        """
+        order = tuple(self._running) if any(type(a) is not Start for a in actions) else ()
+        changes: list[Change] = []
+        try:
+            for number, action in enumerate(actions, 1):
+                if type(action) is not Wake:
+                    changes.append(self._act(action, number, now_s))
+            self._check_urgency(changes)
+        except ImpossibleActionError:
+            self._undo(changes, order)
+            raise
+        return changes
+
+    def _act(self, action: Action, number: int, now_s: float) -> Change:
+        assert not isinstance(action, Wake)
+        job = self._jobs.get(action.job_id)
+        allowed, after = _MOVES[type(action)]
+        try:
+            if job is None:
+                raise ImpossibleActionError("there is no such job")
+            standing = self._standings[job.job_id]
+            if standing.phase not in allowed:
+                raise ImpossibleActionError(f"it is {standing.phase}")
+            if isinstance(action, Start | Resize | Migrate):
+                grants = action.grants
+                self._check_gang(job, grants)
+            else:
+                grants = standing.grants if after in _HOLDING else ()
+            return self._move(job, after, now_s, grants)
+        except ImpossibleActionError as error:
+            raise ImpossibleActionError(
+                f"action {number}, {type(action).__name__} of job {action.job_id!r}: {error}"
+            ) from None
+
+    def _check_gang(self, job: Job, grants: Sequence[Grant]) -> None:
+        if not job.fewest_gpus <= len(grants) <= job.gpus:
+            needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
+            raise ImpossibleActionError(f"{len(grants)} members of a gang that needs {needs}")
+        for device, compute, memory in grants:
+            if not 0 <= device < self.cluster.devices:
+                raise ImpossibleActionError(f"there is no device {device}")
+            if compute < 1 or memory < 0:
+                raise ImpossibleActionError(f"a grant of {compute} thousandths, {memory} bytes")
+            if job.kinds and self.cluster.kind_of(device) not in job.kinds:
+                raise ImpossibleActionError(
+                    f"{self.cluster.name_of(device)} is a {self.cluster.kind_of(device)}, and it "
+                    f"runs on {', '.join(job.kinds)}"
+                )
+
+    def _check_urgency(self, changes: Sequence[Change]) -> None:
+        """No best-effort job was put where one that waits and is latency-sensitive would fit."""
+        if not self._urgent:
+            return
+        put = [
+            change for change in changes
+            if not change.job.latency_sensitive and len(change.after.grants) > 0
+            and change.after.phase is Phase.RUNNING
+            and change.after.grants != change.before.grants
+        ]  # fmt: skip
+        if not put:
+            return
+        needs = {
+            (j.gpus, j.compute_milli, j.memory_bytes, j.kinds): j for j in self._urgent.values()
+        }
+        for change in put:
+            for (gpus, compute_milli, memory_bytes, kinds), urgent in needs.items():
+                fits = sum(
+                    grant.compute_milli >= compute_milli
+                    and grant.memory_bytes
+                    >= (memory_bytes or self.cluster.whole[grant.device].memory_bytes)
+                    and (not kinds or self.cluster.kind_of(grant.device) in kinds)
+                    for grant in change.after.grants
+                )
+                if fits >= gpus:
+                    raise ImpossibleActionError(
+                        f"best-effort job {change.job.job_id!r} goes where latency-sensitive job "
+                        f"{urgent.job_id!r}, which waits, would fit"
+                    )
+
+    # How it is kept -------------------------------------------------------------------------
+
+    def _never(self, job: Job) -> str:
+        """Why a job can never run here; "" if it can."""
+        kinds = self.cluster.kinds
+        unknown = [kind for kind in job.kinds if kind not in kinds]
+        if job.kinds and len(unknown) == len(job.kinds):
+            return f"it runs on {', '.join(unknown)}, of which there is no device"
+        there = sum(kinds[k] for k in kinds if not job.kinds or k in job.kinds)
+        if job.fewest_gpus > there:
+            return f"a gang of {job.fewest_gpus}, and there are {there} devices for it"
+        return ""
+
+    def _move(
+        self,
+        job: Job,
+        phase: Phase,
+        now_s: float,
+        grants: tuple[Grant, ...],
+        *,
+        overflow: bool = False,
+    ) -> Change:
+        """Let a job stand otherwise from now on; raises, and changes nothing, if it cannot."""
+        before = self._standings[job.job_id]
+        after = Standing(
+            phase,
+            now_s,
+            grants,
+            before.attained_at(now_s),
+            before.starts + (phase is Phase.RUNNING and before.phase is Phase.PENDING),
+            before.overflows + overflow,
+        )
+        self._put(job, before, after)
+        return Change(job, before, after)
+
+    def _put(self, job: Job, before: Standing, after: Standing) -> None:
+        job_id = job.job_id
+        if before.phase in _HOLDING:
+            self._release(job_id, before)
+        if after.phase in _HOLDING:
+            try:
+                self._hold(job_id, after)
+            except ImpossibleActionError:
+                if before.phase in _HOLDING:
+                    self._hold(job_id, before)
+                raise
+        self._standings[job_id] = after
+        if before.phase is Phase.PENDING:
+            self.pending.remove(job_id)
+            self._urgent.pop(job_id, None)
+        elif before.phase is Phase.RUNNING and after.phase is not Phase.RUNNING:
+            del self._running[job_id]
+        if after.phase is Phase.PENDING:
+            self._wait(job, after)
+        elif after.phase is Phase.RUNNING:
+            self._running[job_id] = after
+
+    def _wait(self, job: Job, standing: Standing) -> None:
+        self.pending.add(job, standing)
+        if job.latency_sensitive:
+            self._urgent[job.job_id] = job
+
+    def _hold(self, job_id: str, standing: Standing) -> None:
+        """Take what a job holds, if all of it is there."""
+        paused, room = standing.phase is Phase.PAUSED, self.room
+        taken: list[Grant] = []
+        idle: list[int] = []
+        for grant in standing.grants:
+            device, compute, memory = grant
+            compute = 0 if paused else compute
+            there = self._on[device]
+            if (
+                room.compute_milli[device] < compute
+                or room.memory_bytes[device] < memory
+                or job_id in there
+            ):
+                self._drop(job_id, taken, paused)
+                raise ImpossibleActionError(self._why_not(job_id, grant, compute))
+            room.compute_milli[device] -= compute
+            room.memory_bytes[device] -= memory
+            taken.append(grant)
+            if there:
+                self._on[device] = tuple(sorted((*there, job_id)))
+            else:
+                self._on[device] = (job_id,)
+                idle.append(device)
+        self.idle.take(idle)
+
+    def _drop(self, job_id: str, grants: Iterable[Grant], paused: bool) -> None:
+        for device, compute, memory in grants:
+            self.room.compute_milli[device] += 0 if paused else compute
+            self.room.memory_bytes[device] += memory
+            self._on[device] = tuple(other for other in self._on[device] if other != job_id)
+
+    def _release(self, job_id: str, standing: Standing) -> None:
+        self._drop(job_id, standing.grants, standing.phase is Phase.PAUSED)
+        self.idle.give([grant.device for grant in standing.grants if not self._on[grant.device]])
+
+    def _why_not(self, job_id: str, grant: Grant, compute: int) -> str:
+        device, name = grant.device, self.cluster.name_of(grant.device)
+        if self.cluster.node_of[device] in self._down:
+            return f"{name} is down"
+        if job_id in self._on[device]:
+            return f"two members on {name}"
+        left = int(self.room.compute_milli[device])
+        if left < compute:
+            return f"{name} has {left} thousandths of its compute left, not {compute}"
+        memory = int(self.room.memory_bytes[device])
+        return f"{name} has {memory} bytes of memory left, not {grant.memory_bytes}"
+
+    def _undo(self, changes: Sequence[Change], order: Iterable[str]) -> None:
+        for job, before, after in reversed(changes):
+            self._put(job, after, before)
+        if order:  # who came to run first is first again
+            self._running = {job_id: self._running[job_id] for job_id in order}
+
+
+_HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED})
+# In which phases a job may be, and in which it is afterwards.
+_MOVES: dict[type[Action], tuple[frozenset[Phase], Phase]] = {
+    Start: (frozenset({Phase.PENDING}), Phase.RUNNING),
+    Preempt: (_HOLDING, Phase.PENDING),
+    Resize: (frozenset({Phase.RUNNING}), Phase.RUNNING),
+    Migrate: (frozenset({Phase.RUNNING}), Phase.RUNNING),
+    Pause: (frozenset({Phase.RUNNING}), Phase.PAUSED),
+    Resume: (frozenset({Phase.PAUSED}), Phase.RUNNING),
+    Reject: (frozenset({Phase.PENDING}), Phase.REJECTED),
+}

@@ -1,0 +1,344 @@
+"""A cluster, simulated: events in a heap, progress integrated between them.
+
+Only jobs on devices where something changed are timed anew. All events of one moment happen
+before the policy decides, once: finished jobs first, then repairs, failures, arrivals.
+
+What it costs to be moved about: a preempted job gives its devices up at once, keeps what it has
+done, and pays for its checkpoint when it starts again, beside the restart. A job whose device
+fails falls back to its last periodic checkpoint. A job that does not fit into a device's memory,
+together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import Action, Reject, Wake
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.event_log import EventLog
+from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.job import Job
+from presage.schedulers.ledger import Change, Ledger
+from presage.schedulers.policy import Policy
+from presage.schedulers.queue import Key, Queue
+from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.state import State
+from presage.schedulers.truth import Truth
+
+OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
+MOST_OVERFLOWS = 8  # of a job, then it has failed
+IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A node fails, or is repaired."""
+
+    at_s: float
+    node: int
+    repaired: bool
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job as the world knows it.
+
+    Attributes
+    ----------
+    done : float
+        Part of it that was done at ``since_s``.
+    pace_s : float
+        Seconds that all of it would take as it runs now; infinite while it does not.
+    timing : int
+        Counts how often it was timed; an end that was foreseen by an earlier timing is none.
+    """
+
+    job: Job
+    done: float = 0.0
+    since_s: float = 0.0
+    pace_s: float = math.inf
+    timing: int = 0
+    overflows_at: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a job; times in seconds since the beginning of the trace."""
+
+    job: Job
+    phase: Phase
+    first_start_s: float | None
+    end_s: float
+    standing: Standing
+
+
+class Simulation:
+    """One trace under one policy.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        By the time of their submission.
+    faults : sequence of Fault
+        By time.
+    stop_on_impossible : bool
+        Whether a policy's impossible action is an error; else it is logged and left out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        forecaster: Forecaster,
+        truth: Truth,
+        jobs: Sequence[Job],
+        *,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        stop_on_impossible: bool = True,
+    ) -> None:
+        self._cluster, self._policy, self._truth = cluster, policy, truth
+        self._jobs, self._faults = jobs, faults
+        self._stop = stop_on_impossible
+        self._rng = Random(seed)  # noqa: S311 - it draws no secrets
+        self._forecasts = Forecasts(forecaster, cluster)
+        self.ledger = Ledger(cluster, Queue(self._key))
+        self.log = EventLog()
+        self.ended: list[Ended] = []
+        self._runs: dict[str, _Run] = {}
+        self._first_start_s: dict[str, float] = {}
+        self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
+        self._wakes: list[float] = []
+        self._now_s = 0.0
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
+        """To the end: every job has ended, or none that waits is ever started."""
+        arrivals, faults = iter(self._jobs), iter(self._faults)
+        job, fault = next(arrivals, None), next(faults, None)
+        idle_wakes = 0
+        while True:
+            now_s = min(
+                math.inf if job is None else job.submit_s,
+                math.inf if fault is None else fault.at_s,
+                self._heap[0][0] if self._heap else math.inf,
+                self._wakes[0] if self._wakes else math.inf,
+            )
+            if now_s == math.inf or idle_wakes > IDLE_WAKES:
+                break
+            self._now_s = now_s
+            self._end_runs()
+            while fault is not None and fault.at_s == now_s:
+                self._fault(fault)
+                fault = next(faults, None)
+            came = []
+            while job is not None and job.submit_s == now_s:
+                came.append(job)
+                job = next(arrivals, None)
+            if came:
+                self._submit(came)
+            while self._wakes and self._wakes[0] == now_s:
+                heapq.heappop(self._wakes)
+            decided = self._decide()
+            waits = job is None and fault is None and not self._heap and not decided
+            idle_wakes = idle_wakes + 1 if waits else 0
+            progress(len(self.ended))
+        self._now_s = max(self._now_s, 0.0)
+
+    def _key(self, job: Job, standing: Standing) -> Key:
+        return self._policy.key(job, standing, self._forecasts)
+
+    # What happens ---------------------------------------------------------------------------
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        self._forecasts.learn(jobs)
+        for job in jobs:
+            why = self.ledger.submit(job, self._now_s)
+            self.log.entries.append((self._now_s, "submit", job.job_id, why or None))
+            if why:
+                self._over(job, Phase.REJECTED)
+            else:
+                self._runs[job.job_id] = _Run(job)
+
+    def _end_runs(self) -> None:
+        """Jobs that are done now, or run out of memory."""
+        heap, changes = self._heap, []
+        while heap and heap[0][0] == self._now_s:
+            _, timing, job_id = heapq.heappop(heap)
+            run = self._runs.get(job_id)
+            if run is None or run.timing != timing:
+                continue
+            if run.overflows_at == self._now_s:
+                changes.append(self._overflow(run))
+                continue
+            changes.append(self.ledger.end(job_id, Phase.FINISHED, self._now_s))
+            self.log.entries.append((self._now_s, "finish", job_id, None))
+            self._over(run.job, Phase.FINISHED)
+        self._time_others(changes)
+
+    def _over(self, job: Job, phase: Phase) -> None:
+        self._runs.pop(job.job_id, None)
+        first_s = self._first_start_s.pop(job.job_id, None)
+        standing = self.ledger.standing(job.job_id)
+        self.ended.append(Ended(job, phase, first_s, self._now_s, standing))
+
+    def _fault(self, fault: Fault) -> None:
+        name = self._cluster.nodes[fault.node].name
+        self.log.entries.append(
+            (self._now_s, "repair" if fault.repaired else "fail", "", {"node": name})
+        )
+        if fault.repaired:
+            self.ledger.repair(fault.node)
+            return
+        changes = self.ledger.fail(fault.node, self._now_s)
+        for change in changes:
+            self.log.entries.append((self._now_s, "lost", change.job.job_id, None))
+            self._stop_run(self._runs[change.job.job_id], lost=True)
+        self._time_others(changes)
+
+    def _overflow(self, run: _Run) -> Change:
+        job = run.job
+        self._stop_run(run, lost=True)
+        self.log.entries.append((self._now_s, "overflow", job.job_id, None))
+        if self.ledger.standing(job.job_id).overflows + 1 >= MOST_OVERFLOWS:
+            change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
+            self._over(job, Phase.FAILED)
+            return change
+        return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
+
+    # What is decided ------------------------------------------------------------------------
+
+    def _decide(self) -> bool:
+        """Whether anything was."""
+        state = State(self.ledger, self._now_s, self._progress)
+        actions = self._policy.decide(state, self._forecasts, self._rng)
+        if not actions:
+            return False
+        try:
+            changes = self.ledger.apply(actions, self._now_s)
+        except ImpossibleActionError as error:
+            self.log.entries.append((self._now_s, "refused", "", str(error)))
+            if self._stop:
+                raise
+            return False
+        for action in actions:
+            self._note(action)
+        self._time(changes)
+        return bool(changes)
+
+    def _note(self, action: Action) -> None:
+        if isinstance(action, Wake):
+            if self._now_s < action.at_s < math.inf:
+                heapq.heappush(self._wakes, action.at_s)
+            return
+        more: Any = getattr(action, "grants", None)
+        if isinstance(action, Reject):
+            more = action.why
+        self.log.entries.append((self._now_s, type(action).__name__.lower(), action.job_id, more))
+
+    # How fast jobs run ----------------------------------------------------------------------
+
+    def _time(self, changes: Sequence[Change]) -> None:
+        """Time the jobs that a decision changed, and whoever is beside them."""
+        for job, before, after in changes:
+            if after.phase is Phase.REJECTED:
+                self._over(job, Phase.REJECTED)
+                continue
+            run = self._runs[job.job_id]
+            if after.phase is Phase.RUNNING:
+                moved = before.phase is Phase.PENDING or before.grants != after.grants
+                if before.phase is Phase.RUNNING:
+                    self._stop_run(run, lost=False)
+                self._first_start_s.setdefault(job.job_id, self._now_s)
+                restart_s = 0.0
+                if moved and run.done:
+                    costs = job.checkpointing
+                    restart_s = costs.cost_s + costs.restart_s
+                run.since_s = self._now_s + restart_s
+                self._set_pace(run, after)
+            else:
+                self._stop_run(run, lost=False)
+        self._time_others(changes)
+
+    def _time_others(self, changes: Iterable[Change]) -> None:
+        """Time whoever shares a device with a job that came or went."""
+        changed = {change.job.job_id for change in changes}
+        others: dict[str, None] = {}
+        for _, before, after in changes:
+            for grant in (*before.grants, *after.grants):
+                there = self.ledger.on(grant.device)
+                others.update((job_id, None) for job_id in there if job_id not in changed)
+        for job_id in others:
+            standing = self.ledger.standing(job_id)
+            if standing.phase is Phase.RUNNING:
+                run = self._runs[job_id]
+                self._integrate(run)
+                self._set_pace(run, standing)
+
+    def _set_pace(self, run: _Run, standing: Standing) -> None:
+        run.pace_s = self._pace_s(run.job, standing)
+        run.timing += 1
+        end_s = run.since_s + (1.0 - run.done) * run.pace_s
+        run.overflows_at = math.inf
+        if self._overflows(standing):
+            run.overflows_at = end_s = min(end_s, self._now_s + OVERFLOW_S)
+        heapq.heappush(self._heap, (max(end_s, self._now_s), run.timing, run.job.job_id))
+
+    def _pace_s(self, job: Job, standing: Standing) -> float:
+        """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
+        slowest, seen = 0.0, set()
+        for grant in standing.grants:
+            kind = self._cluster.kind_of(grant.device)
+            there = self.ledger.on(grant.device)
+            if len(there) == 1 and grant.compute_milli == WHOLE:
+                if kind in seen:
+                    continue
+                seen.add(kind)
+                slowdown = 1.0
+            else:
+                slowdown = self._slowdown(job, kind, grant.device, there)
+            alone_s = self._truth.alone_s(job, kind, len(standing.grants))
+            slowest = max(slowest, alone_s * slowdown)
+        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
+        return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
+
+    def _slowdown(self, job: Job, kind: str, device: int, there: Sequence[str]) -> float:
+        members = []
+        for job_id in there:
+            standing = self.ledger.standing(job_id)
+            if standing.phase is Phase.RUNNING:
+                grant = next(g for g in standing.grants if g.device == device)
+                members.append((self.ledger.jobs[job_id], grant))
+        told = self._truth.slowdowns(kind, members)
+        return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
+
+    def _overflows(self, standing: Standing) -> bool:
+        return False
+
+    def _stop_run(self, run: _Run, *, lost: bool) -> None:
+        """It does not run from now on; of what is lost, the last periodic checkpoint remains."""
+        self._integrate(run)
+        if lost and run.done:
+            step = run.job.checkpointing.interval_s / run.pace_s if run.pace_s < math.inf else 0.0
+            run.done = 0.0 if step in (0.0, math.inf) else math.floor(run.done / step) * step
+        run.pace_s, run.timing = math.inf, run.timing + 1
+
+    def _integrate(self, run: _Run) -> None:
+        """Count what it has done until now."""
+        run.done = self._done(run)
+        run.since_s = max(run.since_s, self._now_s)
+
+    def _done(self, run: _Run) -> float:
+        if run.pace_s == math.inf or self._now_s <= run.since_s:
+            return run.done
+        return min(1.0, run.done + (self._now_s - run.since_s) / run.pace_s)
+
+    def _progress(self, job_id: str) -> float:
+        run = self._runs.get(job_id)
+        return 1.0 if run is None else self._done(run)

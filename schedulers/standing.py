@@ -1,0 +1,51 @@
+"""How a job stands: what it holds, what it has had."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from presage.schedulers.grant import Grant
+
+
+class Phase(StrEnum):
+    """The one state that a submitted job is in."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"  # keeps its memory, and none of its compute
+    FINISHED = "finished"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+ENDED = frozenset({Phase.FINISHED, Phase.FAILED, Phase.REJECTED})
+
+
+class Standing(NamedTuple):
+    """Of a job, from one change to the next.
+
+    Attributes
+    ----------
+    since_s : float
+        When it came to stand so.
+    grants : tuple of Grant
+        One a member; none unless it runs or is paused.
+    attained_s : float
+        Device-seconds that it ran before ``since_s``.
+    starts, overflows : int
+        How often it was started, and ran out of a device's memory.
+    """
+
+    phase: Phase
+    since_s: float
+    grants: tuple[Grant, ...] = ()
+    attained_s: float = 0.0
+    starts: int = 0
+    overflows: int = 0
+
+    def attained_at(self, now_s: float) -> float:
+        """Device-seconds that it ran before ``now_s``."""
+        if self.phase is not Phase.RUNNING:
+            return self.attained_s
+        return self.attained_s + len(self.grants) * (now_s - self.since_s)

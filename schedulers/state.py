@@ -1,0 +1,90 @@
+"""What a policy may know at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.idle_devices import IdleDevices
+from presage.schedulers.job import Job
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.room import Room
+from presage.schedulers.standing import Standing
+
+
+class Pending(Protocol):
+    """Jobs that wait, in the policy's order; to be looked at."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Job]: ...
+
+    def first(self) -> Job | None:
+        """The job that is served next; None of none."""
+        ...
+
+    def of_at_most(self, gpus: int) -> Iterator[Job]:
+        """Jobs that need so few devices, in order."""
+        ...
+
+
+class State:
+    """A cluster at a moment, to be looked at: nothing here changes it.
+
+    It is made for one decision. What it gives out to be changed (``idle``, ``room``) are copies.
+
+    Attributes
+    ----------
+    now_s : float
+        Seconds since the beginning of the trace, or of the cluster.
+    """
+
+    __slots__ = ("_ledger", "_progress", "now_s")
+
+    def __init__(self, ledger: Ledger, now_s: float, progress: Callable[[str], float]) -> None:
+        self._ledger, self.now_s, self._progress = ledger, now_s, progress
+
+    @property
+    def cluster(self) -> Cluster:
+        """Its nodes and devices."""
+        return self._ledger.cluster
+
+    @property
+    def pending(self) -> Pending:
+        """Jobs that wait, in the policy's order."""
+        return self._ledger.pending
+
+    @property
+    def running(self) -> Mapping[str, Standing]:
+        """How the running jobs stand, by id, in the order in which they came to run."""
+        return self._ledger.running
+
+    @property
+    def idle_count(self) -> int:
+        """How many devices nobody is on."""
+        return self._ledger.idle.count
+
+    def job(self, job_id: str) -> Job:
+        """A job that was submitted."""
+        return self._ledger.jobs[job_id]
+
+    def standing(self, job_id: str) -> Standing:
+        """How a job stands."""
+        return self._ledger.standing(job_id)
+
+    def on(self, device: int) -> tuple[str, ...]:
+        """Jobs that hold a part of a device, by id."""
+        return self._ledger.on(device)
+
+    def progress(self, job_id: str) -> float:
+        """Part of its iterations that a job reports as done, within [0, 1]."""
+        return self._progress(job_id)
+
+    def idle(self) -> IdleDevices:
+        """Devices that nobody is on: a copy, to take from."""
+        return self._ledger.idle.copy()
+
+    def room(self) -> Room:
+        """What is left of every device: a copy, to take from."""
+        return self._ledger.room.copy()
