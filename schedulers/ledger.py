@@ -309,8 +309,9 @@ class Ledger:
                 or room.memory_bytes[device] < memory
                 or job_id in there
             ):
+                why = self._why_not(job_id, grant, compute)
                 self._drop(job_id, taken, paused)
-                raise ImpossibleActionError(self._why_not(job_id, grant, compute))
+                raise ImpossibleActionError(why)
             room.compute_milli[device] -= compute
             room.memory_bytes[device] -= memory
             taken.append(grant)

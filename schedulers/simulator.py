@@ -65,6 +65,7 @@ class _Run:
     since_s: float = 0.0
     pace_s: float = math.inf
     timing: int = 0
+    restart_s: float = 0.0  # until it goes on, once it is started again
     overflows_at: float = math.inf
 
 
@@ -256,11 +257,7 @@ class Simulation:
                 if before.phase is Phase.RUNNING:
                     self._stop_run(run, lost=False)
                 self._first_start_s.setdefault(job.job_id, self._now_s)
-                restart_s = 0.0
-                if moved and run.done:
-                    costs = job.checkpointing
-                    restart_s = costs.cost_s + costs.restart_s
-                run.since_s = self._now_s + restart_s
+                run.since_s = self._now_s + (run.restart_s if moved and run.done else 0.0)
                 self._set_pace(run, after)
             else:
                 self._stop_run(run, lost=False)
@@ -324,9 +321,11 @@ class Simulation:
     def _stop_run(self, run: _Run, *, lost: bool) -> None:
         """It does not run from now on; of what is lost, the last periodic checkpoint remains."""
         self._integrate(run)
-        if lost and run.done:
-            step = run.job.checkpointing.interval_s / run.pace_s if run.pace_s < math.inf else 0.0
-            run.done = 0.0 if step in (0.0, math.inf) else math.floor(run.done / step) * step
+        costs = run.job.checkpointing
+        run.restart_s = costs.restart_s + (0.0 if lost else costs.cost_s)
+        if lost and run.pace_s < math.inf:
+            step = (costs.interval_s + costs.cost_s) / run.pace_s  # done from one to the next
+            run.done = 0.0 if step == math.inf else math.floor(run.done / step) * step
         run.pace_s, run.timing = math.inf, run.timing + 1
 
     def _integrate(self, run: _Run) -> None:

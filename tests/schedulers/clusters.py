@@ -1,0 +1,44 @@
+"""Clusters and jobs that tests are short with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasts import Forecaster
+from presage.schedulers.job import Job
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.policy import Policy
+from presage.schedulers.simulator import Simulation
+from presage.schedulers.truth import Durations, Truth
+
+GIB = 2**30
+
+
+def cluster(*devices: int, kind: str = "v100", memory_bytes: int = 16 * GIB) -> Cluster:
+    """Nodes n0, n1, ... with so many devices each."""
+    return Cluster(
+        tuple(Node(f"n{i}", count, kind, memory_bytes) for i, count in enumerate(devices))
+    )
+
+
+def job(job_id: str, submit_s: float = 0.0, **values: Any) -> Job:
+    """A job of one device, unless told otherwise."""
+    return Job(job_id, submit_s, **values)
+
+
+def simulated(
+    devices: Cluster,
+    policy: Policy,
+    jobs: Sequence[Job],
+    truth: Truth | dict[str, float],
+    *,
+    forecaster: Forecaster | None = None,
+    **options: Any,
+) -> Simulation:
+    """After its end; the forecasts come true unless others are given."""
+    world = Durations(truth) if isinstance(truth, dict) else truth
+    simulation = Simulation(devices, policy, forecaster or Oracle(world), world, jobs, **options)
+    simulation.run()
+    return simulation

@@ -1,0 +1,298 @@
+"""The ledger: all of a batch or nothing, and the invariants of a cluster, whatever is asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.queue import Queue, urgency
+from presage.schedulers.standing import ENDED, Phase
+from tests.schedulers.clusters import GIB, cluster, job
+
+HALF = WHOLE // 2
+
+
+def ledger(*devices: int, a100: int = 0, jobs=()) -> Ledger:
+    """Of a cluster of such nodes, and perhaps one of A100s; the jobs wait."""
+    nodes = cluster(*devices).nodes + (cluster(a100, kind="a100").nodes if a100 else ())
+    names = (Node(f"n{i}", n.devices, n.kind, n.memory_bytes) for i, n in enumerate(nodes))
+    made = Ledger(Cluster(tuple(names)), Queue(lambda job, standing: (*urgency(job), job.submit_s)))
+    for one in jobs:
+        assert made.submit(one, one.submit_s) == ""
+    return made
+
+
+def part(device: int, compute_milli: int = HALF, memory_bytes: int = 4 * GIB) -> Grant:
+    return Grant(device, compute_milli, memory_bytes)
+
+
+def picture(made: Ledger):
+    """All that can be seen of a ledger."""
+    return (
+        {job_id: made.standing(job_id) for job_id in made.jobs},
+        list(made.running.items()),
+        [waiting.job_id for waiting in made.pending],
+        [made.on(device) for device in range(made.cluster.devices)],
+        [made.idle.on(node) for node in range(len(made.cluster.nodes))],
+        made.room.compute_milli.tolist(),
+        made.room.memory_bytes.tolist(),
+        made.down,
+    )
+
+
+def test_a_started_job_holds_what_it_was_granted_until_it_ends():
+    made = ledger(2, jobs=[job("a", gpus=2)])
+    made.apply([Start("a", made.cluster.whole)], 5.0)
+
+    assert made.standing("a").phase is Phase.RUNNING
+    assert made.idle.count == 0
+    assert made.room.compute_milli.tolist() == made.room.memory_bytes.tolist() == [0, 0]
+    change = made.end("a", Phase.FINISHED, 9.0)
+    assert change.after.attained_s == 8.0  # device-seconds
+    assert picture(made)[3:] == picture(ledger(2))[3:]
+
+
+@pytest.mark.parametrize(
+    ("impossible", "why"),
+    [
+        (Start("b", (part(0, WHOLE),)), "n0/0 has 500 thousandths of its compute left, not 1000"),
+        (Start("b", (part(0, 1, 13 * GIB),)), "bytes of memory left"),
+        (Start("b", ()), "0 members of a gang that needs 1"),
+        (Start("gang", (part(1), part(1))), "two members on n0/1"),
+        (Start("gang", (part(1),)), "1 members of a gang that needs 2"),
+        (Start("b", (part(7),)), "there is no device 7"),
+        (Start("b", (part(1, 0),)), "a grant of 0 thousandths"),
+        (Start("a", (part(1),)), "it is running"),
+        (Start("picky", (part(1),)), "n0/1 is a v100, and it runs on a100"),
+        (Start("nobody", (part(1),)), "there is no such job"),
+        (Preempt("b"), "it is pending"),
+        (Pause("b"), "it is pending"),
+        (Resume("a"), "it is running"),
+        (Resize("b", (part(1),)), "it is pending"),
+        (Migrate("a", (part(0), part(1))), "2 members of a gang that needs 1"),
+        (Reject("a", "enough"), "it is running"),
+    ],
+)
+def test_of_a_batch_with_an_impossible_action_nothing_is_done(impossible, why):
+    others = [job("a"), job("b"), job("gang", gpus=2), job("c"), job("picky", kinds=("a100",))]
+    made = ledger(2, a100=1, jobs=others)
+    made.apply([Start("a", (part(0),))], 1.0)
+    before = picture(made)
+
+    with pytest.raises(ImpossibleActionError, match="action 3, ") as error:
+        made.apply([Start("c", (part(1),)), Preempt("c"), impossible], 2.0)
+    assert why in str(error.value)
+    assert picture(made) == before
+
+
+def test_a_refused_batch_leaves_the_order_of_running_jobs_and_of_the_queue():
+    made = ledger(3, jobs=[job("a"), job("b"), job("c"), job("d"), job("e", gpus=3)])
+    made.apply([Start(name, (part(i),)) for i, name in enumerate("abc")], 1.0)
+    before = picture(made)
+
+    with pytest.raises(ImpossibleActionError):
+        made.apply([Preempt("b"), Preempt("a"), Start("d", (part(0),)), Resume("c")], 2.0)
+    assert picture(made) == before
+
+
+def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
+    made = ledger(1, jobs=[job("a"), job("b")])
+    made.apply([Start("a", (part(0, WHOLE, 10 * GIB),)), Pause("a")], 1.0)
+    made.apply([Start("b", (part(0, WHOLE, 6 * GIB),))], 2.0)
+
+    with pytest.raises(ImpossibleActionError, match="0 thousandths"):
+        made.apply([Resume("a")], 3.0)
+    made.apply([Preempt("b"), Resume("a")], 3.0)
+    assert made.standing("a").attained_at(5.0) == 2.0
+    assert made.room.memory_bytes.tolist() == [6 * GIB]
+
+
+def test_an_elastic_gang_runs_with_any_number_within_its_range():
+    made = ledger(4, jobs=[job("a", gpus=4, min_gpus=2)])
+    made.apply([Start("a", made.cluster.whole[:2])], 0.0)
+    made.apply([Resize("a", made.cluster.whole)], 10.0)
+    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2 to 4"):
+        made.apply([Resize("a", made.cluster.whole[:1])], 20.0)
+
+    assert made.standing("a").attained_at(20.0) == 2 * 10 + 4 * 10
+    assert made.idle.count == 0
+
+
+def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would_fit():
+    urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
+    made = ledger(2, jobs=[job("patient"), job("small"), urgent])
+
+    with pytest.raises(ImpossibleActionError, match=r"'patient' goes where .* 'urgent'"):
+        made.apply([Start("patient", made.cluster.whole[:1])], 0.0)
+    made.apply([Start("small", (part(0, HALF),))], 0.0)  # it asks for a whole device's compute
+    made.apply(
+        [
+            Preempt("small"),
+            Start("urgent", made.cluster.whole[:1]),
+            Start("patient", made.cluster.whole[1:]),
+        ],
+        1.0,
+    )
+    assert list(made.running) == ["urgent", "patient"]
+
+
+def test_what_can_never_run_is_rejected_when_it_comes():
+    made = ledger(4, 4)
+
+    assert made.submit(job("large", gpus=9), 0.0) == "a gang of 9, and there are 8 devices for it"
+    assert made.submit(job("elastic", gpus=9, min_gpus=8), 0.0) == ""
+    assert "of which there is no device" in made.submit(job("other", kinds=("a100",)), 0.0)
+    assert made.standing("large").phase is made.standing("other").phase is Phase.REJECTED
+    with pytest.raises(ImpossibleActionError, match="'large' was submitted before"):
+        made.submit(job("large"), 1.0)
+
+
+def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
+    made = ledger(2, 2, jobs=[job("a", gpus=3), job("b")])
+    made.apply([Start("a", made.cluster.whole[1:])], 0.0)
+    changes = made.fail(0, 5.0)
+
+    assert [change.job.job_id for change in changes] == ["a"]
+    assert made.fail(0, 6.0) == []
+    assert made.idle.count == 2
+    with pytest.raises(ImpossibleActionError, match="n0/0 is down"):
+        made.apply([Start("b", (part(0),))], 6.0)
+    made.repair(0)
+    made.repair(0)
+    assert picture(made)[3:] == picture(ledger(2, 2))[3:]
+
+
+class AnyActions(RuleBasedStateMachine):
+    """Whatever is asked, in any order: the invariants hold, and a refusal changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = ledger(2, 3)
+        self.now_s = 0.0
+
+    jobs = st.integers(0, 8).map(str)
+    shares = st.sampled_from((1, 300, HALF, WHOLE))
+    memories = st.sampled_from((0, 4 * GIB, 12 * GIB, 16 * GIB))
+    grants = st.lists(st.builds(Grant, st.integers(0, 5), shares, memories), max_size=4).map(tuple)
+    actions = st.one_of(
+        st.builds(Start, jobs, grants),
+        st.builds(Preempt, jobs),
+        st.builds(Resize, jobs, grants),
+        st.builds(Migrate, jobs, grants),
+        st.builds(Pause, jobs),
+        st.builds(Resume, jobs),
+        st.builds(Reject, jobs, st.just("no")),
+        st.builds(Wake, st.floats(0, 9)),
+    )
+
+    @rule(
+        job_id=jobs, gpus=st.integers(1, 6), least=st.integers(0, 2), urgent=st.booleans(),
+        priority=st.integers(0, 1),
+    )  # fmt: skip
+    def submit(self, job_id, gpus, least, urgent, priority):
+        if job_id not in self.made.jobs:
+            self.made.submit(
+                job(
+                    job_id, self.now_s, gpus=gpus, min_gpus=min(least, gpus),
+                    latency_sensitive=urgent, priority=priority,
+                ),
+                self.now_s,
+            )  # fmt: skip
+
+    @rule(batch=st.lists(actions, max_size=5))
+    def decide(self, batch: list[Action]):
+        before = picture(self.made)
+        try:
+            self.made.apply(batch, self.now_s)
+        except ImpossibleActionError:
+            assert picture(self.made) == before
+
+    @rule(node=st.integers(0, 1), repaired=st.booleans())
+    def fault(self, node, repaired):
+        if repaired:
+            self.made.repair(node)
+        else:
+            self.made.fail(node, self.now_s)
+
+    @rule(job_id=jobs, phase=st.sampled_from((Phase.FINISHED, Phase.FAILED)))
+    def end(self, job_id, phase):
+        if job_id in self.made.running:
+            self.made.end(job_id, phase, self.now_s)
+
+    @rule(seconds=st.floats(0, 100))
+    def wait(self, seconds):
+        self.now_s += seconds
+
+    @invariant()
+    def nothing_is_held_that_is_not_there(self):
+        made = self.made
+        for device, whole in enumerate(made.cluster.whole):
+            node = made.cluster.node_of[device]
+            standings = {job_id: made.standing(job_id) for job_id in made.on(device)}
+            held = [
+                (grant, standing.phase)
+                for standing in standings.values()
+                for grant in standing.grants
+                if grant.device == device
+            ]
+            down = node in made.down
+            compute = sum(g.compute_milli for g, phase in held if phase is Phase.RUNNING)
+            memory = sum(g.memory_bytes for g, _ in held)
+            assert not (down and held)
+            assert made.room.compute_milli[device] == (0 if down else WHOLE - compute) >= 0
+            assert (
+                made.room.memory_bytes[device] == (0 if down else whole.memory_bytes - memory) >= 0
+            )
+            is_idle = not held and not down
+            bit = made.idle._of_node[node] >> device - made.cluster.first_device[node] & 1
+            assert bit == is_idle
+
+    @invariant()
+    def a_gang_runs_with_as_many_as_it_needs_or_with_none(self):
+        for job_id, one in self.made.jobs.items():
+            standing = self.made.standing(job_id)
+            holds = standing.phase in (Phase.RUNNING, Phase.PAUSED)
+            assert (
+                (one.fewest_gpus <= len(standing.grants) <= one.gpus)
+                if holds
+                else (standing.grants == ())
+            )
+            assert len({grant.device for grant in standing.grants}) == len(standing.grants)
+
+    @invariant()
+    def every_job_is_in_one_phase(self):
+        made = self.made
+        pending = [waiting.job_id for waiting in made.pending]
+        for job_id in made.jobs:
+            phase = made.standing(job_id).phase
+            assert (job_id in pending) == (phase is Phase.PENDING)
+            assert (job_id in made.running) == (phase is Phase.RUNNING)
+            assert (phase in ENDED) + (phase in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)) == 1
+        assert len(pending) == len(set(pending)) == len(made.pending)
+
+    @invariant()
+    def who_is_urgent_is_first(self):
+        waiting = list(self.made.pending)
+        assert waiting == sorted(waiting, key=lambda one: (*urgency(one), one.submit_s))
+        assert self.made.pending.first() == (waiting[0] if waiting else None)
+
+
+TestAnyActions = AnyActions.TestCase
+TestAnyActions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

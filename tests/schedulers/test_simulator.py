@@ -1,0 +1,199 @@
+"""The simulator is exact: published figures, queueing theory, laws, and logs that replay."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.schedulers.action import Preempt, Start, Wake
+from presage.schedulers.fifo import Fifo
+from presage.schedulers.job import Checkpointing
+from presage.schedulers.shortest_first import ShortestFirst
+from presage.schedulers.simulator import Fault
+from presage.schedulers.standing import Phase
+from tests.schedulers.clusters import cluster, job, simulated
+
+DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
+POLICIES = (Fifo, ShortestFirst)
+
+
+def average_jct_s(simulation) -> float:
+    return sum(one.end_s - one.job.submit_s for one in simulation.ended) / len(simulation.ended)
+
+
+@pytest.mark.parametrize(("policy", "published_s"), [(Fifo, 796_881.0), (ShortestFirst, 388_986.4)])
+def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
+    file = DATASETS / "traces/gavel_philly/vc_0e4a51.csv"
+    if not file.exists():
+        pytest.skip(f"needs {file}; set PRESAGE_DATASETS")
+    rows = list(csv.DictReader(file.open()))
+    jobs = [job(r["job_id"], float(r["submit"]), gpus=int(r["gpus"])) for r in rows]
+    truth = {r["job_id"]: float(r["duration"]) for r in rows}
+    done = simulated(cluster(*[8] * 8), policy(), jobs, truth)
+
+    assert round(average_jct_s(done), 1) == published_s
+
+
+def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
+    """Jobs that come by a Poisson process to one device; their mean service time is 1 s."""
+    now_s, jobs, truth = 0.0, [], {}
+    for i in range(count):
+        now_s += rng.expovariate(load)
+        jobs.append(job(str(i), now_s))
+        truth[str(i)] = service_s(rng)
+    return jobs, truth
+
+
+@pytest.mark.parametrize(
+    ("name", "service_s", "mean_s"),
+    [
+        ("M/M/1", lambda rng: rng.expovariate(1.0), lambda load: 1 / (1 - load)),
+        ("M/D/1", lambda rng: 1.0, lambda load: 1 + load / (2 * (1 - load))),
+    ],
+)
+def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
+    load = 0.7
+    jobs, truth = queue_of(Random(1), load, service_s)
+    done = simulated(cluster(1), Fifo(), jobs, truth)
+
+    assert average_jct_s(done) == pytest.approx(mean_s(load), rel=0.03)
+
+
+@st.composite
+def traces(draw, most_gpus: int = 4):
+    """Jobs by submission, and how long each runs."""
+    count = draw(st.integers(1, 12))
+    now_s, jobs, truth = 0.0, [], {}
+    for i in range(count):
+        now_s += draw(st.sampled_from((0.0, 1.0, 7.0)))
+        jobs.append(job(f"j{i}", now_s, gpus=draw(st.integers(1, most_gpus))))
+        truth[f"j{i}"] = draw(st.sampled_from((1.0, 2.0, 5.0, 40.0)))
+    return jobs, truth
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None)
+@given(trace=traces())
+def test_laws_of_every_policy(policy, trace):
+    jobs, truth = trace
+    devices = cluster(2, 2)
+    done = simulated(devices, policy(), jobs, truth)
+    work_s = sum(truth[one.job_id] * one.gpus for one in jobs)
+    makespan_s = max(one.end_s for one in done.ended)
+
+    assert {one.job.job_id for one in done.ended} == truth.keys()
+    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert all(one.end_s - one.job.submit_s >= truth[one.job.job_id] for one in done.ended)
+    assert makespan_s >= work_s / devices.devices
+    assert sum(one.standing.attained_s for one in done.ended) == pytest.approx(work_s)
+    again = simulated(devices, policy(), jobs, truth)
+    assert list(again.log.lines()) == list(done.log.lines())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None)
+@given(trace=traces(), times=st.sampled_from((2.0, 0.25, 1024.0)))
+def test_time_that_is_scaled_scales_every_completion(policy, trace, times):
+    jobs, truth = trace
+    done = simulated(cluster(2, 2), policy(), jobs, truth)
+    slower = simulated(
+        cluster(2, 2), policy(),
+        [job(one.job_id, times * one.submit_s, gpus=one.gpus) for one in jobs],
+        {job_id: times * seconds for job_id, seconds in truth.items()},
+    )  # fmt: skip
+
+    assert [one.end_s * times for one in done.ended] == [one.end_s for one in slower.ended]
+
+
+@settings(deadline=None)
+@given(trace=traces())
+def test_littles_law(trace):
+    """Mean jobs in the system = arrival rate x mean time there, both over the same time."""
+    jobs, truth = trace
+    done = simulated(cluster(2, 2), Fifo(), jobs, truth)
+    events = sorted(
+        [(one.job.submit_s, 1) for one in done.ended] + [(one.end_s, -1) for one in done.ended]
+    )
+    area, inside, last_s = 0.0, 0, 0.0
+    for at_s, change in events:
+        area += inside * (at_s - last_s)
+        inside, last_s = inside + change, at_s
+
+    assert area == pytest.approx(len(jobs) * average_jct_s(done))
+
+
+def test_a_job_that_is_larger_than_the_cluster_is_rejected_and_the_rest_runs():
+    done = simulated(cluster(2), Fifo(), [job("large", gpus=3), job("a")], {"large": 9, "a": 5})
+
+    assert [(one.job.job_id, one.phase) for one in done.ended] == [
+        ("large", Phase.REJECTED), ("a", Phase.FINISHED)
+    ]  # fmt: skip
+
+
+class Preempts(Fifo):
+    """Puts whoever runs back into the queue at 10 s."""
+
+    def decide(self, state, forecasts, rng):
+        if state.now_s == 10.0:
+            return [Preempt(job_id) for job_id in state.running] + [Wake(20.0)]
+        if state.now_s < 20.0 and state.progress("a"):
+            return []
+        return [Wake(10.0), *super().decide(state, forecasts, rng)]
+
+
+def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
+    costs = Checkpointing(cost_s=3.0, restart_s=4.0)
+    done = simulated(cluster(1), Preempts(), [job("a", checkpointing=costs)], {"a": 50.0})
+
+    assert done.ended[0].end_s == 20.0 + 7.0 + 40.0
+    assert done.ended[0].standing.starts == 2
+
+
+def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
+    saves = Checkpointing(interval_s=20.0, cost_s=2.0)  # so 50 s of work take 55 s
+    fault = [Fault(33.0, 0, repaired=False), Fault(500.0, 0, repaired=True)]
+    done = simulated(
+        cluster(1, 1), Fifo(), [job("a", checkpointing=saves)], {"a": 50.0}, faults=fault
+    )
+
+    # Its only checkpoint was made after 20 s of work.
+    assert done.ended[0].end_s == pytest.approx(33.0 + 30.0 * 1.1)
+    assert [entry[1] for entry in done.log.entries] == [
+        "submit", "start", "fail", "lost", "start", "finish", "repair"
+    ]  # fmt: skip
+
+
+class NeverStarts(Fifo):
+    def decide(self, state, forecasts, rng):
+        return [Wake(state.now_s + 1.0)]
+
+
+def test_a_policy_that_starts_nobody_comes_to_an_end():
+    done = simulated(cluster(1), NeverStarts(), [job("a")], {"a": 1.0})
+
+    assert done.ended == []
+    assert [waiting.job_id for waiting in done.ledger.pending] == ["a"]
+
+
+class TakesTooMuch(Fifo):
+    def decide(self, state, forecasts, rng):
+        actions = super().decide(state, forecasts, rng)
+        return actions if state.now_s else [*actions, Start("b", state.cluster.whole)]
+
+
+def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
+    jobs = [job("a"), job("b"), job("c", 5.0)]
+    done = simulated(
+        cluster(1), TakesTooMuch(), jobs, dict.fromkeys("abc", 1.0), stop_on_impossible=False
+    )
+    refused = [entry for entry in done.log.entries if entry[1] == "refused"]
+
+    assert len(refused) == 1
+    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]
+    assert [one.job.job_id for one in done.ended] == ["a", "b", "c"]
