@@ -333,9 +333,8 @@ class Registry:
             shutil.rmtree(partial, ignore_errors=True)
         return replace(loaded, folder=to)
 
-    def manifest(self, version: int) -> dict[str, Any]:
+    def manifest(self, release: RegisteredRelease) -> dict[str, Any]:
         """``release.json`` of a version, also of one that this version of Presage cannot serve."""
-        release = self.resolve(version)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / MANIFEST
             self._fetch(release, path, f"{FOLDER}/{MANIFEST}")
@@ -343,8 +342,8 @@ class Registry:
                 content: dict[str, Any] = json.loads(path.read_text())
             except (OSError, ValueError) as error:
                 raise ReleaseError(
-                    f"version {version}: no {MANIFEST} can be read from it ({_cause(error)}); "
-                    f"{REGISTER_AGAIN}"
+                    f"version {release.version}: no {MANIFEST} can be read from it "
+                    f"({_cause(error)}); {REGISTER_AGAIN}"
                 ) from error
         return content
 

@@ -191,7 +191,7 @@ def _figures(metrics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 
 def _flat(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Every value under its path, as ``train.solo.hidden``."""
+    """Every value under its path, as ``train.memory.hidden``."""
     for key, value in params.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{key}.")

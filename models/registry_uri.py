@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from presage.features.errors import RegistryError
+from presage.features.errors import ConfigError, RegistryError
 
 MODEL = "presage"
 CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
@@ -21,13 +21,23 @@ _PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
 
 
 def configured_uri(params: Path = Path("params.yaml")) -> str:
-    """Registry to use: of the environment, else of params.yaml, else beside the data."""
+    """Registry to use: of the environment, else of params.yaml, else beside the data.
+
+    Raises
+    ------
+    ConfigError
+        params.yaml names it where it was named before, in the section of the gate.
+    """
     import yaml
 
     if uri := os.environ.get(ENVIRONMENT_VARIABLE):
         return uri
     content = yaml.safe_load(params.read_text()) if params.is_file() else {}
-    return str((content.get("promote") or {}).get("registry") or DEFAULT_URI)
+    if "registry" in (content.get("promote") or {}):
+        raise ConfigError(
+            f"{params}: promote.registry is not known; name the registry at the top, as `registry:`"
+        )
+    return str(content.get("registry") or DEFAULT_URI)
 
 
 def database_path(uri: str) -> Path | None:

@@ -31,6 +31,7 @@ from presage.pipelines.progress import training_progress
 from presage.pipelines.recency import Recency, read_recency
 from presage.pipelines.reported import Quarantined, Reported, read_logs
 from presage.pipelines.stage import replace_folder, run_stage, write_atomically
+from presage.pipelines.withdrawn import Withdrawal, read_withdrawals, withdrawn
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
@@ -71,6 +72,7 @@ def ingest(
     target: Path = FOLDER,
     *,
     recency: Recency,
+    withdrawals: Sequence[Withdrawal] = (),
     profiles: Path = PROFILES,
     pretrained: Path | None = PRETRAINED,
 ) -> Ingested:
@@ -95,7 +97,9 @@ def ingest(
     devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
     with training_progress("outcomes"):  # how many there are, nobody knows before the end
         reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
-        faults = implausible(reported.rows, reported.jobs, reported.devices)
+        refused = withdrawn(reported.rows, withdrawals)
+        broken = implausible(reported.rows, reported.jobs, reported.devices)
+        faults = [by_hand or fault for by_hand, fault in zip(refused, broken, strict=True)]
         quarantined = sorted(reported.quarantined + _refused(reported, faults), key=_place)
         can_be = np.array([fault is None for fault in faults], dtype=bool)
         good = reported.rows[can_be].reset_index(drop=True)
@@ -176,12 +180,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    recency, here = read_recency(), Path.cwd()
+    recency, withdrawals, here = read_recency(), read_withdrawals(), Path.cwd()
     with contextlib.chdir(workspace()):  # where the logs are, under the names that rows keep
         done = ingest(
             args.logs,
             here / args.to,
             recency=recency,
+            withdrawals=withdrawals,
             profiles=here / args.profiles,
             pretrained=args.pretrained and here / args.pretrained,
         )

@@ -16,7 +16,7 @@ from presage.models.registry_run import DVC_LOCK, Origin
 from presage.pipelines.stage import PARAMS
 
 MOST_CHANGED = 50  # files that are named
-_WHERE = "registry"  # of `promote`: an address may hold a password, and makes no release
+_WHERE = "registry"  # an address may hold a password, and makes no release
 _PATIENCE_S = 20
 
 
@@ -55,8 +55,7 @@ def _params() -> dict[str, Any]:
     import yaml
 
     content = yaml.safe_load(PARAMS.read_text()) if PARAMS.is_file() else {}
-    gate = {key: value for key, value in content.get("promote", {}).items() if key != _WHERE}
-    return content | {"promote": gate}
+    return {section: values for section, values in content.items() if section != _WHERE}
 
 
 def _git(*arguments: str) -> str:

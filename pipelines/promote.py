@@ -83,7 +83,7 @@ def promote(
     champion = registry.champion()
     is_champion = champion is not None and champion.version == challenger.version
     if is_champion:
-        decided = read_about(target, release.release_id) or _last_word(challenger)
+        decided = _of_champion(read_about(target, release.release_id) or _last_word(challenger))
     elif challenger.withdrawn_at:
         decided = _withdrawn(challenger)
     else:
@@ -150,7 +150,7 @@ def rehearse(
     champion = registry.champion()
     known = next((r for r in registry.versions() if r.release_id == release.release_id), None)
     if champion is not None and champion == known:
-        return _last_word(champion) | {"reason": _already(release)}, None
+        return _of_champion(_last_word(champion)) | {"reason": _already(release)}, None
     judgement = judge(release, champion, registry, features, policy)
     before = None if champion is None else champion.release_id
     decided = document(release.release_id, before, judgement.decision, asked="")
@@ -285,6 +285,14 @@ def _last_word(champion: RegisteredRelease) -> Document:
     }
 
 
+def _of_champion(decided: Document) -> Document:
+    """The gate's word of a release that is champion, whoever made it so."""
+    if decided["outcome"] == PROMOTED:
+        return decided
+    reason = f"a person made it champion; the gate had said: {decided['reason']}"
+    return decided | {"outcome": PROMOTED, "reason": reason}
+
+
 def _withdrawn(challenger: RegisteredRelease) -> Document:
     return _last_word(challenger) | _never_again(challenger)
 
@@ -311,7 +319,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--verdict", type=Path, help="JSON file for the few values that DVC shows")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, do nothing")
     args = parser.parse_args(argv)
-    policy = read_params("promote", GatePolicy, besides=["registry"])
+    policy = read_params("promote", GatePolicy)
     uri, release = configured_uri(), load_release(args.release)
     if args.dry_run:
         decided, decision = rehearse(release, args.features, uri=uri, policy=policy)
@@ -342,7 +350,8 @@ def _run(
         features, target = features.resolve(), target.resolve()
         with contextlib.chdir(workspace()):  # a relative path to the registry is meant from there
             return try_out(release, features, target, name=name, uri=uri, policy=policy)
-    if peek_champion(uri) == release.release_id and read_about(target, release.release_id):
+    known = read_about(target, release.release_id)
+    if peek_champion(uri) == release.release_id and known and known["outcome"] == PROMOTED:
         return _already(release)
     return promote(release, features, target, uri=uri, policy=policy, evaluation=evaluation)
 

@@ -57,7 +57,7 @@ def read_recency() -> Recency:
     ConfigError
         The section or a key is missing, unknown, or of no use.
     """
-    return read_params("outcomes", Recency)
+    return read_params("outcomes", Recency, besides=["withdrawn"])
 
 
 def current_medians(

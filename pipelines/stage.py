@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from datetime import date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
@@ -117,7 +118,7 @@ def read_table(path: Path) -> pd.DataFrame:
 def read_params(
     section: str, into: type[Config], *, besides: Iterable[str] = (), path: Path = PARAMS
 ) -> Config:
-    """A section of params.yaml, such as ``train.solo``, as the dataclass that declares its keys.
+    """A section of params.yaml, such as ``train.memory``, as the dataclass that declares its keys.
 
     ``besides`` are keys of the section that others read.
 
@@ -201,6 +202,8 @@ def _check_value(value: object, kind: Any, *, where: str) -> None:
 
 
 def _check_scalar(value: object, kinds: set[Any], *, where: str) -> None:
+    if isinstance(value, date) and kinds & {date, datetime}:
+        return
     if float in kinds or int in kinds:
         wanted = (int, float) if float in kinds else int
         if isinstance(value, bool) or not isinstance(value, wanted):

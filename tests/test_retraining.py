@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from presage.dvc_lock import enter_into_lock
+from presage.features import tables
 from presage.models.journal import Entry
 from presage.models.registry import RegisteredRelease, Registry
 from presage.models.release import PREDICTORS, load_release
@@ -158,6 +160,22 @@ def test_an_experiment_is_judged_beside_the_champion_and_changes_nothing(workspa
     assert read_json(workspace, "decision.json") == was
     assert {"stricter", PROMOTED} <= set(re.findall(r'"([^"]+)"', shown))
     assert not call("git", "status", "--porcelain", cwd=workspace)
+
+
+def test_what_was_measured_by_hand_is_there_after_an_experiment(workspace, monkeypatch):
+    table = workspace / "data/profiles/local/executions.parquet"
+    before, lock = table.read_bytes(), (workspace / "dvc.lock").read_bytes()
+    rows = tables.read(tables.EXECUTIONS, table)
+    tables.write(tables.EXECUTIONS, rows.slice(1), table)
+    measured = table.read_bytes()
+    monkeypatch.chdir(workspace)
+
+    enter_into_lock(Path("data/profiles/local"))
+    assert "profile" not in json.loads(call("dvc", "status", "--json", cwd=workspace))
+    call("dvc", "checkout", "--force", cwd=workspace)  # an experiment begins with it
+    assert table.read_bytes() == measured
+    table.write_bytes(before)
+    (workspace / "dvc.lock").write_bytes(lock)
 
 
 def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):

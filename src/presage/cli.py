@@ -12,6 +12,7 @@ import typer
 
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.drift_cli import drift
+from presage.dvc_lock import enter_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
@@ -143,7 +144,10 @@ def profile(
         "seed": seed,
     }
     given = [f"--{name}={value}" for name, value in said.items() if value is not None]
-    stage.main([str(out), *given])
+    try:
+        stage.main([str(out), *given])
+    finally:
+        enter_into_lock(out)
 
 
 @profile_app.command()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.learnt_from import CampaignFolder, CampaignRows, LearntFrom, learnt_from
 from presage.models.manifest import job_digest, read_job_digests
+from presage.models.registry import SHORTEST_PREFIX
 from presage.models.registry_uri import CHAMPION, PREVIOUS
 from presage.models.release import load_release
 from presage.models.splits import HELD_OUT_FOLD, job_folds
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 # Releases of a checkout that may answer without being registered.
 LOCAL = (Path("data/release"), Path("data/pretrained/release"))
-SHORTEST_PREFIX = 4
+_OUT = "out of ingest and featurize in dvc.yaml, or the rows out of its tables"
+# Campaigns that a stage makes: what is taken out of their tables alone comes back.
+_MADE_AGAIN = {
+    "data/profiles/local": "take the rows out of data/profiles/local, `dvc commit -f profile`",
+    "data/outcomes/tables": "name the outcomes in params.yaml under outcomes.withdrawn",
+}
 SAME, CHANGED, ABSENT = "as learnt from", "changed since", "not here"
 
 
@@ -80,26 +86,34 @@ def find_release(ref: str, registry: Registry) -> KnownRelease:
     ReleaseError
         The folder is no release, or is damaged.
     """
-    if Path(ref).is_dir():
-        versions: list[RegisteredRelease] = []
-        with suppress(RegistryError):  # a folder needs none
-            versions = registry.versions()
-        return _of_folder(Path(ref), versions)
     try:
         registered = registry.resolve(ref)
     except RegistryError:
+        if ref and Path(ref).is_dir():
+            versions: list[RegisteredRelease] = []
+            with suppress(RegistryError):  # a folder needs none
+                versions = registry.versions()
+            return _of_folder(Path(ref), versions)
         for found in _local(()):
             if len(ref) >= SHORTEST_PREFIX and found.release_id.startswith(ref):
                 return found
         raise
-    return KnownRelease(registry.manifest(registered.version), None, registered)
+    return KnownRelease(registry.manifest(registered), None, registered)
 
 
 def all_releases(registry: Registry) -> list[KnownRelease]:
     """Releases of the registry, newest first, and those of this checkout that it does not have."""
     versions = registry.versions()[::-1]
-    found = [KnownRelease(registry.manifest(one.version), None, one) for one in versions]
+    found = [KnownRelease(_manifest(registry, one), None, one) for one in versions]
     return found + [one for one in _local(versions) if one.registered is None]
+
+
+def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
+    """Of a release; where its files are gone, no more than its id: what it learnt is not known."""
+    try:
+        return registry.manifest(one)
+    except (RegistryError, ReleaseError):
+        return {"release_id": one.release_id}
 
 
 def _local(versions: Sequence[RegisteredRelease]) -> Iterator[KnownRelease]:
@@ -249,12 +263,23 @@ def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Lea
     Raises
     ------
     RegistryError
-        No release names such a campaign, or machine: it may be misspelt.
+        No release names such a campaign, machine or job: it may be misspelt.
     """
-    found = [_learnt(asked, release) for release in releases]
-    if not any(one.rows for one in found) and not asked.job:
+    wider = replace(asked, job="")
+    if (asked.campaign or asked.machine) and not any(_learnt(wider, r).rows for r in releases):
         _complain(asked, releases)
+    found = [_learnt(asked, release) for release in releases]
+    if asked.job and not _is_held_out(asked.job) and not any(one.rows for one in found):
+        silent = sum(not one.is_known for one in found)
+        raise RegistryError(
+            f"none of {len(releases)} releases learnt job {asked.job!r} from these measurements "
+            f"({silent} do not say all their jobs); its id is as in the campaign's jobs.parquet"
+        )
     return found
+
+
+def _is_held_out(job_id: str) -> bool:
+    return bool(job_folds([job_id])[0] == HELD_OUT_FOLD)
 
 
 def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
@@ -285,8 +310,10 @@ def _all_folders(told: LearntFrom) -> tuple[CampaignFolder, ...]:
 
 def _is_meant(campaign: str, one: CampaignFolder) -> bool:
     """Whether a folder is called that; a campaign of the same name lies wherever it does."""
-    path = Path(one.folder)
-    return bool(campaign) and campaign.rstrip("/") in (path.as_posix(), path.name)
+    path, said = Path(one.folder), Path(campaign)
+    if said.is_relative_to(Path.cwd()):
+        said = said.relative_to(Path.cwd())
+    return bool(campaign) and said in (path, Path(path.name))
 
 
 def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
@@ -307,7 +334,7 @@ def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
 def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
     """What an operator may do who wants these measurements gone."""
     champion = next((one for one in found if CHAMPION in one.release.aliases), None)
-    if asked.job and job_folds([asked.job])[0] == HELD_OUT_FOLD:
+    if asked.job and _is_held_out(asked.job):
         return f"job {asked.job} is held out: no release learns from it, and all are judged by it"
     if champion is None:
         return "there is no champion to take off"
@@ -332,10 +359,14 @@ def _put_back(found: Sequence[Learnt]) -> str:
     ]
     if not clean:
         return "of no registered release it is known that it learnt from none"
-    if PREVIOUS in clean[0].aliases:
+    # Somebody took a withdrawn one off, for a reason that may still hold.
+    stands = [one for one in clean if one.registered and not one.registered.withdrawn_at]
+    if not stands:
+        return f"{clean[0].name} did not, but a person took it off: `presage models journal`"
+    if PREVIOUS in stands[0].aliases:
         return "the one before did not, `presage models rollback --reason TEXT`"
-    command = f"presage models promote {clean[0].release_id} --force --reason TEXT"
-    return f"{clean[0].name} is the newest that did not, `{command}`"
+    command = f"presage models promote {stands[0].release_id} --force --reason TEXT"
+    return f"{stands[0].name} is the newest that did not, `{command}`"
 
 
 def _without(one: Learnt) -> str:
@@ -345,5 +376,5 @@ def _without(one: Learnt) -> str:
             f"they came with the networks of release {one.through}, which have to be made again "
             "without them (docs/pretrained.md)"
         )
-    folders = ", ".join(one.folders) or "the campaign"
-    return f"take {folders} out of dvc.yaml, or the rows out of its tables, and `dvc repro`"
+    ways = [_MADE_AGAIN.get(folder, f"take {folder} {_OUT}") for folder in one.folders]
+    return f"{', '.join(ways) or f'take the campaign {_OUT}'}, and `dvc repro`"

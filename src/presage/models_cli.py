@@ -87,12 +87,14 @@ def show(
     ] = None,
 ) -> None:
     """Show a release: its metrics, its devices, what it was made of."""
+    if lineage and download is not None:
+        raise RegistryError("--download lays files down, --lineage tells of them; ask twice")
     opened = _open(registry)
     if lineage:
         _show_lineage(ref, opened, as_json=as_json)
         return
     release = opened.resolve(ref)
-    manifest = opened.manifest(release.version)
+    manifest = opened.manifest(release)
     if download is not None:
         opened.download(release.version, download)
     if as_json:
@@ -162,7 +164,7 @@ def gate(
     from presage.pipelines.promote import rehearse
     from presage.pipelines.stage import read_params
 
-    policy = read_params("promote", GatePolicy, besides=["registry"])
+    policy = read_params("promote", GatePolicy)
     opened = _open(registry)
     with tempfile.TemporaryDirectory() as folder:
         if Path(ref).is_dir():
@@ -285,7 +287,7 @@ def diff(a: Ref, b: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
     """
     opened = _open(registry)
     releases = [opened.resolve(ref) for ref in (a, b)]
-    left, right = (opened.manifest(release.version) for release in releases)
+    left, right = (opened.manifest(release) for release in releases)
     made_of = {name: pair for name, pair in ingredients(left, right) if pair[0] != pair[1]}
     rows = [
         {"predictor": p, "split": s, "metric": m, "a": x, "b": y, "better": better(m, x, y)}

@@ -44,10 +44,16 @@ def ingest(
     from presage.pipelines.ingest import LOGS, PRETRAINED
     from presage.pipelines.ingest import ingest as ingest_logs
     from presage.pipelines.recency import read_recency
+    from presage.pipelines.withdrawn import read_withdrawals
     from presage.render import print_ingested
 
     start = pretrained or (PRETRAINED if PRETRAINED.is_dir() else None)
     done = ingest_logs(
-        logs or [LOGS], to, recency=read_recency(), profiles=profiles, pretrained=start
+        logs or [LOGS],
+        to,
+        recency=read_recency(),
+        withdrawals=read_withdrawals(),
+        profiles=profiles,
+        pretrained=start,
     )
     print_ingested(done, to, as_json=as_json)

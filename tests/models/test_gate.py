@@ -560,6 +560,23 @@ def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry,
     assert all(row["challenger"] > 0 for row in table if row["metric"] == "latency_us")
 
 
+def test_a_release_that_a_person_made_champion_is_promoted_whatever_the_gate_had_said(
+    run, registry, releases
+):
+    run(releases["good"])
+    refused = json.loads(run(releases["poor"]))
+    assert refused["outcome"] == "not promoted"
+    registry.promote(2, verdict="forced", by="ada@lab")
+
+    for _ in range(2):
+        told = json.loads(run(releases["poor"]))
+        assert told["outcome"] == "promoted"
+        assert told["reason"] == (
+            f"a person made it champion; the gate had said: {refused['reason']}"
+        )
+        assert told["rows"] == refused["rows"]
+
+
 def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
     run, registry, releases, make_release, tables, tmp_path
 ):

@@ -146,6 +146,15 @@ def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
         call("show", "f00d", "--lineage")
 
 
+def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
+    Path("champion").mkdir()
+    assert json.loads(call("show", "champion", "--lineage", "--json"))["version"] == 3
+    with pytest.raises(RegistryError, match="no release ''"):
+        call("show", "", "--lineage")
+    with pytest.raises(RegistryError, match="ask twice"):
+        call("show", "champion", "--lineage", "--download", "here")
+
+
 def test_a_registered_release_is_known_by_its_folder_too(call, made):
     facts = json.loads(call("show", made["faulty"].folder, "--lineage", "--json"))
     assert (facts["version"], facts["run"]["git_commit"]) == (3, "c0ffee")
@@ -172,7 +181,8 @@ def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, ma
         f"champion {made['faulty'].release_id} learnt from 25 of these rows: version 2 is the "
         f"newest that did not, `presage models promote {made['clean'].release_id} --force "
         "--reason TEXT`; "
-        "take data/profiles/bad out of dvc.yaml, or the rows out of its tables, and `dvc repro`"
+        "take data/profiles/bad out of ingest and featurize in dvc.yaml, or the rows out of its "
+        "tables, and `dvc repro`"
     )
     text = call("learnt-from", "bad")
     assert "not known" in text
@@ -186,10 +196,53 @@ def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
     registry.promote(2)
     registry.promote(3)
     assert "the one before did not, `presage models rollback" in found(call, "bad")["remedy"]
+    registry.promote(1, verdict="forced", by="ada@lab")
+    registry.promote(2)
+    registry.promote(3, verdict="forced", by="ada@lab")  # 2 is withdrawn now, for some reason
+    told = found(call, "bad")["remedy"]
+    assert "version 2 did not, but a person took it off: `presage models journal`" in told
+
+
+@pytest.mark.parametrize(
+    ("campaign", "way"),
+    [
+        ("local", "take the rows out of data/profiles/local, `dvc commit -f profile`, and `dvc"),
+        ("tables", "name the outcomes in params.yaml under outcomes.withdrawn, and `dvc repro`"),
+    ],
+)
+def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
+    call, uri, make_release, tmp_path, campaign, way
+):
+    folder = {"local": "data/profiles/local", "tables": "data/outcomes/tables"}[campaign]
+    own = CampaignFolder(folder, (campaign,), {})
+    rows = (CampaignRows(campaign, "m1", "processor", 5, 0, 0, 0),)
+    release = make_release(
+        tmp_path / "own", data_digest=campaign, learnt_from=LearntFrom((own,), rows, None).as_json()
+    )
+    registry = Registry(uri)
+    registry.promote(registry.register(release, {}))
+
+    assert way in found(call, campaign)["remedy"]
+
+
+def test_a_release_whose_files_are_gone_is_not_known_and_hides_no_other(call, uri, made):
+    registry = Registry(uri)
+    (lost,) = Path(uri.removeprefix("sqlite:///")).parent.glob(
+        f"artifacts/{registry.resolve(2).run_id}/artifacts/release/release.json"
+    )
+    lost.unlink()
+    told = found(call, "bad")["releases"]
+
+    assert [(one["version"], one["is_known"]) for one in told] == [
+        (3, True),
+        (2, False),
+        (1, False),
+    ]
 
 
 def test_folders_machines_and_jobs_are_asked_for_too(call):
-    assert taught(call, "data/profiles/bad/") == taught(call, "bad")
+    for name in ("data/profiles/bad/", "./data/profiles/bad", Path.cwd() / "data/profiles/bad"):
+        assert taught(call, name) == taught(call, "bad")
     assert taught(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
     assert taught(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
     assert taught(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
@@ -205,9 +258,13 @@ def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
     assert "came with the networks of release 0123456789ab" in told["remedy"]
 
 
-@pytest.mark.parametrize("arguments", [["bda"], ["good", "--machine", "x"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["bda"], ["good", "--machine", "x"], [], ["bda", "--job", "gpt"], ["--job", "gtp"]],
+)
 def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
-    with pytest.raises(RegistryError, match=r"bad, gavel, good$|^say which: ") as caught:
+    words = r"bad, gavel, good$|^say which: |learnt job 'gtp' from these .* jobs.parquet$"
+    with pytest.raises(RegistryError, match=words) as caught:
         call("learnt-from", *arguments)
     assert "\n" not in str(caught.value)
 
@@ -224,9 +281,9 @@ def git(*arguments):
 def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
     monkeypatch.chdir(tmp_path)
     release = releases["good"].folder
-    assert origin_of(release) == Origin(by=whoami(), params={"promote": {}})
+    assert origin_of(release) == Origin(by=whoami())
 
-    Path("params.yaml").write_text("{train: {seed: 1}, promote: {registry: 'http://a:b@c', x: 2}}")
+    Path("params.yaml").write_text("{train: {seed: 1}, registry: 'http://a:b@c', promote: {x: 2}}")
     Path("dvc.lock").write_text("of another release")
     Path(".gitignore").write_text("data\n")
     git("init", "-q")

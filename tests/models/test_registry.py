@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import RegistryError, ReleaseError
+from presage.features.errors import ConfigError, RegistryError, ReleaseError
 from presage.models.champion import find_champion, lay_down
 from presage.models.registry import Registry
 from presage.models.registry_run import Origin
@@ -298,7 +298,15 @@ def test_the_environment_names_the_registry_before_params_yaml(tmp_path, monkeyp
     params = tmp_path / "params.yaml"
     monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
     assert configured_uri(params) == "sqlite:///data/registry/mlflow.db"
-    params.write_text("promote: {registry: 'http://shared'}")
+    params.write_text("registry: 'http://shared'")
     assert configured_uri(params) == "http://shared"
     monkeypatch.setenv("PRESAGE_REGISTRY", "sqlite:///mine.db")
     assert configured_uri(params) == "sqlite:///mine.db"
+
+
+def test_where_the_registry_was_named_once_is_an_error_that_says_where_now(tmp_path, monkeypatch):
+    monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
+    params = tmp_path / "params.yaml"
+    params.write_text("promote: {registry: 'http://shared'}")
+    with pytest.raises(ConfigError, match=r"promote\.registry is not known; .* as `registry:`"):
+        configured_uri(params)

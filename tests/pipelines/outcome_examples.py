@@ -15,6 +15,7 @@ from presage.features.device import Share
 from presage.pipelines.ingest import Ingested, ingest
 from presage.pipelines.outcome_tables import TABLES
 from presage.pipelines.recency import DAY_S, Recency
+from presage.pipelines.withdrawn import Withdrawal
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.outcomes import Outcome
 from presage.serving.wire_outcomes import write_report
@@ -70,11 +71,17 @@ def raw_log(path: Path, rows: Sequence[tuple[str, bytes]], by: str = "agent") ->
     return path
 
 
-def ingested(folder: Path, *logs: Path, recency: Recency = RECENCY) -> Ingested:
+def ingested(
+    folder: Path,
+    *logs: Path,
+    recency: Recency = RECENCY,
+    withdrawals: Sequence[Withdrawal] = (),
+) -> Ingested:
     """Without campaigns that know any job."""
     return ingest(
-        logs, folder, recency=recency, profiles=folder.parent / "profiles", pretrained=None
-    )
+        logs, folder, recency=recency, withdrawals=withdrawals,
+        profiles=folder.parent / "profiles", pretrained=None,
+    )  # fmt: skip
 
 
 def table(folder: Path, name: str) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.featurize import featurize_interference, featurize_solo
 from presage.pipelines.ingest import ingest
 from presage.pipelines.outcome_tables import TABLES
-from presage.pipelines.recency import Recency
+from presage.pipelines.recency import DAY_S, Recency
 from presage.pipelines.stage import read_params
+from presage.pipelines.withdrawn import Withdrawal, read_withdrawals
 from presage.serving.client import PresageClient
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.v1 import prediction_pb2 as pb
@@ -598,6 +600,51 @@ def test_a_weight_of_no_use_is_named(tmp_path, change):
 
     with pytest.raises(ConfigError, match=rf"outcomes: {next(iter(change))}=.*must be"):
         read_params("outcomes", Recency, path=path)
+
+
+def test_what_an_operator_withdrew_is_in_quarantine_and_comes_back_when_it_is_no_longer_named(
+    tmp_path, to
+):
+    logs = [
+        log_of(tmp_path / "a.db", [outcome("a"), outcome("b", "gpt", age_days=2)], by="node-1"),
+        log_of(tmp_path / "b.db", [outcome("c", "vgg"), outcome("d", "gnn")], by="node-2"),
+    ]
+
+    def used(*withdrawals):
+        ingested(to, *logs, withdrawals=withdrawals)
+        return set(table(to, "outcomes")["idempotency_key"])
+
+    assert used() == {"a", "b", "c", "d"}
+    whole = bytes_of(to)
+    assert used(Withdrawal(reported_by="node-2")) == {"a", "b"}
+    assert [(q["idempotency_key"], q["rule"], q["reason"]) for q in quarantined(to)] == [
+        (key, "withdrawn", "by outcomes.withdrawn[0] of params.yaml") for key in "cd"
+    ]
+    assert used(Withdrawal(reported_by="node-1", until=NOON_S - DAY_S)) == {"a", "c", "d"}
+    assert used(Withdrawal(since=datetime.fromtimestamp(NOON_S, UTC))) == {"b"}
+    assert used(Withdrawal(log=str(logs[0])), Withdrawal(release_id="other")) == {"c", "d"}
+    assert used(Withdrawal(machine="sheet ")) == set()
+    assert used() == {"a", "b", "c", "d"}
+    assert bytes_of(to) == whole
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ("[{}]", r"withdrawn\[0\]: it names nothing"),
+        ("{reported_by: a}", "is no list"),
+        ("[a]", "is no mapping"),
+        ("[{by: a}]", r"withdrawn\[0\].by is not a setting"),
+        ("[{reported_by: 7}]", "is not text; put it in quotes"),
+        ("[{since: 2026-11-02, until: 2026-11-01T00:00:00Z}]", "is not before until"),
+        ("[{since: monday}]", "is not a number"),
+    ],
+)
+def test_a_withdrawal_of_no_use_is_named(tmp_path, monkeypatch, listed, words):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(f"outcomes: {{newest_runs: 3, withdrawn: {listed}}}")
+    with pytest.raises(ConfigError, match=words):
+        read_withdrawals()
 
 
 def test_before_any_server_ran_there_are_tables_without_rows(tmp_path, monkeypatch):

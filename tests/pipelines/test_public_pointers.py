@@ -55,8 +55,17 @@ def test_a_pointer_is_frozen_at_a_commit_of_a_source_that_anybody_may_use(path):
 
 
 def test_without_internet_nothing_that_the_project_runs_minds_the_pointers(repository):
+    who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    git = ["git", "-C", repository]
     repro = dvc("repro", cwd=repository)
     assert repro.returncode == 0, repro.stderr
+    subprocess.run([*git, "add", "--all"], check=True)
+    subprocess.run([*git, *who, "commit", "-q", "-m", "a"], check=True)
+    tried = dvc("exp", "run", "--name", "tried", cwd=repository)
+    assert tried.returncode == 0, tried.stderr
+    assert "http" not in tried.stdout + tried.stderr
+    changed = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True)
+    assert changed.stdout == b""
     status = dvc("status", cwd=repository)
 
     assert status.returncode == 0
@@ -77,7 +86,7 @@ def test_dvc_update_fetches_what_a_pointer_names_and_git_ignores_it(repository):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         local = f"http://127.0.0.1:{server.server_port}/bert.csv"
         pointer.write_text(re.sub(r"https://\S+", local, pointer.read_text()))
-        done = dvc("update", pointer, cwd=repository)
+        done = dvc("update", pointer, cwd=repository / "data/public/upstream")
         server.shutdown()
 
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
 POLICIES = (Fifo, ShortestFirst)
 
 
-def average_jct_s(simulation) -> float:
+def average_jct_s(simulation):
     return sum(one.end_s - one.job.submit_s for one in simulation.ended) / len(simulation.ended)
 
 
