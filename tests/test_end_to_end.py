@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
 # As many jobs as it takes for a gate to be sure that a new release forecasts them better.
 FAMILIES = ("a3c", "gpt", "lstm_lm", "mlp", "neumf", "ppo", "resnet", "td3", "unet", "vit")
-CODE = ("features", "models", "pipelines", "serving")
+CODE = ("features", "models", "pipelines", "serving", "data/pretrained")
 ENVIRONMENT = os.environ | {
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     "OMP_NUM_THREADS": "1",
@@ -41,26 +41,27 @@ ENVIRONMENT = os.environ | {
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """A checkout with tiny parameters, after `dvc repro`."""
+    """A checkout with tiny parameters, where the release that comes along is champion."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in CODE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", folder)
-    shutil.copytree(ROOT / "data/pretrained", folder / "data/pretrained")
-    for campaign in CAMPAIGNS:
-        small_campaign(folder / "data/profiles" / campaign, FAMILIES)
+    for name in CAMPAIGNS:
+        small_campaign(folder / "data/profiles" / name, FAMILIES)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
     for predictor in PREDICTORS:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     params["train"]["step_time"] |= {"steps": 200, "hidden": 32}  # what is to be learnt again
-    # Of twenty held-out jobs next to nothing is certain; how strict a gate is other tests ask.
-    loose = dict.fromkeys(params["promote"]["tolerance"], 1.0)
-    params["promote"] |= {"tolerance": loose, "confidence": 0.5, "coverage_risk": 1e-9}
+    # How strict a gate is other tests ask: these networks are no match but where the world changed.
+    loose = dict.fromkeys(params["promote"]["tolerance"], 99.0)
+    params["promote"] |= {"tolerance": loose, "coverage_risk": 1e-9}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots")
-    run("dvc", "repro", cwd=folder)
+    models = [sys.executable, "-m", "presage", "models"]
+    run(*models, "register", "data/pretrained/release", cwd=folder)
+    run(*models, "promote", "1", "--force", "--reason", "there is no other", cwd=folder)
     return folder
 
 
@@ -99,9 +100,64 @@ def onnx_file(tmp_path_factory):
     return path
 
 
+SLOWER = 1.3
+
+
+@pytest.fixture(scope="module")
+def loop(workspace, server):
+    """What happened when the jobs of a device became slower: the loop that docs/drift.md describes.
+
+    Reports, drift, `dvc repro`, gate, promotion and hot reload, while a scheduler asks all along.
+    """
+    seen = {}
+    jobs = [job for name in CAMPAIGNS for job in measured_jobs(workspace / "data/profiles" / name)]
+    with PresageClient(server) as client, calling(server, jobs[0][0]) as seen["answered"]:
+        seen["before"] = before = client.release().release_id
+        for turn in ("once", "twice"):
+            report(client, jobs, turn, 1.0, before)
+        seen["drift at first"] = drifted(workspace)
+        seen["error at first"] = error_of(client, jobs, 1.0)
+
+        for i in range(0, 60, 10):
+            report(client, jobs[i : i + 10], "now", SLOWER, before)
+            seen["drift then"] = drifted(workspace)
+            if seen["drift then"][0]:
+                break
+        report(client, jobs[i + 10 :], "now", SLOWER, before)
+        report(client, jobs, "again", SLOWER, before)  # two of each job's newest three runs
+        seen["error then"] = error_of(client, jobs, SLOWER)
+
+        run("dvc", "repro", cwd=workspace)
+        until(lambda: client.release().release_id != before, timeout_s=30)
+        seen["after"] = after = client.release().release_id
+        seen["error at last"] = error_of(client, jobs, SLOWER)
+        report(client, jobs, "after", SLOWER, after)
+        calls = len(seen["answered"])
+        until(lambda: len(seen["answered"]) > calls + 10)
+    seen["drift at last"] = drifted(workspace)
+    seen["outcomes before"] = 2 * len(jobs)
+    return seen
+
+
 @pytest.mark.timeout(900)
+def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_dropped_call(
+    workspace, loop
+):
+    assert loop["drift at first"] == (0, None)
+    status, noticed = loop["drift then"]
+    assert status == 3
+    assert noticed["drift"] == "changed"
+    assert noticed["noticed_after"] - loop["outcomes before"] <= 50
+    assert json.loads((workspace / "data/decision.json").read_text())["outcome"] == "promoted"
+    # Whatever failed would be among the answers, too.
+    assert set(loop["answered"]) == {loop["before"], loop["after"]}
+    assert loop["error then"] > loop["error at first"] + 0.05
+    assert loop["error at last"] < (loop["error at first"] + loop["error then"]) / 2
+    assert loop["drift at last"] == (0, None)
+
+
 def test_a_scheduler_is_answered_by_the_release_that_was_just_measured_and_promoted(
-    workspace, server, onnx_file
+    workspace, server, loop, onnx_file
 ):
     job = from_onnx(onnx_file, batch_size=32, iterations=500, optimizer="adam")
     with PresageClient(server) as client:
@@ -121,7 +177,7 @@ def test_a_scheduler_is_answered_by_the_release_that_was_just_measured_and_promo
     assert all(1 <= s.low <= s.high for s in together.slowdowns)
 
 
-def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(workspace):
+def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(workspace, loop):
     metrics = json.loads((workspace / "data/evaluation/metrics.json").read_text())
 
     for splits in metrics.values():
@@ -131,13 +187,13 @@ def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(w
             assert {"mape", "median_ape", "coverage_80%", "coverage_90%"} <= models["mlp"].keys()
 
 
-def test_metrics_and_plots_are_dvcs(workspace):
+def test_metrics_and_plots_are_dvcs(workspace, loop):
     assert "mape" in run("dvc", "metrics", "show", "--json", cwd=workspace)
     run("dvc", "plots", "show", "--out", "plots", cwd=workspace)
     assert (workspace / "plots" / "index.html").stat().st_size > 1000
 
 
-def test_every_plot_of_dvc_has_its_own_template_and_data(workspace):
+def test_every_plot_of_dvc_has_its_own_template_and_data(workspace, loop):
     shown = json.loads(run("dvc", "plots", "show", "--json", cwd=workspace))
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
 
@@ -149,48 +205,6 @@ def test_every_plot_of_dvc_has_its_own_template_and_data(workspace):
         assert "<DVC_METRIC" not in json.dumps(spec)
         assert len(spec["data"]["values"]) > 1
         assert spec["facet"]["column"]["field"] in spec["data"]["values"][0]
-
-
-SLOWER = 1.3
-
-
-@pytest.mark.timeout(900)
-def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_dropped_call(
-    workspace, server
-):
-    """Drift, `dvc repro`, gate, promotion, hot reload: the loop that docs/drift.md describes."""
-    jobs = [job for name in CAMPAIGNS for job in measured_jobs(workspace / "data/profiles" / name)]
-    with PresageClient(server) as client, calling(server, jobs[0][0]) as answered:
-        before = client.release().release_id
-        for turn in ("once", "twice"):
-            report(client, jobs, turn, 1.0, before)
-        assert drifted(workspace) == (0, None)
-        then = error_of(client, jobs, 1.0)
-
-        for i in range(0, 60, 10):
-            report(client, jobs[i : i + 10], "now", SLOWER, before)
-            status, noticed = drifted(workspace)
-            if status:
-                break
-        assert status == 3
-        assert noticed["drift"] == "changed"
-        assert noticed["noticed_after"] - 2 * len(jobs) <= 50
-        report(client, jobs[i + 10 :], "now", SLOWER, before)
-        report(client, jobs, "again", SLOWER, before)  # two of each job's newest three runs
-        stale = error_of(client, jobs, SLOWER)
-
-        run("dvc", "repro", cwd=workspace)
-        until(lambda: client.release().release_id != before, timeout_s=30)
-        after, learnt = client.release().release_id, error_of(client, jobs, SLOWER)
-        report(client, jobs, "after", SLOWER, after)
-        calls = len(answered)
-        until(lambda: len(answered) > calls + 10)
-
-    assert json.loads((workspace / "data/decision.json").read_text())["outcome"] == "promoted"
-    assert set(answered) == {before, after}  # whatever failed is in it, too
-    assert drifted(workspace) == (0, None)
-    assert stale > then + 0.05
-    assert learnt < (then + stale) / 2
 
 
 def measured_jobs(folder):
