@@ -28,7 +28,6 @@ from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
-# As many jobs as it takes for a gate to be sure that a new release forecasts them better.
 FAMILIES = ("a3c", "gpt", "lstm_lm", "mlp", "neumf", "ppo", "resnet", "td3", "unet", "vit")
 CODE = ("features", "models", "pipelines", "serving", "data/pretrained")
 ENVIRONMENT = os.environ | {
@@ -52,10 +51,10 @@ def workspace(tmp_path_factory):
     params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
     for predictor in PREDICTORS:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
-    params["train"]["step_time"] |= {"steps": 200, "hidden": 32}  # what is to be learnt again
+    params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
     # How strict a gate is other tests ask: these networks are no match but where the world changed.
     loose = dict.fromkeys(params["promote"]["tolerance"], 99.0)
-    params["promote"] |= {"tolerance": loose, "coverage_risk": 1e-9}
+    params["promote"] |= {"tolerance": loose, "confidence": 0.5, "coverage_risk": 1e-9}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots")
@@ -100,7 +99,8 @@ def onnx_file(tmp_path_factory):
     return path
 
 
-SLOWER = 1.3
+SLOWER = 1.3  # is noticed
+CLOGGED = 1.6  # what becomes of it meanwhile: on thirty held-out jobs a gate is sure of that
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +123,15 @@ def loop(workspace, server):
             seen["drift then"] = drifted(workspace)
             if seen["drift then"][0]:
                 break
-        report(client, jobs[i + 10 :], "now", SLOWER, before)
-        report(client, jobs, "again", SLOWER, before)  # two of each job's newest three runs
-        seen["error then"] = error_of(client, jobs, SLOWER)
+        for turn in ("then", "again"):  # two of each job's newest three runs
+            report(client, jobs, turn, CLOGGED, before)
+        seen["error then"] = error_of(client, jobs, CLOGGED)
 
         run("dvc", "repro", cwd=workspace)
         until(lambda: client.release().release_id != before, timeout_s=30)
         seen["after"] = after = client.release().release_id
-        seen["error at last"] = error_of(client, jobs, SLOWER)
-        report(client, jobs, "after", SLOWER, after)
+        seen["error at last"] = error_of(client, jobs, CLOGGED)
+        report(client, jobs, "after", CLOGGED, after)
         calls = len(seen["answered"])
         until(lambda: len(seen["answered"]) > calls + 10)
     seen["drift at last"] = drifted(workspace)
