@@ -40,7 +40,7 @@ def main() -> None:
         "",
         "By `python benchmarks/startup.py`: processor seconds until `--help` answers, imports",
         f"included, the least of {args.rounds} rounds. The bar is {BAR:g} times `import torch`;"
-        " wanted were 2 s on the machine it was built on, which those stages miss that import torch.",
+        " wanted were 2 s on the machine it was built on, which those that import torch miss.",
         "",
         "| what | s | times `import torch` |",
         "|---|---:|---:|",
