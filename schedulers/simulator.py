@@ -65,6 +65,7 @@ class _Run:
     since_s: float = 0.0
     pace_s: float = math.inf
     timing: int = 0
+    arrival: int = 0  # who came first to a device has its memory
     restart_s: float = 0.0  # until it goes on, once it is started again
     overflows_at: float = math.inf
 
@@ -117,6 +118,7 @@ class Simulation:
         self._first_start_s: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
         self._wakes: list[float] = []
+        self._arrived = 0
         self._now_s = 0.0
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
@@ -247,20 +249,24 @@ class Simulation:
 
     def _time(self, changes: Sequence[Change]) -> None:
         """Time the jobs that a decision changed, and whoever is beside them."""
-        for job, before, after in changes:
+        began: list[tuple[_Run, Standing]] = []
+        for job, before, after in _net(changes):
             if after.phase is Phase.REJECTED:
                 self._over(job, Phase.REJECTED)
                 continue
             run = self._runs[job.job_id]
-            if after.phase is Phase.RUNNING:
-                moved = before.phase is Phase.PENDING or before.grants != after.grants
-                if before.phase is Phase.RUNNING:
-                    self._stop_run(run, lost=False)
-                self._first_start_s.setdefault(job.job_id, self._now_s)
-                run.since_s = self._now_s + (run.restart_s if moved and run.done else 0.0)
-                self._set_pace(run, after)
-            else:
-                self._stop_run(run, lost=False)
+            self._stop_run(run, lost=False)
+            if after.phase is not Phase.RUNNING:
+                continue
+            self._first_start_s.setdefault(job.job_id, self._now_s)
+            run.since_s = self._now_s
+            if before.grants != after.grants:
+                run.since_s += run.restart_s if run.done else 0.0
+                self._arrived += 1
+                run.arrival = self._arrived
+            began.append((run, after))
+        for run, standing in began:
+            self._set_pace(run, standing)
         self._time_others(changes)
 
     def _time_others(self, changes: Iterable[Change]) -> None:
@@ -281,11 +287,12 @@ class Simulation:
     def _set_pace(self, run: _Run, standing: Standing) -> None:
         run.pace_s = self._pace_s(run.job, standing)
         run.timing += 1
-        end_s = run.since_s + (1.0 - run.done) * run.pace_s
-        run.overflows_at = math.inf
-        if self._overflows(standing):
-            run.overflows_at = end_s = min(end_s, self._now_s + OVERFLOW_S)
-        heapq.heappush(self._heap, (max(end_s, self._now_s), run.timing, run.job.job_id))
+        if not self._overflows(run, standing):
+            run.overflows_at = math.inf
+        elif run.overflows_at == math.inf:
+            run.overflows_at = self._now_s + OVERFLOW_S
+        end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
+        heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
 
     def _pace_s(self, job: Job, standing: Standing) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
@@ -315,18 +322,37 @@ class Simulation:
         told = self._truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 
-    def _overflows(self, standing: Standing) -> bool:
+    def _overflows(self, run: _Run, standing: Standing) -> bool:
+        """Whether any of its devices has too little memory left by those who came before it."""
+        fits: set[str] = set()  # kinds on which it fits alone
+        for grant in standing.grants:
+            node = self._cluster.nodes[self._cluster.node_of[grant.device]]
+            there = self.ledger.on(grant.device)
+            if len(there) == 1 and node.kind in fits:
+                continue
+            runs = (self._runs[job_id] for job_id in there)
+            taken = sum(
+                self._truth.memory_bytes(one.job, node.kind)
+                for one in runs
+                if one.arrival <= run.arrival
+            )
+            if taken > node.memory_bytes:
+                return True
+            if len(there) == 1:
+                fits.add(node.kind)
         return False
 
     def _stop_run(self, run: _Run, *, lost: bool) -> None:
         """It does not run from now on; of what is lost, the last periodic checkpoint remains."""
+        if run.pace_s == math.inf:
+            return
         self._integrate(run)
         costs = run.job.checkpointing
         run.restart_s = costs.restart_s + (0.0 if lost else costs.cost_s)
-        if lost and run.pace_s < math.inf:
+        if lost:
             step = (costs.interval_s + costs.cost_s) / run.pace_s  # done from one to the next
             run.done = 0.0 if step == math.inf else math.floor(run.done / step) * step
-        run.pace_s, run.timing = math.inf, run.timing + 1
+        run.pace_s, run.overflows_at, run.timing = math.inf, math.inf, run.timing + 1
 
     def _integrate(self, run: _Run) -> None:
         """Count what it has done until now."""
@@ -341,3 +367,12 @@ class Simulation:
     def _progress(self, job_id: str) -> float:
         run = self._runs.get(job_id)
         return 1.0 if run is None else self._done(run)
+
+
+def _net(changes: Iterable[Change]) -> Iterable[Change]:
+    """Of each job that changed in a batch, perhaps several times, how it stood and stands."""
+    net: dict[str, Change] = {}
+    for change in changes:
+        before = net.get(change.job.job_id, change).before
+        net[change.job.job_id] = Change(change.job, before, change.after)
+    return net.values()

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from presage.schedulers.action import Preempt, Start, Wake
 from presage.schedulers.fifo import Fifo
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.shortest_first import ShortestFirst
-from presage.schedulers.simulator import Fault
+from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S, Fault
 from presage.schedulers.standing import Phase
-from tests.schedulers.clusters import cluster, job, simulated
+from presage.schedulers.truth import Durations
+from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
 POLICIES = (Fifo, ShortestFirst)
@@ -155,6 +157,25 @@ def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
     assert done.ended[0].standing.starts == 2
 
 
+class Swaps(Fifo):
+    """Lets two jobs change places at 10 s, in one batch."""
+
+    def decide(self, state, forecasts, rng):
+        if state.now_s != 10.0:
+            return [Wake(10.0), *super().decide(state, forecasts, rng)]
+        (a, on_a), (b, on_b) = state.running.items()
+        return [Preempt(a), Preempt(b), Start(a, on_b.grants), Start(b, on_a.grants)]
+
+
+def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
+    costs = Checkpointing(cost_s=1.0, restart_s=2.0)
+    jobs = [job(name, checkpointing=costs) for name in "ab"]
+    done = simulated(cluster(1, 1), Swaps(), jobs, {"a": 20.0, "b": 30.0})
+
+    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 23.0), ("b", 33.0)]
+    assert done.ended[0].standing.starts == 2
+
+
 def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     saves = Checkpointing(interval_s=20.0, cost_s=2.0)  # so 50 s of work take 55 s
     fault = [Fault(33.0, 0, repaired=False), Fault(500.0, 0, repaired=True)]
@@ -167,6 +188,63 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     assert [entry[1] for entry in done.log.entries] == [
         "submit", "start", "fail", "lost", "start", "finish", "repair"
     ]  # fmt: skip
+
+
+class Sizes(Durations):
+    """Jobs of a size each; two on a device take turns."""
+
+    def __init__(self, duration_s, gib):
+        super().__init__(duration_s)
+        self.gib = gib
+
+    def memory_bytes(self, job, kind):
+        return self.gib[job.job_id] * GIB
+
+    def slowdowns(self, kind, members):
+        return (float(len(members)),) * len(members)
+
+
+class Packs(Fifo):
+    """Two jobs a device, whatever they take; alone, once they did not fit."""
+
+    def decide(self, state, forecasts, rng):
+        room, actions = state.room(), []
+        for waiting in state.pending:
+            share = WHOLE if state.standing(waiting.job_id).overflows else WHOLE // 2
+            for device in range(state.cluster.devices):
+                if room.compute_milli[device] >= share:
+                    grants = (Grant(device, share, GIB),)
+                    room.take(grants)
+                    actions.append(Start(waiting.job_id, grants))
+                    break
+        return actions
+
+
+def test_jobs_that_share_a_device_slow_each_other_down_for_as_long_as_both_are_there():
+    truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
+    done = simulated(cluster(1), Packs(), [job("a"), job("b")], truth)
+
+    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 20.0), ("b", 40.0)]
+
+
+def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
+    truth = Sizes({"a": 100.0, "b": 50.0}, {"a": 10, "b": 10})
+    done = simulated(cluster(1), Packs(), [job("a"), job("b")], truth)
+
+    # Both take turns for 30 s, then b is out of memory; it runs once a is done.
+    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 115.0), ("b", 165.0)]
+    assert [entry[1] for entry in done.log.entries if entry[2] == "b"] == [
+        "submit", "start", "overflow", "start", "finish"
+    ]  # fmt: skip
+    assert done.ended[1].standing.overflows == 1
+
+
+def test_a_job_that_fits_nowhere_has_failed_after_some_tries():
+    done = simulated(cluster(1), Packs(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
+
+    assert [(one.phase, one.end_s) for one in done.ended] == [
+        (Phase.FAILED, MOST_OVERFLOWS * OVERFLOW_S)
+    ]
 
 
 class NeverStarts(Fifo):
