@@ -264,6 +264,7 @@ class Ledger:
             before.attained_at(now_s),
             before.starts + (phase is Phase.RUNNING and before.phase is Phase.PENDING),
             before.overflows + overflow,
+            before.waited_s + (now_s - before.since_s if before.phase is Phase.PENDING else 0.0),
         )
         self._put(job, before, after)
         return Change(job, before, after)

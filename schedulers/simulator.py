@@ -34,6 +34,7 @@ from presage.schedulers.truth import Truth
 
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
+_TOLD_EVERY = 500  # jobs that ended
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
 
 
@@ -122,10 +123,13 @@ class Simulation:
         self._now_s = 0.0
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
-        """To the end: every job has ended, or none that waits is ever started."""
+        """To the end: every job has ended, or none that waits is ever started.
+
+        ``progress`` is told now and then how many have ended.
+        """
         arrivals, faults = iter(self._jobs), iter(self._faults)
         job, fault = next(arrivals, None), next(faults, None)
-        idle_wakes = 0
+        idle_wakes = told = 0
         while True:
             now_s = min(
                 math.inf if job is None else job.submit_s,
@@ -151,7 +155,9 @@ class Simulation:
             decided = self._decide()
             waits = job is None and fault is None and not self._heap and not decided
             idle_wakes = idle_wakes + 1 if waits else 0
-            progress(len(self.ended))
+            if len(self.ended) >= told + _TOLD_EVERY:
+                told = len(self.ended)
+                progress(told)
         self._now_s = max(self._now_s, 0.0)
 
     def _key(self, job: Job, standing: Standing) -> Key:

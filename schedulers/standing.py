@@ -35,6 +35,8 @@ class Standing(NamedTuple):
         Device-seconds that it ran before ``since_s``.
     starts, overflows : int
         How often it was started, and ran out of a device's memory.
+    waited_s : float
+        Seconds that it was pending before ``since_s``.
     """
 
     phase: Phase
@@ -43,6 +45,7 @@ class Standing(NamedTuple):
     attained_s: float = 0.0
     starts: int = 0
     overflows: int = 0
+    waited_s: float = 0.0
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""

@@ -19,6 +19,7 @@ from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.models_cli import app as models_app
 from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
+from presage.simulate_cli import simulate
 
 if TYPE_CHECKING:
     from presage.features.device import Device
@@ -38,6 +39,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(outcomes_app, name="outcomes")
 app.command(cls=ManyFiles)(benchmark)
 app.command()(drift)
+app.command()(simulate)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Job = Annotated[

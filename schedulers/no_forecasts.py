@@ -1,0 +1,22 @@
+"""Nobody who foretells: what a policy can do by what users say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presage.schedulers.forecasts import Outlook
+from presage.schedulers.job import Job
+
+
+class NoForecasts:
+    """Says nothing of any job."""
+
+    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+        """None of each."""
+        return [None] * len(asked)
+
+    def slowdowns(
+        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+    ) -> list[tuple[float, ...] | None]:
+        """None of each."""
+        return [None] * len(asked)

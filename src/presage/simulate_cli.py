@@ -1,0 +1,118 @@
+"""``presage simulate``: a trace of jobs on a cluster, under one policy after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from presage.features.errors import ConfigError
+
+if TYPE_CHECKING:
+    from presage.schedulers.metrics import Metrics
+
+_FORECASTS = ("oracle", "none")
+
+
+def simulate(
+    trace: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="csv: job_id,submit,gpus,duration,model; in seconds."),
+    ],
+    cluster: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]"),
+    ],
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[,NAME...]", help="Any of fifo, sjf.")
+    ] = "fifo,sjf",
+    forecast: Annotated[
+        str, typer.Option(help="oracle: run times come true; none: nobody foretells any.")
+    ] = "oracle",
+    seed: Annotated[int, typer.Option(help="Of policies that draw.")] = 0,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write every event and decision to DIR/POLICY.jsonl."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Simulate a trace of jobs on a cluster, and compare policies side by side.
+
+    Every kind of device is as fast as the one that was traced. Equal input gives equal output, byte
+    for byte.
+    """
+    from presage.pipelines.progress import training_progress
+    from presage.pipelines.stage import write_atomically
+    from presage.schedulers.cluster_file import read_cluster
+    from presage.schedulers.metrics import metrics_of
+    from presage.schedulers.no_forecasts import NoForecasts
+    from presage.schedulers.oracle import Oracle
+    from presage.schedulers.policies import POLICIES
+    from presage.schedulers.simulator import Simulation
+    from presage.schedulers.trace_file import read_trace
+    from presage.schedulers.truth import Durations
+
+    names = list(dict.fromkeys(filter(None, map(str.strip, policy.split(",")))))
+    for kind, said, known in (
+        *(("policy", name, tuple(POLICIES)) for name in names or [""]),
+        ("forecast", forecast, _FORECASTS),
+    ):
+        if said not in known:
+            near = get_close_matches(said, known, n=1)
+            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
+            raise ConfigError(f"--{kind} {said!r} is not known; {hint}")
+    devices, jobs = read_cluster(cluster), read_trace(trace)
+    truth = Durations(jobs.duration_s)
+    found: dict[str, Metrics] = {}
+    for name in names:
+        forecaster = Oracle(truth) if forecast == "oracle" else NoForecasts()
+        run = Simulation(devices, POLICIES[name](), forecaster, truth, jobs.jobs, seed=seed)
+        with training_progress(name) as move:
+            run.run(partial(_move, move, len(jobs.jobs)))
+        found[name] = metrics_of(run)
+        if log is not None:
+            log.mkdir(parents=True, exist_ok=True)
+            text = "".join(f"{line}\n" for line in run.log.lines())
+            write_atomically(log / f"{name}.jsonl", partial(_write, text))
+    if as_json:
+        document = {"policies": {name: asdict(one) for name, one in found.items()}}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        _print(found)
+
+
+def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:
+    move(ended, jobs)
+
+
+def _write(text: str, path: Path) -> None:
+    path.write_text(text)
+
+
+def _print(found: dict[str, Metrics]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in ("policy", "jobs", "JCT h", "median", "99 %", "queue h", "makespan h", "use"):
+        table.add_column(title, justify="left" if title == "policy" else "right")
+    for name, one in found.items():
+        seconds = (
+            one.average_jct_s, one.median_jct_s, one.p99_jct_s, one.average_queue_s, one.makespan_s
+        )  # fmt: skip
+        use = "-" if one.device_use is None else f"{one.device_use:.0%}"
+        shown = ["-" if value is None else f"{value / 3600:,.2f}" for value in seconds]
+        table.add_row(name, f"{one.jobs:,}", *shown, use)
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for name, one in found.items():
+        left = {"failed": one.failed, "rejected": one.rejected, "starved": one.starved}
+        for what, count in left.items():
+            if count:
+                console.print(f"{name}: {count:,} jobs {what}", highlight=False)

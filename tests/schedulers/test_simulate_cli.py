@@ -1,0 +1,80 @@
+"""``presage simulate`` as a person and a program meet it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from presage.cli import app
+from presage.features.errors import ConfigError, PresageError
+
+
+@pytest.fixture
+def simulate(tmp_path, monkeypatch):
+    """Run it on three jobs and two devices."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "trace.csv").write_text(
+        "job_id,submit,gpus,duration,model\na,0,2,100,\nb,1,2,50,\nc,2,1,10,\nlarge,3,9,1,\n"
+    )
+    (tmp_path / "cluster.yaml").write_text("nodes: [{name: n0, devices: 2, kind: v100}]")
+
+    def invoke(*more):
+        words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", *more]
+        result = CliRunner().invoke(app, words)
+        if isinstance(result.exception, PresageError):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return invoke
+
+
+def test_a_program_is_given_json_and_nothing_else(simulate):
+    told = json.loads(simulate("--policy", "sjf,fifo", "--json"))["policies"]
+
+    assert list(told) == ["sjf", "fifo"]
+    assert told["fifo"] | {"p99_jct_s": 0} == {
+        "jobs": 3, "failed": 0, "rejected": 1, "starved": 0,
+        "average_jct_s": (100 + 149 + 158) / 3, "median_jct_s": 149.0, "p99_jct_s": 0,
+        "makespan_s": 160.0, "average_queue_s": (0 + 99 + 148) / 3,
+        "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "overflows": 0,
+    }  # fmt: skip
+    assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
+    assert (
+        json.loads(simulate("--policy", "sjf", "--forecast", "none", "--json"))["policies"]["sjf"]
+        == told["fifo"]
+    )  # who knows nothing serves in order
+
+
+def test_a_person_is_shown_a_table_and_what_did_not_run(simulate):
+    shown = simulate()
+    for words in ("policy", "fifo", "sjf", "JCT h", "fifo: 1 jobs rejected"):
+        assert words in shown
+
+
+def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
+    simulate("--log", "first")
+    simulate("--log", "second")
+    for name in ("fifo.jsonl", "sjf.jsonl"):
+        first = (tmp_path / "first" / name).read_bytes()
+        assert first == (tmp_path / "second" / name).read_bytes()
+        entries = [json.loads(line) for line in first.splitlines()]
+        assert {entry["what"] for entry in entries} == {"submit", "start", "finish"}
+        (rejected,) = [entry for entry in entries if entry["job"] == "large"]
+        assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--policy", "fifo,sfj"), "--policy 'sfj' is not known; nearest is 'sjf'"),
+        (("--policy", ","), "--policy '' is not known; known are fifo, sjf"),
+        (("--forecast", "oracel"), "--forecast 'oracel' is not known; nearest is 'oracle'"),
+    ],
+)
+def test_a_name_that_nobody_knows_is_refused(simulate, more, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate(*more)
