@@ -27,6 +27,7 @@ from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
+from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.standing import Phase, Standing
 from presage.schedulers.state import State
@@ -112,7 +113,8 @@ class Simulation:
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self._forecasts = Forecasts(forecaster, cluster)
-        self.ledger = Ledger(cluster, Queue(self._key))
+        self._progress = Progress()
+        self.ledger = Ledger(cluster, Queue(_key(policy, self._forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
         self._runs: dict[str, _Run] = {}
@@ -160,9 +162,6 @@ class Simulation:
                 progress(told)
         self._now_s = max(self._now_s, 0.0)
 
-    def _key(self, job: Job, standing: Standing) -> Key:
-        return self._policy.key(job, standing, self._forecasts)
-
     # What happens ---------------------------------------------------------------------------
 
     def _submit(self, jobs: Sequence[Job]) -> None:
@@ -193,6 +192,7 @@ class Simulation:
 
     def _over(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
+        self._progress.forget(job.job_id)
         first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
         self.ended.append(Ended(job, phase, first_s, self._now_s, standing))
@@ -299,6 +299,7 @@ class Simulation:
             run.overflows_at = self._now_s + OVERFLOW_S
         end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
+        self._progress.report(run.job.job_id, run.done, run.since_s, _per_s(run.pace_s))
 
     def _pace_s(self, job: Job, standing: Standing) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
@@ -359,6 +360,7 @@ class Simulation:
             step = (costs.interval_s + costs.cost_s) / run.pace_s  # done from one to the next
             run.done = 0.0 if step == math.inf else math.floor(run.done / step) * step
         run.pace_s, run.overflows_at, run.timing = math.inf, math.inf, run.timing + 1
+        self._progress.report(run.job.job_id, run.done, self._now_s, 0.0)
 
     def _integrate(self, run: _Run) -> None:
         """Count what it has done until now."""
@@ -370,9 +372,18 @@ class Simulation:
             return run.done
         return min(1.0, run.done + (self._now_s - run.since_s) / run.pace_s)
 
-    def _progress(self, job_id: str) -> float:
-        run = self._runs.get(job_id)
-        return 1.0 if run is None else self._done(run)
+
+def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]:
+    """The order of a policy's queue: of policy and forecasts alone, for policies see the queue."""
+
+    def key(job: Job, standing: Standing) -> Key:
+        return policy.key(job, standing, forecasts)
+
+    return key
+
+
+def _per_s(pace_s: float) -> float:
+    return 1.0 / pace_s if pace_s > 0 else 0.0
 
 
 def _net(changes: Iterable[Change]) -> Iterable[Change]:

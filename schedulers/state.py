@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
+from presage.schedulers.progress import Progress
 from presage.schedulers.room import Room
 from presage.schedulers.standing import Standing
 
@@ -42,7 +43,7 @@ class State:
 
     __slots__ = ("_ledger", "_progress", "now_s")
 
-    def __init__(self, ledger: Ledger, now_s: float, progress: Callable[[str], float]) -> None:
+    def __init__(self, ledger: Ledger, now_s: float, progress: Progress) -> None:
         self._ledger, self.now_s, self._progress = ledger, now_s, progress
 
     @property
@@ -79,7 +80,7 @@ class State:
 
     def progress(self, job_id: str) -> float:
         """Part of its iterations that a job reports as done, within [0, 1]."""
-        return self._progress(job_id)
+        return self._progress.at(job_id, self.now_s)
 
     def idle(self) -> IdleDevices:
         """Devices that nobody is on: a copy, to take from."""

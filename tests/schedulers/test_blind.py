@@ -1,0 +1,71 @@
+"""A policy cannot see the truth: nothing that it is given leads there."""
+
+from __future__ import annotations
+
+import gc
+from types import FunctionType, ModuleType
+
+from presage.schedulers.fifo import Fifo
+from presage.schedulers.no_forecasts import NoForecasts
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.simulator import Simulation
+from presage.schedulers.truth import Durations
+from tests.schedulers.clusters import cluster, job
+
+SECRET = {"a": 12345.678, "b": 9876.543}  # durations that occur nowhere else
+
+
+def reachable(*roots: object) -> list[object]:
+    """Every object that some lead to, but for classes, modules and what these hold."""
+    seen: dict[int, object] = {}
+    left = list(roots)
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType):
+            continue
+        seen[id(one)] = one
+        if isinstance(one, FunctionType):
+            left += [cell.cell_contents for cell in one.__closure__ or ()]
+            continue
+        left += gc.get_referents(one)
+    return list(seen.values())
+
+
+class Looks(Fifo):
+    """Looks at everything that it is given leads to, before each decision."""
+
+    def __init__(self):
+        self.seen, self.foreseen = [], []
+
+    def decide(self, state, forecasts, rng):
+        seen = reachable(state, forecasts, rng)
+        # How long a job ran, everybody knows once it is over.
+        alive = {SECRET[waiting.job_id] for waiting in state.pending}
+        alive |= {SECRET[job_id] for job_id in state.running}
+        self.foreseen += [one for one in seen if isinstance(one, float) and one in alive]
+        self.seen += seen
+        return super().decide(state, forecasts, rng)
+
+
+def seen_by_a_policy(forecaster_of):
+    truth, policy = Durations(SECRET), Looks()
+    jobs = [job("a", 0.5), job("b", 1.5)]
+    simulation = Simulation(cluster(1), policy, forecaster_of(truth), truth, jobs)
+    simulation.run()
+    assert len(simulation.ended) == len(jobs)
+    return truth, policy
+
+
+def test_nothing_that_a_policy_is_given_leads_to_the_truth():
+    truth, policy = seen_by_a_policy(lambda truth: NoForecasts())
+
+    assert not any(one is truth or one is SECRET for one in policy.seen)
+    assert not any(isinstance(one, Durations | Simulation) for one in policy.seen)
+    assert policy.foreseen == []
+
+
+def test_an_oracle_is_told_the_truth_and_that_is_seen():
+    truth, policy = seen_by_a_policy(Oracle)
+
+    assert any(one is truth for one in policy.seen)
+    assert set(policy.foreseen) == set(SECRET.values())
