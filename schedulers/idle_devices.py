@@ -37,6 +37,11 @@ class IdleDevices:
         """How many of a node's devices are idle."""
         return self._of_node[node].bit_count()
 
+    def has(self, device: int) -> bool:
+        """Whether a device is idle."""
+        node = self._cluster.node_of[device]
+        return bool(self._of_node[node] >> device - self._cluster.first_device[node] & 1)
+
     def fullest_with(self, devices: int, allowed: int = -1) -> int | None:
         """Node with the fewest idle devices that has so many; the first of several.
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from presage.schedulers.backfill import Backfill
 from presage.schedulers.fifo import Fifo
+from presage.schedulers.least_attained_service import LeastAttainedService
 from presage.schedulers.policy import Policy
 from presage.schedulers.shortest_first import ShortestFirst
+from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
 
-POLICIES: Mapping[str, Callable[[], Policy]] = {"fifo": Fifo, "sjf": ShortestFirst}
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "fifo": Fifo,
+    "backfill": Backfill,
+    "sjf": ShortestFirst,
+    "srtf": ShortestRemainingFirst,
+    "las": LeastAttainedService,
+}

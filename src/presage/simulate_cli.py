@@ -30,7 +30,7 @@ def simulate(
         typer.Option(metavar="FILE", help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]"),
     ],
     policy: Annotated[
-        str, typer.Option(metavar="NAME[,NAME...]", help="Any of fifo, sjf.")
+        str, typer.Option(metavar="NAME[,NAME...]", help="Any of fifo, backfill, sjf, srtf, las.")
     ] = "fifo,sjf",
     forecast: Annotated[
         str, typer.Option(help="oracle: run times come true; none: nobody foretells any.")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from presage.cli import app
 from presage.features.errors import ConfigError, PresageError
+from presage.schedulers.policies import POLICIES
 
 
 @pytest.fixture
@@ -67,11 +68,17 @@ def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
         assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
 
 
+def test_help_names_every_policy():
+    shown = CliRunner().invoke(app, ["simulate", "--help"]).stdout
+    for name in POLICIES:
+        assert name in shown
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (("--policy", "fifo,sfj"), "--policy 'sfj' is not known; nearest is 'sjf'"),
-        (("--policy", ","), "--policy '' is not known; known are fifo, sjf"),
+        (("--policy", ","), "--policy '' is not known; known are fifo, backfill, sjf"),
         (("--forecast", "oracel"), "--forecast 'oracel' is not known; nearest is 'oracle'"),
     ],
 )

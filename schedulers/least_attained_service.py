@@ -1,0 +1,57 @@
+"""Least attained service, in two queues: what to do if nobody knows how long jobs run."""
+
+from __future__ import annotations
+
+from random import Random
+
+from presage.schedulers.action import Action, Wake
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.preempting import start_by_rank
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+THRESHOLD_S = 3600.0  # device-seconds
+
+
+class LeastAttainedService:
+    """Run young jobs before those that have had their share, and within each by arrival.
+
+    Parameters
+    ----------
+    threshold_s : float
+        Device-seconds of service from which on a job is of the second queue.
+
+    References
+    ----------
+    Gu et al.: Tiresias, NSDI 2019 (discretized two-dimensional LAS with two queues; there jobs that
+    starve come back to the first queue, here they do not).
+    """
+
+    def __init__(self, threshold_s: float = THRESHOLD_S) -> None:
+        self._threshold_s = threshold_s
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By queue, then by arrival, within a class and a priority."""
+        return self._rank(job, standing, standing.since_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
+        """Start the young, in place of the old where there is no room; look again as one ages."""
+
+        def rank(job: Job, standing: Standing) -> Key:
+            return self._rank(job, standing, state.now_s)
+
+        actions: list[Action] = [*start_by_rank(state, rank)]
+        ages_s = [
+            state.now_s + (self._threshold_s - attained_s) / len(standing.grants)
+            for standing in state.running.values()
+            if (attained_s := standing.attained_at(state.now_s)) < self._threshold_s
+        ]
+        if ages_s and len(state.pending):
+            actions.append(Wake(min(ages_s)))
+        return actions
+
+    def _rank(self, job: Job, standing: Standing, now_s: float) -> Key:
+        is_old = standing.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
+        return (*urgency(job), is_old, job.submit_s)

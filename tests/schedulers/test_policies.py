@@ -1,0 +1,199 @@
+"""Policies: one contract for all of them, and what each is known for."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.schedulers.backfill import Backfill
+from presage.schedulers.fifo import Fifo
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.least_attained_service import LeastAttainedService
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.policies import POLICIES
+from presage.schedulers.shortest_first import ShortestFirst
+from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
+from presage.schedulers.standing import Phase
+from presage.schedulers.truth import Durations
+from tests.schedulers.clusters import cluster, job, simulated
+from tests.schedulers.test_ledger import picture
+
+
+class AnyForecasts:
+    """Says whatever it was made with of every job: nonsense, too."""
+
+    def __init__(self, outlooks):
+        self._outlooks = outlooks
+
+    def outlooks(self, asked):
+        return [self._outlooks[int(one.job_id) % len(self._outlooks)] for one, _ in asked]
+
+    def slowdowns(self, asked):
+        return [None] * len(asked)
+
+
+numbers = st.sampled_from((float("nan"), float("inf"), -1.0, 0.0, 3.0, 1e30))
+outlooks = st.one_of(st.none(), st.builds(Outlook, numbers, numbers, numbers))
+
+
+@st.composite
+def jobs_of(draw):
+    """A few jobs, some urgent, some larger than the cluster; and how long each runs."""
+    jobs, truth, now_s = [], {}, 0.0
+    for i in range(draw(st.integers(1, 10))):
+        now_s += draw(st.sampled_from((0.0, 3.0)))
+        jobs.append(
+            job(
+                str(i), now_s, gpus=draw(st.integers(1, 5)),
+                latency_sensitive=draw(st.booleans()), priority=draw(st.integers(0, 1)),
+            )
+        )  # fmt: skip
+        truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))
+    return jobs, truth
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(deadline=None, max_examples=40)
+@given(made=jobs_of(), told=st.lists(outlooks, min_size=1, max_size=3))
+def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refused(name, made, told):
+    jobs, truth = made
+    done = simulated(cluster(2, 2), POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+
+    for one in done.ended:
+        assert one.phase is (Phase.REJECTED if one.job.gpus > 4 else Phase.FINISHED)
+    assert len(done.ended) == len(jobs)
+    again = simulated(cluster(2, 2), POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+    assert list(again.log.lines()) == list(done.log.lines())
+
+
+class Watched:
+    """A policy that is asked twice, and looked at whether it changed anything."""
+
+    def __init__(self, policy):
+        self._policy = policy
+        self.key = policy.key
+
+    def decide(self, state, forecasts, rng):
+        before, drawn = picture(state._ledger), rng.getstate()
+        first = self._policy.decide(state, forecasts, rng)
+        after = picture(state._ledger)
+        assert after == before
+        again = Random()
+        again.setstate(drawn)
+        assert copy.copy(self._policy).decide(state, forecasts, again) == first
+        return first
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(deadline=None, max_examples=20)
+@given(made=jobs_of())
+def test_a_decision_is_a_function_of_what_it_is_given_and_changes_nothing(name, made):
+    jobs, truth = made
+    simulated(cluster(2, 2), Watched(POLICIES[name]()), jobs, truth)
+
+
+def starts_of(done):
+    return {entry[2]: entry[0] for entry in reversed(done.log.entries) if entry[1] == "start"}
+
+
+BLOCKED = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0), job("3", 3.0)]
+LENGTHS = {"0": 10.0, "1": 10.0, "2": 8.0, "3": 20.0}
+
+
+def test_strict_policies_let_nobody_overtake():
+    assert starts_of(simulated(cluster(2), Fifo(), BLOCKED, LENGTHS)) == {
+        "0": 0.0, "1": 10.0, "2": 20.0, "3": 20.0
+    }  # fmt: skip
+
+
+def test_backfilling_fills_the_gap_with_who_is_over_in_time():
+    assert starts_of(simulated(cluster(2), Backfill(), BLOCKED, LENGTHS)) == {
+        "0": 0.0, "1": 10.0, "2": 2.0, "3": 20.0
+    }  # fmt: skip
+
+
+def test_backfilling_goes_where_the_waiting_job_will_not_be():
+    jobs = [job("0", gpus=2), job("1", gpus=1), job("2", 1.0, gpus=2), job("3", 2.0)]
+    lengths = {"0": 10.0, "1": 30.0, "2": 5.0, "3": 99.0}
+    # 2 waits for the first node; 3 is long, and finds the device beside 1.
+    assert starts_of(simulated(cluster(2, 2), Backfill(), jobs, lengths)) == {
+        "0": 0.0, "1": 0.0, "2": 10.0, "3": 2.0
+    }  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(made=jobs_of())
+def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
+    """Whoever was next in the queue, and did not fit, starts no later than it was foretold to."""
+    jobs, truth = made
+    promised: dict[str, float] = {}
+
+    class Notes(Backfill):
+        def _reservation(self, head, *arguments):
+            at_s, kept = super()._reservation(head, *arguments)
+            promised.setdefault(head.job_id, at_s)
+            return at_s, kept
+
+    calm = [job(one.job_id, one.submit_s, gpus=one.gpus) for one in jobs]
+    done = simulated(cluster(2, 2), Notes(), calm, truth)
+    for job_id, start_s in starts_of(done).items():
+        assert start_s <= promised.get(job_id, start_s) + 1e-6
+
+
+def test_shortest_first_serves_by_forecast_and_strangers_last():
+    jobs = [job("0"), job("1", 1.0), job("2", 1.0), job("3", 1.0)]
+    told = [Outlook(5.0, 1000, 1), None, Outlook(9.0, 1000, 1), Outlook(7.0, 1000, 1)]
+    done = simulated(
+        cluster(1),
+        ShortestFirst(),
+        jobs,
+        dict.fromkeys("0123", 10.0),
+        forecaster=AnyForecasts(told),
+    )
+    assert [one.job.job_id for one in done.ended] == ["0", "3", "2", "1"]
+
+
+def test_shortest_remaining_first_preempts_who_has_more_left():
+    jobs = [job("long"), job("short", 10.0), job("longer", 11.0)]
+    truth = {"long": 100.0, "short": 20.0, "longer": 95.0}
+    done = simulated(cluster(1), ShortestRemainingFirst(), jobs, truth)
+
+    # "long" has 90 s left when "short" comes, and still less than "longer" afterwards.
+    assert [(one.job.job_id, one.end_s) for one in done.ended] == [
+        ("short", 30.0), ("long", 120.0), ("longer", 215.0)
+    ]  # fmt: skip
+
+
+def test_least_attained_service_lets_the_young_go_first_without_knowing_anything():
+    jobs = [job("old"), job("young", 500.0)]
+    truth = {"old": 5000.0, "young": 50.0}
+    done = simulated(cluster(1), LeastAttainedService(threshold_s=1000.0), jobs, truth)
+
+    # At 1,000 s the old one has had its share, and the other one is let in.
+    assert [(one.job.job_id, one.end_s) for one in done.ended] == [
+        ("young", 1050.0),
+        ("old", 5050.0),
+    ]
+
+
+def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
+    asked = []
+
+    class Counting(Oracle):
+        def outlooks(self, pairs):
+            asked.append(len(pairs))
+            return [Outlook(float("nan"), -1, -1)] * len(pairs)
+
+    devices = cluster(1)
+    forecasts = Forecasts(Counting(Durations({})), devices)
+    jobs = [job(str(i)) for i in range(10_000)]
+    forecasts.learn(jobs)
+
+    assert {forecasts.outlook(one, "v100") for one in jobs} == {
+        Outlook(float("inf"), 1000, devices.nodes[0].memory_bytes)
+    }
+    assert asked == [10_000]
