@@ -15,7 +15,7 @@ import yaml
 from tests.pipelines.public_files import ROOT
 
 UPSTREAM = ROOT / "data/public/upstream"
-POINTERS = sorted(UPSTREAM.rglob("*.dvc"))
+POINTERS = sorted(path for path in UPSTREAM.rglob("*.dvc") if path.is_file())
 URL = re.compile(
     r"https://(raw\.githubusercontent\.com/[\w.-]+/[\w.-]+/[0-9a-f]{40}/[\w./-]+"
     r"|codeload\.github\.com/[\w.-]+/[\w.-]+/tar\.gz/[0-9a-f]{40})"
