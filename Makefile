@@ -21,7 +21,7 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 test: lint ## set up, lint, types, import rules, tests: the same as CI
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
-coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower by half
+coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter

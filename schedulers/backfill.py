@@ -6,18 +6,17 @@ import math
 from random import Random
 
 from presage.schedulers.action import Start
+from presage.schedulers.fifo import Fifo
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.placing import consolidated
-from presage.schedulers.queue import Key, urgency
-from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 
 DEPTH = 100  # jobs behind the first that does not fit which are looked at
 
 
-class Backfill:
+class Backfill(Fifo):
     """Start jobs by arrival; while the first that does not fit waits, let later ones go before it.
 
     By the forecasts of those that run, it is known when and where the waiting job can start. A
@@ -28,10 +27,6 @@ class Backfill:
     ----------
     Lifka: The ANL/IBM SP Scheduling System, JSSPP 1995 (EASY).
     """
-
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
-        """By arrival, within a class and a priority."""
-        return (*urgency(job), job.submit_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start whoever is at the head and fits, then whoever does not delay the next one."""

@@ -36,12 +36,6 @@ class Forecaster(Protocol):
         """Of each job on a kind of device, in order; None where nothing can be said."""
         ...
 
-    def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
-    ) -> Sequence[tuple[float, ...] | None]:
-        """Of jobs together on a kind of device: each one's step time there over that alone."""
-        ...
-
 
 class Forecasts:
     """Forecasts for a cluster's kinds of devices.
@@ -53,7 +47,6 @@ class Forecasts:
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
         self._forecaster = forecaster
         self._known: dict[tuple[str, str], Outlook] = {}
-        self._slowdowns: dict[tuple[str, tuple[str, ...]], tuple[float, ...] | None] = {}
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
 
     def learn(self, jobs: Iterable[Job]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presage.schedulers.forecasts import Outlook
-from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 from presage.schedulers.truth import Truth
 
@@ -23,8 +23,3 @@ class Oracle:
             Outlook(truth.alone_s(job, kind, job.gpus), WHOLE, truth.memory_bytes(job, kind))
             for job, kind in asked
         ]
-
-    def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
-        """What will be, of jobs that share a device and are held to no part of it."""
-        whole = Grant(0, WHOLE, 0)
-        return [self._truth.slowdowns(kind, [(job, whole) for job in jobs]) for kind, jobs in asked]

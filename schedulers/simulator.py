@@ -160,7 +160,6 @@ class Simulation:
             if len(self.ended) >= told + _TOLD_EVERY:
                 told = len(self.ended)
                 progress(told)
-        self._now_s = max(self._now_s, 0.0)
 
     # What happens ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from presage.features.device import Share, cpu_kind
 from presage.features.errors import PresageError
 from presage.features.placement import Placement
 from presage.models.release import PREDICTORS
+from presage.models.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.campaigns import read_campaign
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
@@ -152,7 +153,7 @@ def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_droppe
     # Whatever failed would be among the answers, too.
     assert set(loop["answered"]) == {loop["before"], loop["after"]}
     assert loop["error then"] > loop["error at first"] + 0.05
-    assert loop["error at last"] < (loop["error at first"] + loop["error then"]) / 2
+    assert loop["error at last"] < loop["error at first"] + 0.03, loop
     assert loop["drift at last"] == (0, None)
 
 
@@ -243,11 +244,13 @@ def drifted(workspace):
 
 
 def error_of(client, jobs, times):
-    """Median relative error on the jobs of a device, whatever a release has seen of them."""
-    forecasts = client.predict([placement for placement, _ in jobs])
+    """Median relative error on jobs that no release has trained on."""
+    held_out = job_folds([placement.job.job.job_id for placement, _ in jobs]) == HELD_OUT_FOLD
+    unseen = [job for job, held in zip(jobs, held_out, strict=True) if held]
+    forecasts = client.predict([placement for placement, _ in unseen])
     return statistics.median(
         abs(forecast.step_time_s.median / (times * step_s) - 1)
-        for forecast, (_, step_s) in zip(forecasts, jobs, strict=True)
+        for forecast, (_, step_s) in zip(forecasts, unseen, strict=True)
     )
 
 

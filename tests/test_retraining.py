@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -131,6 +132,25 @@ def test_nothing_changed_is_nothing_done(workspace):
     assert reproduce(workspace) == ALWAYS
     assert state(workspace) == before
     assert (workspace / "dvc.lock").read_bytes() == lock
+
+
+def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of(workspace):
+    command = [sys.executable, "-m", "presage", "models"]
+    release_id = load_release(workspace / "data/release").release_id
+    told = json.loads(call(*command, "show", release_id, "--lineage", "--json", cwd=workspace))
+    (logged,) = (workspace / "data/registry/artifacts").glob("*/artifacts")  # of one run
+
+    lock = (logged / "dvc.lock").read_bytes()
+    assert told["run"]["dvc_lock_sha256"] == hashlib.sha256(lock).hexdigest()
+    assert yaml.safe_load(lock)["stages"]["train@memory"]["params"]["params.yaml"]
+    assert b"sqlite://" not in lock  # the registry's address may hold a password
+    assert (logged / "plots" / "step_time.png").stat().st_size > 1000
+    folders = told["tables_here"]
+    assert folders.keys() >= {f"data/profiles/{name}" for name in ("cpu-2", "cpu-2-zoo", "local")}
+    states = {state for of_folder in folders.values() for state in of_folder.values()}
+    assert states == {"as learnt from"}
+    learnt = json.loads(call(*command, "learnt-from", "cpu-2", "--json", cwd=workspace))
+    assert learnt["releases"][0]["release_id"] == release_id
 
 
 def test_a_change_of_one_predictors_settings_is_its_stages_alone(workspace):

@@ -12,7 +12,7 @@ import typer
 
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.drift_cli import drift
-from presage.dvc_lock import enter_into_lock
+from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
@@ -146,10 +146,8 @@ def profile(
         "seed": seed,
     }
     given = [f"--{name}={value}" for name, value in said.items() if value is not None]
-    try:
+    with entered_into_lock(out):
         stage.main([str(out), *given])
-    finally:
-        enter_into_lock(out)
 
 
 @profile_app.command()

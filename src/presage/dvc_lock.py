@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 LOCAL, STAGE = Path("data/profiles/local"), "profile"
+
+
+@contextmanager
+def entered_into_lock(campaign: Path) -> Iterator[None]:
+    """Around what measures: whatever it left of a campaign, also where it failed, is entered."""
+    before = _files(campaign)
+    try:
+        yield
+    finally:
+        if _files(campaign) != before:
+            enter_into_lock(campaign)
+
+
+def _files(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
 
 
 def enter_into_lock(campaign: Path) -> None:

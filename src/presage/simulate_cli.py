@@ -68,6 +68,11 @@ def simulate(
             hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
             raise ConfigError(f"--{kind} {said!r} is not known; {hint}")
     devices, jobs = read_cluster(cluster), read_trace(trace)
+    if log is not None:
+        try:
+            log.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--log {log}: {error.strerror}; name a folder") from None
     truth = Durations(jobs.duration_s)
     found: dict[str, Metrics] = {}
     for name in names:
@@ -77,7 +82,6 @@ def simulate(
             run.run(partial(_move, move, len(jobs.jobs)))
         found[name] = metrics_of(run)
         if log is not None:
-            log.mkdir(parents=True, exist_ok=True)
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
     if as_json:

@@ -32,9 +32,6 @@ class AnyForecasts:
     def outlooks(self, asked):
         return [self._outlooks[int(one.job_id) % len(self._outlooks)] for one, _ in asked]
 
-    def slowdowns(self, asked):
-        return [None] * len(asked)
-
 
 numbers = st.sampled_from((float("nan"), float("inf"), -1.0, 0.0, 3.0, 1e30))
 outlooks = st.one_of(st.none(), st.builds(Outlook, numbers, numbers, numbers))

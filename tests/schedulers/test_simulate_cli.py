@@ -79,6 +79,7 @@ def test_help_names_every_policy():
     [
         (("--policy", "fifo,sfj"), "--policy 'sfj' is not known; nearest is 'sjf'"),
         (("--policy", ","), "--policy '' is not known; known are fifo, backfill, sjf"),
+        (("--log", "trace.csv"), "--log trace.csv: File exists; name a folder"),
         (("--forecast", "oracel"), "--forecast 'oracel' is not known; nearest is 'oracle'"),
     ],
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -18,10 +15,11 @@ from presage.schedulers.job import Checkpointing
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S, Fault
 from presage.schedulers.standing import Phase
+from presage.schedulers.trace_file import read_trace
 from presage.schedulers.truth import Durations
+from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
-DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
 POLICIES = (Fifo, ShortestFirst)
 
 
@@ -31,13 +29,8 @@ def average_jct_s(simulation):
 
 @pytest.mark.parametrize(("policy", "published_s"), [(Fifo, 796_881.0), (ShortestFirst, 388_986.4)])
 def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
-    file = DATASETS / "traces/gavel_philly/vc_0e4a51.csv"
-    if not file.exists():
-        pytest.skip(f"needs {file}; set PRESAGE_DATASETS")
-    rows = list(csv.DictReader(file.open()))
-    jobs = [job(r["job_id"], float(r["submit"]), gpus=int(r["gpus"])) for r in rows]
-    truth = {r["job_id"]: float(r["duration"]) for r in rows}
-    done = simulated(cluster(*[8] * 8), policy(), jobs, truth)
+    trace = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
+    done = simulated(cluster(*[8] * 8), policy(), trace.jobs, trace.duration_s)
 
     assert round(average_jct_s(done), 1) == published_s
 
