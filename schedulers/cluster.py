@@ -11,6 +11,7 @@ from functools import cached_property
 
 from presage.features.errors import ConfigError
 from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.topology import Topology, Vertex, of_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +42,30 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes, in an order that policies break ties by."""
+    """Nodes, in an order that policies break ties by.
+
+    Attributes
+    ----------
+    wiring : Topology or None
+        How they hang together, and the devices in them; None where nobody said.
+    """
 
     nodes: tuple[Node, ...]
+    wiring: Topology | None = None
 
     def __post_init__(self) -> None:
         if not self.nodes:
             raise ConfigError("a cluster of no nodes; name one under `nodes`")
-        names = [node.name for node in self.nodes]
-        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-        if twice is not None:
-            raise ConfigError(f"two nodes are called {twice!r}; give each its own name")
+        names: set[str] = set()
+        for node in self.nodes:
+            if node.name in names:
+                raise ConfigError(f"two nodes are called {node.name!r}; give each its own name")
+            names.add(node.name)
+        if self.wiring is not None and self.wiring.devices != self.devices:
+            raise ConfigError(
+                f"a topology of {self.wiring.devices} devices for a cluster of {self.devices}; "
+                "make it of the same nodes"
+            )
 
     @cached_property
     def first_device(self) -> tuple[int, ...]:
@@ -73,6 +87,16 @@ class Cluster:
         return tuple(
             Grant(device, WHOLE, self.nodes[node].memory_bytes)
             for device, node in enumerate(self.node_of)
+        )
+
+    @cached_property
+    def topology(self) -> Topology:
+        """How near devices are to each other; of what nobody said, as far as can be."""
+        if self.wiring is not None:
+            return self.wiring
+        return of_nodes(
+            Vertex(node.name, "node", tuple(self.devices_of(i)))
+            for i, node in enumerate(self.nodes)
         )
 
     @property

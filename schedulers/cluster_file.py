@@ -3,35 +3,40 @@
 .. code-block:: yaml
 
     nodes:
-      - {name: n0, devices: 8, kind: v100}
-      - {name: n1, devices: 4, kind: mine, memory_gib: 24}
+      - {name: "n[00-31]", devices: 8, kind: v100, within: nvlink-quads}
+      - {name: m0, devices: 4, kind: mine, memory_gib: 24}
+    topology: ...  # see presage.schedulers.topology_file
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from presage.features.device import known_device, nearest_kind
 from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.hostlist import hosts
+from presage.schedulers.keys import check_known
+from presage.schedulers.topology import Topology
+from presage.schedulers.topology_file import Inside, inside, wired
 
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), "text"),
     "devices": ((int,), "a whole number"),
     "kind": ((str,), "text"),
     "memory_gib": ((int, float), "a number"),
+    "within": ((str,), "text"),
 }
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The nodes of a file, in its order.
+    """The nodes of a file, in its order, and how they hang together.
 
     Raises
     ------
     ConfigError
-        The file is missing or no YAML, or a node is wrong; names the node and what to mend.
+        The file is missing or no YAML, or a node or the topology is wrong; names what to mend.
     """
     import yaml
 
@@ -43,32 +48,55 @@ def read_cluster(path: Path) -> Cluster:
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
-    nodes = content.get("nodes") if isinstance(content, dict) else None
-    if not isinstance(nodes, list) or not nodes:
+    given = content.get("nodes") if isinstance(content, dict) else None
+    if not isinstance(given, list) or not given:
         raise ConfigError(
             f"{path}: no nodes; write `nodes:`, below it `- {{name: n0, devices: 8, kind: v100}}`"
         )
     try:
-        return Cluster(tuple(_node(one, f"nodes[{i}]") for i, one in enumerate(nodes)))
+        check_known(content, ("nodes", "topology"), "")
+        nodes: list[Node] = []
+        insides: list[Inside | None] = []
+        for i, one in enumerate(given):
+            where = f"nodes[{i}]"
+            alike = _nodes(one, where)
+            within = one.get("within")
+            shared = None if within is None else inside(within, alike[0], path.parent, where)
+            nodes += alike
+            insides += [shared] * len(alike)
+        cluster = Cluster(tuple(nodes))
+        return Cluster(cluster.nodes, _wiring(cluster, insides, content.get("topology")))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _node(given: Any, where: str) -> Node:
+def _wiring(cluster: Cluster, insides: list[Inside | None], section: Any) -> Topology | None:
+    """How nodes hang together; None where nothing is said of it."""
+    if section is None and not any(insides):
+        return None
+    return wired(cluster, insides, {} if section is None else section)
+
+
+def _nodes(given: Any, where: str) -> list[Node]:
+    """Nodes of one entry, alike but for their names."""
     if not isinstance(given, dict):
         raise ConfigError(f"{where} is no mapping; write {{name: n0, devices: 8, kind: v100}}")
+    check_known(given, _KEYS, f"{where}.")
     for key, value in given.items():
-        if key not in _KEYS:
-            near = get_close_matches(str(key), _KEYS, n=1)
-            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(_KEYS)}"
-            raise ConfigError(f"{where}.{key} is not known; {hint}")
         types, what = _KEYS[key]
         if isinstance(value, bool) or not isinstance(value, types):
             raise ConfigError(f"{where}.{key}={value!r} is not {what}")
     missing = [key for key in ("name", "devices", "kind") if key not in given]
     if missing:
         raise ConfigError(f"{where}.{missing[0]} is missing")
-    return Node(given["name"], given["devices"], given["kind"], _memory_bytes(given, where))
+    memory_bytes = _memory_bytes(given, where)
+    try:
+        names = hosts(given["name"])
+    except ConfigError as error:
+        raise ConfigError(f"{where}.name: {error}") from None
+    if not names:
+        raise ConfigError(f"{where}.name is empty; give every node a name")
+    return [Node(name, given["devices"], given["kind"], memory_bytes) for name in names]
 
 
 def _memory_bytes(given: dict[str, Any], where: str) -> int:

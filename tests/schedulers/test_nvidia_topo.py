@@ -1,0 +1,218 @@
+"""Listings of ``nvidia-smi topo -m`` become trees, exactly where the links are those of a tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError
+from presage.schedulers.cluster_file import read_cluster
+from presage.schedulers.nvidia_topo import joined, read_links
+from presage.schedulers.topology import COSTS, Topology, Vertex
+
+KINDS = ("NV4", "PIX", "PXB", "PHB", "NODE", "SYS")
+LEVELS = ("nvlink", "pix", "pxb", "phb", "numa", "node")
+
+LEGEND = """
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
+  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
+  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
+  PIX  = Connection traversing at most a single PCIe bridge
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""  # noqa: E501
+
+
+def listing(matrix: list[list[str]], cards: int = 0) -> str:
+    """As a recent driver prints links between GPUs, on a terminal; with network cards."""
+    gpus, nics = [f"GPU{i}" for i in range(len(matrix))], [f"NIC{i}" for i in range(cards)]
+    head = "\t".join(["", *gpus, *nics, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])
+    lines = [f"\x1b[4m{head}\x1b[0m"]
+    for name, row in zip(gpus, matrix, strict=True):
+        kinds = [" X " if kind == "X" else kind for kind in row]
+        lines.append("\t".join([name, *kinds, *["PXB"] * cards, "0-31,64-95", "0", "", "N/A"]))
+    lines += [
+        "\t".join([nic, *["PXB"] * len(gpus), *(" X " if nic == to else "SYS" for to in nics), ""])
+        for nic in nics
+    ]
+    legend = "".join(f"\n  {nic}: mlx5_{i}" for i, nic in enumerate(nics))
+    return "\n".join([*lines, LEGEND, f"NIC Legend:\n{legend}\n" if nics else ""])
+
+
+def table(text: str) -> list[list[str]]:
+    return [line.split() for line in text.strip().splitlines()]
+
+
+NVSWITCH = [["X" if i == j else "NV18" for j in range(8)] for i in range(8)]
+PAIRS = table("""
+    X    NV12 SYS  SYS
+    NV12 X    SYS  SYS
+    SYS  SYS  X    NV12
+    SYS  SYS  NV12 X""")
+# Two sockets of two PCIe switches of two GPUs each; one socket has two host bridges.
+PCIE = table("""
+    X    PIX  PHB  PHB  SYS  SYS  SYS  SYS
+    PIX  X    PHB  PHB  SYS  SYS  SYS  SYS
+    PHB  PHB  X    PXB  SYS  SYS  SYS  SYS
+    PHB  PHB  PXB  X    SYS  SYS  SYS  SYS
+    SYS  SYS  SYS  SYS  X    PIX  NODE NODE
+    SYS  SYS  SYS  SYS  PIX  X    NODE NODE
+    SYS  SYS  SYS  SYS  NODE NODE X    PIX
+    SYS  SYS  SYS  SYS  NODE NODE PIX  X""")
+# A V100 has six NVLinks; in this mesh none leads to three of the other seven.
+CUBE_MESH = table("""
+    X   NV1 NV1 NV2 NV2 SYS SYS SYS
+    NV1 X   NV2 NV1 SYS NV2 SYS SYS
+    NV1 NV2 X   NV2 SYS SYS NV1 SYS
+    NV2 NV1 NV2 X   SYS SYS SYS NV1
+    NV2 SYS SYS SYS X   NV1 NV1 NV2
+    SYS NV2 SYS SYS NV1 X   NV2 NV1
+    SYS SYS NV1 SYS NV1 NV2 X   NV2
+    SYS SYS SYS NV1 NV2 NV1 NV2 X""")
+
+
+def costs_of(matrix):
+    """What each link of a matrix costs."""
+    cost = {kind: COSTS[level] for kind, level in zip(KINDS, LEVELS, strict=True)} | {"X": 0.0}
+    return np.array([[cost["NV4" if kind[:2] == "NV" else kind] for kind in row] for row in matrix])
+
+
+def tree_of(text):
+    return Topology(joined(read_links(text), "n0", 0))
+
+
+@pytest.mark.parametrize("cards", [0, 3])
+@pytest.mark.parametrize(
+    ("matrix", "shape"),
+    [
+        (NVSWITCH, (("n0.nvlink0", range(8)),)),
+        (PAIRS, (("n0.nvlink0", [0, 1]), ("n0.nvlink2", [2, 3]))),
+        (
+            PCIE,
+            (
+                ("n0.pix0", [0, 1]), ("n0.pxb2", [2, 3]), ("n0.phb0", range(4)),
+                ("n0.pix4", [4, 5]), ("n0.pix6", [6, 7]), ("n0.numa4", range(4, 8)),
+            ),
+        ),
+        ([["X"]], ()),
+    ],
+    ids=["NVSwitch", "NVLink pairs", "PCIe", "one GPU"],
+)  # fmt: skip
+def test_a_listing_of_a_tree_is_that_tree(matrix, shape, cards):
+    tree = tree_of(listing(matrix, cards))
+
+    assert (tree.distances(range(len(matrix))) == costs_of(matrix)).all()
+    inside = {vertex.name: vertex.level for vertex in tree.vertices if vertex.name != "n0"}
+    assert inside.keys() == {name for name, _ in shape}
+    for name, devices in shape:
+        assert list(tree.below(inside[name], name)) == list(devices)
+
+
+def test_a_cube_mesh_is_two_quads_and_no_link_of_it_costs_less_than_it_does():
+    tree = tree_of(listing(CUBE_MESH, 4))
+    found, links = tree.distances(range(8)), costs_of(CUBE_MESH)
+
+    assert [list(tree.below("nvlink", f"n0.nvlink{i}")) for i in (0, 4)] == [
+        [0, 1, 2, 3], [4, 5, 6, 7]
+    ]  # fmt: skip
+    assert (found >= links).all()
+    dearer = [(a, b) for a, b in np.argwhere(found > links).tolist() if a < b]
+    assert dearer == [(0, 4), (1, 5), (2, 6), (3, 7)]  # NVLinks from one quad to the other
+
+
+@st.composite
+def ranks(draw, tree):
+    """A matrix of kinds between 1 to 8 GPUs: a random tree's, or any symmetric one."""
+    count = draw(st.integers(1, 8))
+    drawn = np.array(draw(st.lists(st.integers(0, 5), min_size=64, max_size=64))).reshape(8, 8)
+    drawn = np.maximum(drawn, drawn.T)[:count, :count]
+    if tree:  # the least of the largest link on any path is an ultrametric
+        for k in range(count):
+            drawn = np.minimum(drawn, np.maximum(drawn[:, [k]], drawn[[k], :]))
+    np.fill_diagonal(drawn, -1)
+    return drawn
+
+
+def written(drawn):
+    return [["X" if level < 0 else KINDS[level] for level in row] for row in drawn.tolist()]
+
+
+@settings(deadline=None)
+@given(ranks(tree=True), st.integers(0, 2))
+def test_what_was_written_of_a_tree_is_read_again(drawn, cards):
+    text = listing(written(drawn), cards)
+
+    assert (read_links(text) == drawn).all()
+    assert (tree_of(text).distances(range(len(drawn))) == costs_of(written(drawn))).all()
+
+
+@settings(deadline=None)
+@given(ranks(tree=False))
+def test_a_tree_is_never_nearer_than_the_links_and_as_far_for_some_two_of_each_vertex(drawn):
+    tree, links = Topology(joined(drawn, "n0", 0)), costs_of(written(drawn))
+
+    assert (tree.distances(range(len(drawn))) >= links).all()
+    for vertex in tree.vertices:
+        below = tree.below(vertex.level, vertex.name)
+        within = links[np.ix_(below, below)].max()
+        assert vertex is tree.root or within == COSTS[vertex.level]
+
+
+def test_what_stands_around_a_listing_and_how_its_columns_are_set_is_passed_over():
+    pasted = "$ nvidia-smi topo -m\n" + listing(PCIE, 2).expandtabs(9).replace("\x1b[4m", "")
+    old = (
+        "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\nGPU0\t X \tSOC\tPHB\t0-9\nGPU1\tSOC\t X \tSOC\t10-19\n"
+    )
+
+    assert (read_links(pasted) == read_links(listing(PCIE))).all()
+    assert read_links(old).tolist() == [[-1, 5], [5, -1]]
+
+
+PAIR = "\tGPU0\tGPU1\tCPU Affinity\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no line GPU0 GPU1 ... heads a matrix; save what"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "no line GPU0 GPU1"),
+        ("GPU0\t X \tPIX\nGPU1\tPIX\t X \n", "line 1: GPU0 comes before the header"),
+        (PAIR + "GPU0\t X \tPIX\t0-9\nGPU1\tPHB\t X \t0-9\n", "GPU0 to GPU1 is another kind"),
+        (PAIR + "GPU0\t X \tFOO\t0-9\n", "line 2: 'FOO' from GPU0 to GPU1 is no kind of link"),
+        (PAIR + "GPU0\tPIX\tPIX\t0-9\n", "'PIX' from GPU0 to GPU0 is no kind of link"),
+        (PAIR + "GPU0\t X \t X \t0-9\n", "'X' from GPU0 to GPU1 is no kind of link"),
+        (PAIR + "GPU0\t X \n", "line 2: 1 entries for 2 columns"),
+        (PAIR + "GPU0\t X \tPIX\t0-9\n", "GPU1 has no line"),
+        (PAIR + "GPU0\t X \tPIX\nGPU1\tPIX\t X \nGPU2\tPIX\t X \n", "GPU2 has no column"),
+        (PAIR + "GPU0\t X \tPIX\nGPU0\t X \tPIX\n", "line 3: a second line of GPU0"),
+    ],
+)
+def test_a_listing_that_cannot_be_is_one_line_that_names_the_line(text, words):
+    with pytest.raises(ConfigError, match=words) as error:
+        read_links(text)
+    assert "\n" not in str(error.value)
+
+
+def test_nodes_of_a_cluster_file_share_a_listing(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    (tmp_path / "dgx1.txt").write_text(listing(CUBE_MESH, 4))
+    path.write_text(
+        'nodes: [{name: "n[0-1]", devices: 8, kind: v100, within: dgx1.txt}]\n'
+        "topology: {groups: {rack: 2}}\n"
+    )
+    tree = read_cluster(path).topology
+
+    assert isinstance(tree.root.below[0], Vertex)
+    assert list(tree.below("nvlink", "n1.nvlink4")) == [12, 13, 14, 15]
+    assert tree.distance(0, [3, 4, 8, 15]).tolist() == [1, 5, 10, 10]
+    path.write_text("nodes: [{name: n, devices: 4, kind: v100, within: dgx1.txt}]")
+    with pytest.raises(ConfigError, match=r"nodes\[0\]: .*lists 8 GPUs, and a node has 4 devices"):
+        read_cluster(path)
+    (tmp_path / "dgx1.txt").write_text("command not found")
+    with pytest.raises(ConfigError, match=r"cluster.yaml: .*dgx1.txt: no line GPU0"):
+        read_cluster(path)
