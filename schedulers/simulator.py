@@ -22,6 +22,7 @@ from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Action, Reject, Wake
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.event_log import EventLog
+from presage.schedulers.faults import Fault
 from presage.schedulers.forecasts import Forecaster, Forecasts
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
@@ -37,15 +38,6 @@ OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device'
 MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A node fails, or is repaired."""
-
-    at_s: float
-    node: int
-    repaired: bool
 
 
 @dataclass(slots=True)

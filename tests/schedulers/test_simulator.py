@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.action import Preempt, Start, Wake
+from presage.schedulers.faults import Fault
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.shortest_first import ShortestFirst
-from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S, Fault
+from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S
 from presage.schedulers.standing import Phase
 from presage.schedulers.trace_file import read_trace
 from presage.schedulers.truth import Durations

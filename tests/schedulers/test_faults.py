@@ -1,0 +1,293 @@
+"""Faults: the published trace on any cluster, files of one's own, and distributions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError, TableError
+from presage.schedulers.fault_file import read_faults
+from presage.schedulers.fault_model import FaultModel, fitted
+from presage.schedulers.fault_trace import DAY_S, NODES, parse_fault_trace
+from presage.schedulers.faults import Fault, Outage, faults_of, merged, outages_of
+from presage.schedulers.fifo import Fifo
+from presage.schedulers.job import Checkpointing
+from presage.schedulers.standing import Phase
+from tests.pipelines.public_files import real
+from tests.schedulers.clusters import cluster, job, simulated
+
+
+def real_trace():
+    path = real("faults") / "fault_trace.json.gz"
+    return path, parse_fault_trace(gzip.decompress(path.read_bytes()).decode())
+
+
+def days_down(outages):
+    return sum(one.until_s - one.from_s for one in outages) / DAY_S
+
+
+# Outages ------------------------------------------------------------------------------------
+
+TIMES = st.integers(0, 30).map(float)
+
+
+@given(st.lists(st.builds(lambda n, a, b: Outage(n, min(a, b), max(a, b)),
+                          st.integers(0, 2), TIMES, TIMES)))  # fmt: skip
+def test_merged_outages_are_apart_and_cover_the_same_time_and_faults_are_those(outages):
+    found = merged(outages)
+
+    for a, b in pairwise(found):
+        assert a.node < b.node or a.until_s < b.from_s
+    for at_s in np.arange(0, 30, 0.5):
+        for node in range(3):
+            assert any(o.node == node and o.from_s <= at_s <= o.until_s for o in outages) == any(
+                o.node == node and o.from_s <= at_s <= o.until_s for o in found
+            )
+    faults = faults_of(outages)
+    assert sorted(outages_of(faults)) == found
+    assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
+
+
+def test_a_fault_is_at_a_time():
+    for at_s in (-1.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="must be a finite number >= 0"):
+            Fault(at_s, 0, repaired=False)
+
+
+# The published trace ------------------------------------------------------------------------
+
+
+def test_the_published_trace_is_what_its_readme_counts():
+    _, trace = real_trace()
+
+    assert (trace.nodes, trace.days, trace.faults) == (400, 349, 584)
+    assert (trace.unended, trace.unstarted) == (0, 0)
+    # Two faults began while their node was down.
+    assert len(trace.outages) == 582
+    assert len({one.node for one in trace.outages}) == 231
+    assert days_down(trace.outages) == pytest.approx(3231.3222)
+
+
+def test_a_cluster_of_as_many_nodes_has_the_same_outages_and_a_smaller_one_some_of_them():
+    path, trace = real_trace()
+    same = outages_of(read_faults(path, cluster(*[8] * NODES), seed=1))
+    some = outages_of(read_faults(path, cluster(*[8] * 64), seed=1))
+    other = outages_of(read_faults(path, cluster(*[8] * 64), seed=2))
+
+    def times(outages):
+        return sorted((one.from_s, one.until_s) for one in outages)
+
+    assert times(same) == times(trace.outages)
+    assert set(times(some)) < set(times(same))
+    assert times(some) != times(other)
+    assert some == outages_of(read_faults(path, cluster(*[8] * 64), seed=1))
+
+
+def test_a_larger_cluster_has_every_traced_node_again_at_other_times():
+    path, trace = real_trace()
+    found = outages_of(read_faults(path, cluster(*[8] * (2 * NODES)), seed=0))
+    first = [one for one in found if one.node < NODES]
+    again = [one for one in found if one.node >= NODES]
+
+    assert days_down(again) == pytest.approx(days_down(first)) == pytest.approx(3231.3222)
+    assert max(one.until_s for one in again) <= trace.days * DAY_S
+    assert not {one.from_s for one in first} & {one.from_s for one in again if one.from_s}
+
+
+def test_a_slice_begins_with_who_is_down_on_its_first_day():
+    path, _ = real_trace()
+    whole = outages_of(read_faults(path, cluster(*[8] * NODES), seed=3))
+    cut = read_faults(path, cluster(*[8] * NODES), seed=3, from_day=200.0)
+    start_s = 200 * DAY_S
+    down = {one.node for one in whole if one.from_s < start_s <= one.until_s}
+
+    assert down
+    assert {one.node for one in cut if one.at_s == 0} == down
+    assert days_down(outages_of(cut)) == pytest.approx(
+        sum(max(0.0, one.until_s - max(one.from_s, start_s)) for one in whole) / DAY_S
+    )
+    with pytest.raises(TableError, match="has no day 350; name one from 0 to 349"):
+        read_faults(path, cluster(8), seed=0, from_day=350)
+
+
+def event(node, day, kind, why="x"):
+    return {"node_id": node, "event_time": day, "event_type": f"fault_{kind}", "fault_type": why}
+
+
+def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
+    trace = parse_fault_trace(
+        json.dumps(
+            [
+                event("a", 1.0, "start"), event("a", 2.0, "start", "y"), event("a", 3.0, "end"),
+                event("a", 4.0, "end", "y"), event("b", 5.0, "end"), event("b", 6.0, "start"),
+                event("a", 7.5, "end", "z"), event("c", 7.5, "end"), event("c", 7.5, "start"),
+            ]
+        )
+    )  # fmt: skip
+
+    assert trace.outages == (
+        Outage(0, 1 * DAY_S, 4 * DAY_S),
+        Outage(1, 6 * DAY_S, 8 * DAY_S),
+        Outage(2, 7.5 * DAY_S, 7.5 * DAY_S),
+    )
+    assert (trace.faults, trace.unended, trace.unstarted) == (4, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1, ", "is no JSON"),
+        ("{}", "is no list of fault events"),
+        ("[]", "is no list of fault events"),
+        ("[1]", "event 0 has no text node_id"),
+        (json.dumps([event("a", 1, "end"), event("a", 1, "stop")]), "event 1: .*'fault_stop'"),
+        (json.dumps([event("a", -1, "start")]), "event 0: event_time=-1, must be"),
+        (json.dumps([event("a", math.nan, "start")]), "event_time=nan"),
+        (json.dumps([event("a", "1", "start")]), "event_time='1'"),
+        ("at_s,node\n1,n0\n", "no column 'event'; faults are csv"),
+        ("", "no column 'at_s'"),
+        ("at_s,node,event\n-1,n0,fail\n", "line 2: at_s='-1', must be a number >= 0"),
+        ("at_s,node,event\n1,node0,fail\n", "line 2: node node0 is not known; known are n0, n1"),
+        ("at_s,node,event\n1,n0,failed\n", "line 2: event failed is not known; nearest is 'fail'"),
+        ("at_s,node,event\n1,n0\n", "line 2: event None is not known"),
+        ("at_s,node,event\n1,n0,repair\n", "line 2: n0 is repaired and is not down"),
+        ("at_s,node,event\n5,n0,fail\n3,n0,fail\n", "line 2: n0 fails and is already down"),
+    ],
+)
+def test_faults_that_cannot_be_are_one_line_that_names_the_place(tmp_path, text, words):
+    path = tmp_path / "faults"
+    path.write_text(text)
+    with pytest.raises(TableError, match=words) as error:
+        read_faults(path, cluster(1, 1), seed=0)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_csv_of_ones_own_names_nodes_in_any_order_also_gzipped(tmp_path):
+    text = "event,at_s,node\nrepair,9000,n1\nfail,3600,n1\nfail,7200,n0\n"
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    found = [
+        read_faults(tmp_path / name, cluster(1, 1), seed=0, from_day=1 / 24)
+        for name in ("a.csv", "a.csv.gz")
+    ]
+
+    assert found[0] == found[1] == (Fault(0, 1, False), Fault(3600, 0, False), Fault(5400, 1, True))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(text.encode())[:20])
+    with pytest.raises(TableError, match="is no text, gzipped or plain"):
+        read_faults(tmp_path / "cut.gz", cluster(1), seed=0)
+    with pytest.raises(TableError, match="No such file"):
+        read_faults(tmp_path / "absent", cluster(1), seed=0)
+
+
+# Distributions ------------------------------------------------------------------------------
+
+MODELS = [
+    FaultModel(30 * DAY_S, 3 * DAY_S),
+    FaultModel(30 * DAY_S, 3 * DAY_S, shape=0.6, spread=1.0),
+    FaultModel(10 * DAY_S, 5 * DAY_S, shape=3.0, spread=0.5),
+]
+SPAN_S = 350 * DAY_S
+
+
+def parts_down(faults, nodes, from_s, until_s):
+    """Of each node, the part of a time that it is down."""
+    down = np.zeros(nodes)
+    for node, a, b in outages_of(faults):
+        down[node] += max(0.0, min(b, until_s) - max(a, from_s))
+    return down / (until_s - from_s)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
+def test_nodes_are_down_for_mttr_of_mtbf_and_mttr_from_the_first_day_on(model):
+    nodes = 1000
+    faults = model.drawn(nodes, SPAN_S, seed=0)
+
+    for from_s, until_s in ((0, SPAN_S), (0, 5 * DAY_S), (SPAN_S - 5 * DAY_S, SPAN_S)):
+        part = parts_down(faults, nodes, from_s, until_s)
+        error = part.std() / math.sqrt(nodes)
+        assert abs(part.mean() - model.down) < 4 * error
+    assert model.down == model.mttr_s / (model.mtbf_s + model.mttr_s)
+    assert faults == model.drawn(nodes, SPAN_S, seed=0)
+    assert faults != model.drawn(nodes, SPAN_S, seed=1)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
+def test_what_was_drawn_is_fitted_again(model):
+    found = fitted(model.drawn(2000, SPAN_S, seed=5), 2000, SPAN_S)
+
+    assert found.mtbf_s == pytest.approx(model.mtbf_s, rel=0.03)
+    assert found.mttr_s == pytest.approx(model.mttr_s, rel=0.05)
+    assert found.shape == pytest.approx(model.shape, rel=0.05)
+    assert found.spread == pytest.approx(model.spread, abs=0.05)
+
+
+def test_the_published_trace_is_fitted():
+    _, trace = real_trace()
+    found = fitted(faults_of(trace.outages), trace.nodes, trace.days * DAY_S)
+
+    assert found.mtbf_s / DAY_S == pytest.approx(234.3, abs=0.1)
+    assert found.mttr_s / DAY_S == pytest.approx(5.552, abs=0.001)
+    assert found.shape == 0.39
+    assert found.spread == pytest.approx(1.888, abs=0.001)
+    assert found.down == pytest.approx(3231.3222 / (trace.nodes * trace.days))
+
+
+def test_what_no_distribution_has_is_one_line():
+    for values in ({"mtbf_s": 0}, {"mttr_s": math.inf}, {"shape": math.nan}, {"spread": -1}):
+        with pytest.raises(ConfigError, match=f"{next(iter(values))}=.*must be a finite number"):
+            FaultModel(**({"mtbf_s": 1.0, "mttr_s": 1.0} | values))
+    for faults in ((), (Fault(1, 0, False), Fault(1, 0, True)), (Fault(1, 0, False),)):
+        with pytest.raises(TableError, match="nothing to fit"):
+            fitted(faults, 1, 10.0)
+
+
+# In the simulator ---------------------------------------------------------------------------
+
+
+def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkpoints():
+    path, _ = real_trace()
+    hour_s = 3600.0
+    saves = Checkpointing(interval_s=6 * hour_s, cost_s=120.0, restart_s=300.0)
+    rng = np.random.default_rng(0)
+    jobs = [
+        job(
+            f"j{i}", 6 * hour_s * i, gpus=int(rng.choice([1, 2, 4, 8, 16, 32])), checkpointing=saves
+        )
+        for i in range(300)
+    ]
+    truth = {one.job_id: float(rng.lognormal(4.5, 1)) * hour_s for one in jobs}
+    devices = cluster(*[8] * 32)
+    faults = read_faults(path, devices, seed=0, from_day=120.0)
+    done = simulated(devices, Fifo(), jobs, truth, faults=faults)
+
+    assert {one.job.job_id for one in done.ended} == truth.keys()
+    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    # From the log alone: how long runs lasted, and what of them was kept.
+    began_s: dict[str, float] = {}
+    held_s, kept_s, starts = (dict.fromkeys(truth, 0.0) for _ in range(3))
+    for at_s, what, name, _ in done.log.entries:
+        if what == "start":
+            began_s[name] = at_s
+            starts[name] += 1
+        elif what in {"lost", "finish"}:
+            ran_s = at_s - began_s[name]
+            work_s = max(0.0, ran_s - (saves.restart_s if kept_s[name] else 0.0))
+            step_s = saves.interval_s + saves.cost_s
+            held_s[name] += ran_s
+            kept_s[name] += work_s // step_s * step_s if what == "lost" else work_s
+    assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
+    for one in done.ended:
+        name, gpus = one.job.job_id, one.job.gpus
+        whole_s = truth[name] * (1 + saves.cost_s / saves.interval_s)
+        assert kept_s[name] == pytest.approx(whole_s)
+        assert one.standing.attained_s == pytest.approx(gpus * held_s[name])
+        assert one.standing.starts == starts[name]
