@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.cluster_file import read_cluster
 from presage.schedulers.topology import COSTS, Topology, Vertex
 from tests.schedulers.clusters import cluster
+from tests.schedulers.listings import CUBE_MESH, listing
 
 LEVELS = tuple(COSTS)
 
@@ -168,6 +170,30 @@ def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):
     assert np.unique(gang).tolist() == [0, 10, 20, 40]
     assert [int((ring == cost).sum()) for cost in (1, 10, 20, 40)] == [7168, 992, 24, 8]
     assert list(tree.below("spine", "spine7")) == list(range(7168, 8192))
+
+
+def test_the_guides_example_is_as_it_says(tmp_path):
+    guide = (Path(__file__).parents[2] / "docs/topology.md").read_text()
+    said, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
+    (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
+    read(tmp_path, said)
+    lines = [line.replace('"cluster.yaml"', "path") for line in code.splitlines()]
+    known = {
+        "read_cluster": read_cluster,
+        "Path": Path,
+        "np": np,
+        "path": tmp_path / "cluster.yaml",
+    }
+    exec(lines[0], known)
+
+    assert eval(lines[1], known) == 12.0
+    assert eval(lines[2], known).tolist() == [
+        [0, 1, 12, 12], [1, 0, 12, 12], [12, 12, 0, 1], [12, 12, 1, 0]
+    ]  # fmt: skip
+    exec(lines[3], known)
+    assert eval(lines[4], known).tolist() == [1, 12, 1, 12]
+    assert len(eval(lines[5], known)) == 8 * 544 + 1
+    assert list(eval(lines[6], known)) == list(range(2048))
 
 
 NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
