@@ -108,19 +108,20 @@ def parse_fault_trace(text: str) -> FaultTrace:
 
 
 _START, _END = "fault_start", "fault_end"
+_CENTURY = 36_525  # in days: who writes seconds is told so
 
 
 def _day(event: Any, where: str) -> float:
     """When it happened, once it is seen to be an event."""
     if not isinstance(event, dict) or not isinstance(event.get("node_id"), str):
         raise TableError(f"{where} has no text node_id; keep the layout of InfiniteHBD's trace")
-    if event.get("event_type") not in {_START, _END}:
+    if event.get("event_type") not in (_START, _END):
         raise TableError(
             f"{where}: event_type={event.get('event_type')!r}, must be {_START} or {_END}"
         )
     day = event.get("event_time")
-    if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day < math.inf:
-        raise TableError(f"{where}: event_time={day!r}, must be a number of days >= 0")
+    if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _CENTURY:
+        raise TableError(f"{where}: event_time={day!r}, must be days, from 0 to {_CENTURY:,}")
     return float(day)
 
 

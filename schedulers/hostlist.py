@@ -9,7 +9,7 @@ from presage.features.errors import ConfigError
 
 MOST_NAMES = 65_536  # of one list: the limit that Slurm has
 _PART = re.compile(r"((?:[^,\[\]]|\[[^\[\]]*\])+)(?:,|$)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def hosts(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def hosts(text: str) -> list[str]:
     at = 0
     while at < len(text):
         part = _PART.match(text, at)
-        if part is None:
+        if part is None or not part[1].strip():
             raise ConfigError(
                 f"{text!r} is no list of names at its character {at + 1}; write it as n[00-31]"
             )

@@ -20,7 +20,8 @@ def check_known(given: Iterable[object], known: Collection[str], where: str) -> 
     """
     for one in given:
         if one not in known:
-            raise ConfigError(f"{where}{one} is not known; {nearest(str(one), known)}")
+            said = str(one) if str(one).isprintable() else repr(one)
+            raise ConfigError(f"{where}{said} is not known; {nearest(said, known)}")
 
 
 def nearest(said: str, known: Collection[str]) -> str:

@@ -94,10 +94,7 @@ def wired(cluster: Cluster, insides: Sequence[Inside | None], section: Any) -> T
     if not isinstance(section, dict):
         raise ConfigError("topology is no mapping; write `groups:` and `costs:` below it")
     check_known(section, ("groups", "costs"), "topology.")
-    groups, costs = (section.get(key) or {} for key in ("groups", "costs"))
-    for key, one in (("groups", groups), ("costs", costs)):
-        if not isinstance(one, dict):
-            raise ConfigError(f"topology.{key} is no mapping; write it as {{rack: ...}}")
+    groups, costs = _by_level(section, "groups"), _by_level(section, "costs")
     table = _costs(costs)
     check_known(groups, table, "topology.groups.")
     members = {
@@ -115,6 +112,15 @@ def wired(cluster: Cluster, insides: Sequence[Inside | None], section: Any) -> T
             f"topology.costs.{unused[0]}: nothing is of that level; {nearest(unused[0], COSTS)}"
         )
     return topology
+
+
+def _by_level(section: dict[Any, Any], key: str) -> dict[str, Any]:
+    given = section.get(key)
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ConfigError(f"topology.{key} is no mapping; write it as {{rack: ...}}")
+    return {str(level): value for level, value in given.items()}
 
 
 def _alike(size: int, level: str) -> Inside:
@@ -171,7 +177,7 @@ def _members(given: Any, where: str) -> list[str]:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _costs(given: Mapping[Any, Any]) -> dict[str, float]:
+def _costs(given: Mapping[str, Any]) -> dict[str, float]:
     """The whole table, innermost first: a level of the user's own goes where its cost puts it."""
     for level, cost in given.items():
         if isinstance(cost, bool) or not isinstance(cost, int | float):
@@ -181,6 +187,6 @@ def _costs(given: Mapping[Any, Any]) -> dict[str, float]:
         check_costs(table)
     except ConfigError as error:
         raise ConfigError(f"topology.costs: {error}") from None
-    own = {str(level): float(cost) for level, cost in given.items() if level not in COSTS}
+    own = {level: float(cost) for level, cost in given.items() if level not in COSTS}
     # A stable sort: among equals the table's own are further in.
     return dict(sorted({**table, **own}.items(), key=lambda one: one[1]))

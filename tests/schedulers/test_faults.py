@@ -152,6 +152,8 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
         (json.dumps([event("a", -1, "start")]), "event 0: event_time=-1, must be"),
         (json.dumps([event("a", math.nan, "start")]), "event_time=nan"),
         (json.dumps([event("a", "1", "start")]), "event_time='1'"),
+        (json.dumps([event("a", 10**400, "start")]), "must be days, from 0 to 36,525"),
+        (json.dumps([event("a", 1, "start") | {"event_type": []}]), "event_type=.., must be"),
         ("at_s,node\n1,n0\n", "no column 'event'; faults are csv"),
         ("", "no column 'at_s'"),
         ("at_s,node,event\n-1,n0,fail\n", "line 2: at_s='-1', must be a number >= 0"),

@@ -233,6 +233,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         ('nodes: [{name: "n[0-99999999999]", devices: 1, kind: v100}]', "more than 65,536"),
         ('nodes: [{name: "n[000-999][000-999]", devices: 1, kind: v100}]', "more than 65,536"),
         ('nodes: [{name: "n[0-2],n1", devices: 1, kind: v100}]', "two nodes are called 'n1'"),
+        ('nodes: [{name: "a, ,b", devices: 1, kind: v100}]', "no list of names at its char.* 3"),
         ('nodes: [{name: "", devices: 1, kind: v100}]', "name is empty"),
         ('nodes: [{name: "n[a-b]", devices: 1, kind: v100}]', "'a-b' is no range of numbers"),
     ],
