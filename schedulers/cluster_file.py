@@ -46,7 +46,7 @@ def read_cluster(path: Path) -> Cluster:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name a cluster file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
     given = content.get("nodes") if isinstance(content, dict) else None
     if not isinstance(given, list) or not given:

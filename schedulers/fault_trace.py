@@ -77,7 +77,7 @@ def parse_fault_trace(text: str) -> FaultTrace:
     """
     try:
         events = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TableError(f"is no JSON ({error})") from None
     if not isinstance(events, list) or not events:
         raise TableError("is no list of fault events")

@@ -78,7 +78,7 @@ class Topology:
     """
 
     root: Vertex
-    costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
+    costs: Mapping[str, float] = field(default_factory=lambda: COSTS, hash=False)
 
     def __post_init__(self) -> None:
         check_costs(self.costs)

@@ -145,6 +145,7 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
     ("text", "words"),
     [
         ("[1, ", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("{}", "is no list of fault events"),
         ("[]", "is no list of fault events"),
         ("[1]", "event 0 has no text node_id"),

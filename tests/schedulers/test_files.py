@@ -33,6 +33,8 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ("", "no nodes; write `nodes:`"),
         ("nodes: []", "no nodes"),
         ("nodes: [", "is no YAML"),
+        ("nodes: 2021-99-99", "is no YAML"),
+        ("[" * 5000, "is no YAML"),
         ("nodes: [n0]", r"nodes\[0\] is no mapping"),
         ("nodes: [{name: n0, devices: 8}]", r"nodes\[0\].kind is missing"),
         (
