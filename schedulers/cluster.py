@@ -5,9 +5,12 @@ Devices are numbered from 0, node by node: whatever is kept for every device is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from presage.features.errors import ConfigError
 from presage.schedulers.grant import WHOLE, Grant
@@ -39,6 +42,29 @@ class Node:
                 )
 
 
+@dataclass(frozen=True, eq=False)
+class DeviceColumns:
+    """Devices side by side: arrays of shape (devices,).
+
+    Attributes
+    ----------
+    node : ndarray of int
+        The node that each is in.
+    memory_bytes : ndarray of int
+    kind : ndarray of int
+        Positions in ``kinds``.
+    """
+
+    node: NDArray[np.int64]
+    memory_bytes: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    kinds: tuple[str, ...]
+
+    def of_kinds(self, kinds: Collection[str]) -> NDArray[np.bool_]:
+        """Which devices are of any of these."""
+        return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Nodes, in an order that policies break ties by."""
@@ -52,6 +78,15 @@ class Cluster:
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
             raise ConfigError(f"two nodes are called {twice!r}; give each its own name")
+        memory: dict[str, Node] = {}
+        for node in self.nodes:
+            other = memory.setdefault(node.kind, node)
+            if other.memory_bytes != node.memory_bytes:
+                raise ConfigError(
+                    f"node {node.name!r}: its devices of kind {node.kind!r} have "
+                    f"{node.memory_bytes} bytes, those of {other.name!r} {other.memory_bytes}; "
+                    "name them as two kinds"
+                )
 
     @cached_property
     def first_device(self) -> tuple[int, ...]:
@@ -74,6 +109,18 @@ class Cluster:
             Grant(device, WHOLE, self.nodes[node].memory_bytes)
             for device, node in enumerate(self.node_of)
         )
+
+    @cached_property
+    def columns(self) -> DeviceColumns:
+        """The devices as arrays; not to be changed."""
+        kinds = tuple(self.kinds)
+        of_node = np.array([kinds.index(node.kind) for node in self.nodes])
+        node = np.array(self.node_of)
+        memory = np.array([grant.memory_bytes for grant in self.whole])
+        columns = DeviceColumns(node, memory, of_node[node], kinds)
+        for array in (columns.node, columns.memory_bytes, columns.kind):
+            array.setflags(write=False)
+        return columns
 
     @property
     def devices(self) -> int:

@@ -192,6 +192,7 @@ class Simulation:
     def _over(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
         self._progress.forget(job.job_id)
+        self._forecasts.forget(job)
         first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
         self.ended.append(Ended(job, phase, first_s, self._now_s, standing))
@@ -324,7 +325,7 @@ class Simulation:
             standing = self.ledger.standing(job_id)
             if standing.phase is Phase.RUNNING:
                 grant = next(g for g in standing.grants if g.device == device)
-                members.append((self.ledger.jobs[job_id], grant))
+                members.append((self.ledger.jobs[job_id], grant.compute_milli))
         told = self._truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 
@@ -337,12 +338,8 @@ class Simulation:
             if len(there) == 1 and node.kind in fits:
                 continue
             runs = (self._runs[job_id] for job_id in there)
-            taken = sum(
-                self._truth.memory_bytes(one.job, node.kind)
-                for one in runs
-                if one.arrival <= run.arrival
-            )
-            if taken > node.memory_bytes:
+            before = [one.job for one in runs if one.arrival <= run.arrival]
+            if not self._truth.fits(node.kind, node.memory_bytes, before):
                 return True
             if len(there) == 1:
                 fits.add(node.kind)
