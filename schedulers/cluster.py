@@ -142,7 +142,11 @@ class Cluster:
 
     def kind_of(self, device: int) -> str:
         """Kind of a device."""
-        return self.nodes[self.node_of[device]].kind
+        return self._kind_of[device]
+
+    @cached_property
+    def _kind_of(self) -> tuple[str, ...]:
+        return tuple(self.nodes[node].kind for node in self.node_of)
 
     def devices_of(self, node: int) -> range:
         """Numbers of a node's devices."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from presage.features.errors import PresageError
@@ -58,45 +58,47 @@ class Forecasts:
 
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
         self._forecaster = forecaster
+        self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
         self.failures: dict[str, int] = {}
 
-    def learn(self, jobs: Iterable[Job]) -> None:
-        """Ask for all of these, on every kind that will do, at once."""
-        new = {job.job_id: job for job in jobs if job.job_id not in self._known}
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Jobs that are going to be asked for; all at once, when the first of them is."""
+        self._expected.update((job.job_id, job) for job in jobs)
+
+    def _learn(self, job: Job) -> None:
+        """Ask for a job and all that are expected, on every kind that will do."""
+        jobs, self._expected = {**self._expected, job.job_id: job}, {}
         asked = [
             (job, kind)
-            for job in new.values()
+            for job in jobs.values()
             for kind in self._memory
             if not job.kinds or kind in job.kinds
         ]
-        if not asked:
-            return
+        self._known.update((job_id, {}) for job_id in jobs)
         try:
             told: Sequence[Outlook | None] = self._forecaster.outlooks(asked)
         except PresageError as error:
             self._failed(error)
             told = [None] * len(asked)
-        for (job, kind), outlook in zip(asked, told, strict=True):
-            self._known.setdefault(job.job_id, {})[kind] = self._sound(outlook, kind)
+        for (of, kind), outlook in zip(asked, told, strict=True):
+            self._known[of.job_id][kind] = self._sound(outlook, kind)
 
     def forget(self, job: Job) -> None:
         """A job that is over."""
         self._known.pop(job.job_id, None)
+        self._expected.pop(job.job_id, None)
 
     def outlook(self, job: Job, kind: str) -> Outlook:
         """Of a job on a kind of device."""
-        known = self._known.get(job.job_id)
-        if known is None:
-            self.learn((job,))
-            known = self._known.get(job.job_id, {})
-        return known.get(kind) or self._sound(None, kind)
+        return self._of(job).get(kind) or self._sound(None, kind)
 
     def runtime_s(self, job: Job) -> float:
         """Of a job on the kind where it takes least; infinite where nothing is known."""
-        return min(self.outlook(job, kind).runtime_s for kind in self._memory)
+        known = self._of(job)
+        return min([outlook.runtime_s for outlook in known.values()], default=math.inf)
 
     def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
         """Of jobs together on a kind of device, at least 1; infinite where nothing is known.
@@ -120,6 +122,12 @@ class Forecasts:
             for (key, (_, jobs)), factors in zip(new.items(), told, strict=True):
                 self._together[key] = _sound_factors(factors, len(jobs))
         return [self._together[key] for key in keys]
+
+    def _of(self, job: Job) -> Mapping[str, Outlook]:
+        """Outlooks by kind."""
+        if job.job_id not in self._known:
+            self._learn(job)
+        return self._known[job.job_id]
 
     def _failed(self, error: PresageError) -> None:
         self.failures[str(error)] = self.failures.get(str(error), 0) + 1

@@ -61,6 +61,8 @@ class Ledger:
         What is left of every device.
     shared : SharedDevices
         Devices with jobs and with room, by who is there.
+    was_shared : bool
+        Whether two jobs ever were on a device.
     """
 
     def __init__(self, cluster: Cluster, pending: Queue) -> None:
@@ -73,6 +75,7 @@ class Ledger:
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
         self._on: list[tuple[str, ...]] = [()] * cluster.devices
         self._down: set[int] = set()
+        self.was_shared = False
 
     # Looking --------------------------------------------------------------------------------
 
@@ -181,7 +184,7 @@ class Ledger:
             standing = self._standings[job.job_id]
             if standing.phase not in allowed:
                 raise ImpossibleActionError(f"it is {standing.phase}")
-            if isinstance(action, Start | Resize | Migrate):
+            if isinstance(action, _GRANTING):
                 grants = action.grants
                 self._check_gang(job, grants)
             else:
@@ -325,6 +328,7 @@ class Ledger:
             taken.append(grant)
             if there:
                 self._on[device] = tuple(sorted((*there, job_id)))
+                self.was_shared = True
             else:
                 self._on[device] = (job_id,)
                 idle.append(device)
@@ -373,6 +377,7 @@ class Ledger:
             self._running = {job_id: self._running[job_id] for job_id in order}
 
 
+_GRANTING = Start, Resize, Migrate
 _HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED})
 # In which phases a job may be, and in which it is afterwards.
 _MOVES: dict[type[Action], tuple[frozenset[Phase], Phase]] = {

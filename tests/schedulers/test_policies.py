@@ -192,7 +192,7 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
     devices = cluster(1)
     forecasts = Forecasts(Counting(Durations({}), devices), devices)
     jobs = [job(str(i)) for i in range(10_000)]
-    forecasts.learn(jobs)
+    forecasts.expect(jobs)
 
     assert {forecasts.outlook(one, "v100") for one in jobs} == {
         Outlook(float("inf"), 1000, devices.nodes[0].memory_bytes)
