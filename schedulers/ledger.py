@@ -102,6 +102,12 @@ class Ledger:
         """Nodes that failed and are not repaired."""
         return frozenset(self._down)
 
+    @property
+    def busy(self) -> int:
+        """How many devices somebody is on."""
+        down = sum(len(self.cluster.devices_of(node)) for node in self._down)
+        return self.cluster.devices - self.idle.count - down
+
     # What the world does --------------------------------------------------------------------
 
     def submit(self, job: Job, now_s: float) -> str:

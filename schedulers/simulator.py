@@ -34,7 +34,7 @@ from presage.schedulers.action import (
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.event_log import EventLog
 from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
@@ -89,13 +89,17 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a job; times in seconds since the beginning of the trace."""
+    """What became of a job; times in seconds since the beginning of the trace.
+
+    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least.
+    """
 
     job: Job
     phase: Phase
     first_start_s: float | None
     end_s: float
     standing: Standing
+    alone_s: float
 
 
 class Simulation:
@@ -109,6 +113,15 @@ class Simulation:
         By time.
     stop_on_impossible : bool
         Whether a policy's impossible action is an error; else it is logged and left out.
+
+    Attributes
+    ----------
+    ended : list of Ended
+        Jobs that did, in that order.
+    busy_s : float
+        Device-seconds that somebody was on a device.
+    partly, exceeded : int
+        How often a job was granted a part of a device's memory, and took more than that.
     """
 
     def __init__(
@@ -132,6 +145,8 @@ class Simulation:
         self.ledger = Ledger(cluster, Queue(_key(policy, self._forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
+        self.busy_s = 0.0
+        self.partly = self.exceeded = 0
         self._runs: dict[str, _Run] = {}
         self._first_start_s: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
@@ -160,6 +175,7 @@ class Simulation:
             )
             if now_s == math.inf or idle_wakes > IDLE_WAKES:
                 break
+            self.busy_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
             self._end_runs()
             while fault is not None and fault.at_s == now_s:
@@ -217,7 +233,15 @@ class Simulation:
         self._forecasts.forget(job)
         first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
-        self.ended.append(Ended(job, phase, first_s, self._now_s, standing))
+        alone_s = min(
+            [
+                self._truth.alone_s(job, kind, job.gpus)
+                for kind in self._cluster.kinds
+                if not job.kinds or kind in job.kinds
+            ],
+            default=math.inf,
+        )
+        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
 
     def _fault(self, fault: Fault) -> None:
         name = self._cluster.nodes[fault.node].name
@@ -288,6 +312,7 @@ class Simulation:
             self._first_start_s.setdefault(job.job_id, self._now_s)
             run.since_s = self._now_s
             if before.grants != after.grants:
+                self._count_part(job, after.grants[0])
                 run.since_s += run.restart_s if run.done else 0.0
                 self._arrived += 1
                 run.arrival = self._arrived
@@ -312,6 +337,14 @@ class Simulation:
                 run = self._runs[job_id]
                 self._integrate(run)
                 self._set_pace(run, standing)
+
+    def _count_part(self, job: Job, grant: Grant) -> None:
+        """Whether a job takes more than the part of a device's memory that it is granted."""
+        whole = self._cluster.whole[grant.device]
+        if grant.memory_bytes < whole.memory_bytes:
+            taken = self._truth.memory_bytes(job, self._cluster.kind_of(grant.device))
+            self.partly += 1
+            self.exceeded += taken > grant.memory_bytes
 
     def _set_pace(self, run: _Run, standing: Standing) -> None:
         run.pace_s = self._pace_s(run.job, standing)
