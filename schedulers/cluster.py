@@ -5,9 +5,12 @@ Devices are numbered from 0, node by node: whatever is kept for every device is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from presage.features.errors import ConfigError
 from presage.schedulers.grant import WHOLE, Grant
@@ -40,6 +43,29 @@ class Node:
                 )
 
 
+@dataclass(frozen=True, eq=False)
+class DeviceColumns:
+    """Devices side by side: arrays of shape (devices,).
+
+    Attributes
+    ----------
+    node : ndarray of int
+        The node that each is in.
+    memory_bytes : ndarray of int
+    kind : ndarray of int
+        Positions in ``kinds``.
+    """
+
+    node: NDArray[np.int64]
+    memory_bytes: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    kinds: tuple[str, ...]
+
+    def of_kinds(self, kinds: Collection[str]) -> NDArray[np.bool_]:
+        """Which devices are of any of these."""
+        return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Nodes, in an order that policies break ties by.
@@ -57,10 +83,18 @@ class Cluster:
         if not self.nodes:
             raise ConfigError("a cluster of no nodes; name one under `nodes`")
         names: set[str] = set()
+        memory: dict[str, Node] = {}
         for node in self.nodes:
             if node.name in names:
                 raise ConfigError(f"two nodes are called {node.name!r}; give each its own name")
             names.add(node.name)
+            other = memory.setdefault(node.kind, node)
+            if other.memory_bytes != node.memory_bytes:
+                raise ConfigError(
+                    f"node {node.name!r}: its devices of kind {node.kind!r} have "
+                    f"{node.memory_bytes} bytes, those of {other.name!r} {other.memory_bytes}; "
+                    "name them as two kinds"
+                )
         if self.wiring is not None and self.wiring.devices != self.devices:
             raise ConfigError(
                 f"a topology of {self.wiring.devices} devices for a cluster of {self.devices}; "
@@ -99,6 +133,18 @@ class Cluster:
             for i, node in enumerate(self.nodes)
         )
 
+    @cached_property
+    def columns(self) -> DeviceColumns:
+        """The devices as arrays; not to be changed."""
+        kinds = tuple(self.kinds)
+        of_node = np.array([kinds.index(node.kind) for node in self.nodes])
+        node = np.array(self.node_of)
+        memory = np.array([grant.memory_bytes for grant in self.whole])
+        columns = DeviceColumns(node, memory, of_node[node], kinds)
+        for array in (columns.node, columns.memory_bytes, columns.kind):
+            array.setflags(write=False)
+        return columns
+
     @property
     def devices(self) -> int:
         """How many there are."""
@@ -119,7 +165,11 @@ class Cluster:
 
     def kind_of(self, device: int) -> str:
         """Kind of a device."""
-        return self.nodes[self.node_of[device]].kind
+        return self._kind_of[device]
+
+    @cached_property
+    def _kind_of(self) -> tuple[str, ...]:
+        return tuple(self.nodes[node].kind for node in self.node_of)
 
     def devices_of(self, node: int) -> range:
         """Numbers of a node's devices."""

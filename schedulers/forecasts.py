@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from presage.features.errors import PresageError
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
@@ -19,7 +20,7 @@ class Outlook(NamedTuple):
     runtime_s : float
         Of the whole job, in the median; infinite where nothing is known.
     compute_milli : int
-        Thousandths of a device that each member keeps busy.
+        Thousandths of a device that each member keeps busy, in the median.
     memory_bytes : int
         What each member takes of a device at most, with the certainty that was asked for.
     """
@@ -36,41 +37,100 @@ class Forecaster(Protocol):
         """Of each job on a kind of device, in order; None where nothing can be said."""
         ...
 
+    def slowdowns(
+        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+    ) -> Sequence[Sequence[float] | None]:
+        """Of jobs together on a kind of device, each one's step time over that alone."""
+        ...
+
 
 class Forecasts:
     """Forecasts for a cluster's kinds of devices.
 
     What is missing, infinite or not a number is a whole device, for as long as it takes
     (DESIGN.md): a policy never meets an exception, and packs nothing beside such a job.
+
+    Attributes
+    ----------
+    failures : dict of str to int
+        Why a forecaster gave no answer, and how often.
     """
 
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
         self._forecaster = forecaster
-        self._known: dict[tuple[str, str], Outlook] = {}
+        self._expected: dict[str, Job] = {}
+        self._known: dict[str, dict[str, Outlook]] = {}
+        self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
+        self.failures: dict[str, int] = {}
 
-    def learn(self, jobs: Iterable[Job]) -> None:
-        """Ask for all of these, on every kind, at once."""
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Jobs that are going to be asked for; all at once, when the first of them is."""
+        self._expected.update((job.job_id, job) for job in jobs)
+
+    def _learn(self, job: Job) -> None:
+        """Ask for a job and all that are expected, on every kind that will do."""
+        jobs, self._expected = {**self._expected, job.job_id: job}, {}
         asked = [
             (job, kind)
-            for job in jobs
+            for job in jobs.values()
             for kind in self._memory
-            if (job.job_id, kind) not in self._known and (not job.kinds or kind in job.kinds)
+            if not job.kinds or kind in job.kinds
         ]
-        if asked:
-            told = self._forecaster.outlooks(asked)
-            for (job, kind), outlook in zip(asked, told, strict=True):
-                self._known[job.job_id, kind] = self._sound(outlook, kind)
+        self._known.update((job_id, {}) for job_id in jobs)
+        try:
+            told: Sequence[Outlook | None] = self._forecaster.outlooks(asked)
+        except PresageError as error:
+            self._failed(error)
+            told = [None] * len(asked)
+        for (of, kind), outlook in zip(asked, told, strict=True):
+            self._known[of.job_id][kind] = self._sound(outlook, kind)
+
+    def forget(self, job: Job) -> None:
+        """A job that is over."""
+        self._known.pop(job.job_id, None)
+        self._expected.pop(job.job_id, None)
 
     def outlook(self, job: Job, kind: str) -> Outlook:
         """Of a job on a kind of device."""
-        if (job.job_id, kind) not in self._known:
-            self.learn((job,))
-        return self._known.get((job.job_id, kind)) or self._sound(None, kind)
+        return self._of(job).get(kind) or self._sound(None, kind)
 
     def runtime_s(self, job: Job) -> float:
         """Of a job on the kind where it takes least; infinite where nothing is known."""
-        return min(self.outlook(job, kind).runtime_s for kind in self._memory)
+        known = self._of(job)
+        return min([outlook.runtime_s for outlook in known.values()], default=math.inf)
+
+    def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
+        """Of jobs together on a kind of device, at least 1; infinite where nothing is known.
+
+        What was not asked before is asked for at once; jobs that are alike are asked for once.
+        """
+        keys = [(kind, tuple(job.likeness for job in jobs)) for kind, jobs in asked]
+        new = {
+            key: (kind, jobs)
+            for key, (kind, jobs) in zip(keys, asked, strict=True)
+            if key not in self._together
+        }
+        if new:
+            try:
+                told: Sequence[Sequence[float] | None] = self._forecaster.slowdowns(
+                    list(new.values())
+                )
+            except PresageError as error:
+                self._failed(error)
+                told = [None] * len(new)
+            for (key, (_, jobs)), factors in zip(new.items(), told, strict=True):
+                self._together[key] = _sound_factors(factors, len(jobs))
+        return [self._together[key] for key in keys]
+
+    def _of(self, job: Job) -> Mapping[str, Outlook]:
+        """Outlooks by kind."""
+        if job.job_id not in self._known:
+            self._learn(job)
+        return self._known[job.job_id]
+
+    def _failed(self, error: PresageError) -> None:
+        self.failures[str(error)] = self.failures.get(str(error), 0) + 1
 
     def _sound(self, outlook: Outlook | None, kind: str) -> Outlook:
         whole = Outlook(math.inf, WHOLE, self._memory[kind])
@@ -85,3 +145,9 @@ class Forecasts:
             min(max(1, int(compute_milli)), WHOLE),
             min(int(memory_bytes), whole.memory_bytes),
         )
+
+
+def _sound_factors(factors: Sequence[float] | None, jobs: int) -> tuple[float, ...]:
+    if factors is None or len(factors) != jobs:
+        return (math.inf,) * jobs
+    return tuple(max(1.0, float(s)) if math.isfinite(s) else math.inf for s in factors)

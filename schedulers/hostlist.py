@@ -7,7 +7,7 @@ from itertools import product
 
 from presage.features.errors import ConfigError
 
-MOST_NAMES = 65_536  # of one list: the limit that Slurm has
+MOST_NAMES = 65_536  # of one list: more is a slip of the keyboard
 _PART = re.compile(r"((?:[^,\[\]]|\[[^\[\]]*\])+)(?:,|$)")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from presage.features.errors import InvalidJobError
 from presage.features.job import JobFeatures
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.grant import WHOLE, Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Job:
     features : JobFeatures or None
         What its forecasts are made of; None where there is no graph of the model.
     compute_milli, memory_bytes : int
-        What its user requests of each device; 0 bytes for all of its memory.
+        What its user requests of each device; 0 bytes for as large a part of its memory as of its
+        compute.
     latency_sensitive : bool
         Whether it goes before best-effort jobs.
     priority : int
@@ -112,6 +114,26 @@ class Job:
                     f"job {self.job_id!r}: {field}={getattr(self, field)}, must be >= 0; "
                     "0 says that it is not known"
                 )
+
+    @property
+    def likeness(self) -> Hashable:
+        """Equal for jobs that do the same to a device and their neighbours there, step by step."""
+        if self.features is not None:
+            return self.features.job.job_id
+        return self.model or (self.job_id,)
+
+    @property
+    def shape(self) -> Hashable:
+        """Equal for jobs such that where one of them fits, so does the other."""
+        return (
+            self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
+            self.latency_sensitive, self.features and self.features.job.job_id, self.model,
+        )  # fmt: skip
+
+    def requested(self, of: Grant) -> Grant:
+        """What its user requests of a whole device."""
+        memory_bytes = self.memory_bytes or of.memory_bytes * self.compute_milli // WHOLE
+        return Grant(of.device, self.compute_milli, memory_bytes)
 
     @property
     def fewest_gpus(self) -> int:

@@ -29,11 +29,12 @@ from presage.schedulers.action import (
     Wake,
 )
 from presage.schedulers.cluster import Cluster
-from presage.schedulers.grant import Grant
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.queue import Queue
 from presage.schedulers.room import Room
+from presage.schedulers.shared_devices import SharedDevices
 from presage.schedulers.standing import Phase, Standing
 
 
@@ -58,17 +59,23 @@ class Ledger:
         Devices that nobody is on, of nodes that are up.
     room : Room
         What is left of every device.
+    shared : SharedDevices
+        Devices with jobs and with room, by who is there.
+    was_shared : bool
+        Whether two jobs ever were on a device.
     """
 
     def __init__(self, cluster: Cluster, pending: Queue) -> None:
         self.cluster, self.pending = cluster, pending
         self.idle, self.room = IdleDevices(cluster), Room.of(cluster)
+        self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
         self._standings: dict[str, Standing] = {}
         self._running: dict[str, Standing] = {}
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
         self._on: list[tuple[str, ...]] = [()] * cluster.devices
         self._down: set[int] = set()
+        self.was_shared = False
 
     # Looking --------------------------------------------------------------------------------
 
@@ -94,6 +101,12 @@ class Ledger:
     def down(self) -> frozenset[int]:
         """Nodes that failed and are not repaired."""
         return frozenset(self._down)
+
+    @property
+    def busy(self) -> int:
+        """How many devices somebody is on."""
+        down = sum(len(self.cluster.devices_of(node)) for node in self._down)
+        return self.cluster.devices - self.idle.count - down
 
     # What the world does --------------------------------------------------------------------
 
@@ -177,7 +190,7 @@ class Ledger:
             standing = self._standings[job.job_id]
             if standing.phase not in allowed:
                 raise ImpossibleActionError(f"it is {standing.phase}")
-            if isinstance(action, Start | Resize | Migrate):
+            if isinstance(action, _GRANTING):
                 grants = action.grants
                 self._check_gang(job, grants)
             else:
@@ -219,19 +232,22 @@ class Ledger:
             (j.gpus, j.compute_milli, j.memory_bytes, j.kinds): j for j in self._urgent.values()
         }
         for change in put:
-            for (gpus, compute_milli, memory_bytes, kinds), urgent in needs.items():
-                fits = sum(
-                    grant.compute_milli >= compute_milli
-                    and grant.memory_bytes
-                    >= (memory_bytes or self.cluster.whole[grant.device].memory_bytes)
-                    and (not kinds or self.cluster.kind_of(grant.device) in kinds)
-                    for grant in change.after.grants
-                )
-                if fits >= gpus:
+            for urgent in needs.values():
+                fits = sum(self._would_do(grant, urgent) for grant in change.after.grants)
+                if fits >= urgent.gpus:
                     raise ImpossibleActionError(
                         f"best-effort job {change.job.job_id!r} goes where latency-sensitive job "
                         f"{urgent.job_id!r}, which waits, would fit"
                     )
+
+    def _would_do(self, grant: Grant, job: Job) -> bool:
+        """Whether a grant is what a job's user requests."""
+        asked = job.requested(self.cluster.whole[grant.device])
+        return (
+            grant.compute_milli >= asked.compute_milli
+            and grant.memory_bytes >= asked.memory_bytes
+            and (not job.kinds or self.cluster.kind_of(grant.device) in job.kinds)
+        )
 
     # How it is kept -------------------------------------------------------------------------
 
@@ -318,9 +334,12 @@ class Ledger:
             taken.append(grant)
             if there:
                 self._on[device] = tuple(sorted((*there, job_id)))
+                self.was_shared = True
             else:
                 self._on[device] = (job_id,)
                 idle.append(device)
+            if there or compute < WHOLE:
+                self._list(device)
         self.idle.take(idle)
 
     def _drop(self, job_id: str, grants: Iterable[Grant], paused: bool) -> None:
@@ -328,6 +347,18 @@ class Ledger:
             self.room.compute_milli[device] += 0 if paused else compute
             self.room.memory_bytes[device] += memory
             self._on[device] = tuple(other for other in self._on[device] if other != job_id)
+            if paused or compute < WHOLE or self._on[device]:
+                self._list(device)
+
+    def _list(self, device: int) -> None:
+        """A device that is shared, or could be, was changed."""
+        there, compute_milli = self._on[device], int(self.room.compute_milli[device])
+        if there and compute_milli > 0:
+            kind, memory_bytes = self.cluster.kind_of(device), int(self.room.memory_bytes[device])
+            jobs = [self._jobs[job_id] for job_id in there]
+            self.shared.put(device, kind, compute_milli, memory_bytes, jobs)
+        else:
+            self.shared.leave(device)
 
     def _release(self, job_id: str, standing: Standing) -> None:
         self._drop(job_id, standing.grants, standing.phase is Phase.PAUSED)
@@ -352,6 +383,7 @@ class Ledger:
             self._running = {job_id: self._running[job_id] for job_id in order}
 
 
+_GRANTING = Start, Resize, Migrate
 _HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED})
 # In which phases a job may be, and in which it is afterwards.
 _MOVES: dict[type[Action], tuple[frozenset[Phase], Phase]] = {

@@ -14,3 +14,9 @@ class NoForecasts:
     def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
         """None of each."""
         return [None] * len(asked)
+
+    def slowdowns(
+        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+    ) -> list[Sequence[float] | None]:
+        """None of each."""
+        return [None] * len(asked)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -12,6 +13,7 @@ from presage.schedulers.job import Job
 from presage.schedulers.standing import Standing
 
 Key = tuple[Any, ...]
+Entry = tuple[Key, int, Job]  # its number is its own: jobs are never compared
 
 
 def urgency(job: Job) -> tuple[bool, int]:
@@ -22,8 +24,8 @@ def urgency(job: Job) -> tuple[bool, int]:
 class Queue:
     """Pending jobs by a key, smallest first; those of equal keys as they were submitted.
 
-    They are kept by gang size: what fits into a few idle devices is found without a look at the
-    jobs that do not.
+    From the first time on that a policy goes by gang size or by shape, they are kept so as well:
+    what fits is found without a look at all that do not.
 
     Parameters
     ----------
@@ -34,8 +36,10 @@ class Queue:
 
     def __init__(self, key: Callable[[Job, Standing], Key]) -> None:
         self._key = key
-        self._by_gpus: dict[int, SortedList[tuple[Key, int, Job]]] = {}
-        self._entries: dict[str, tuple[Key, int, Job]] = {}
+        self._in_order: SortedList[Entry] = SortedList()
+        self._entries: dict[str, Entry] = {}
+        self._by_gpus: _Index | None = None
+        self._by_shape: _Index | None = None
         self._numbers: dict[str, int] = {}  # as they were submitted
 
     def __len__(self) -> int:
@@ -45,30 +49,96 @@ class Queue:
         return job_id in self._entries
 
     def __iter__(self) -> Iterator[Job]:
-        return self.of_at_most(max(self._by_gpus, default=0))
+        return (entry[2] for entry in self._in_order)
 
     def first(self) -> Job | None:
         """The job that is served next; None of none."""
-        heads = [entries[0] for entries in self._by_gpus.values() if entries]
-        return min(heads)[2] if heads else None
+        return self._in_order[0][2] if self._in_order else None
 
     def of_at_most(self, gpus: int) -> Iterator[Job]:
         """Jobs that need so few devices, in order."""
-        fitting = [entries for size, entries in self._by_gpus.items() if size <= gpus and entries]
-        found = fitting[0] if len(fitting) == 1 else heapq.merge(*fitting)
-        return (entry[2] for entry in found)
+        if self._by_gpus is None:
+            self._by_gpus = _Index(_gpus, self._in_order)
+        fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
+        return (entry[2] for entry in heapq.merge(*fitting))
+
+    def turns(self) -> Turns:
+        """All of them in order, where those that are like one that does not fit can be left out."""
+        return Turns(self._shapes().values())
+
+    def one_of_each(self) -> list[Job]:
+        """Of each shape the job that is served next."""
+        return [entries[0][2] for entries in self._shapes().values()]
 
     def add(self, job: Job, standing: Standing) -> None:
         """A job that waits from now on."""
         number = self._numbers.setdefault(job.job_id, len(self._numbers))
         entry = self._key(job, standing), number, job
         self._entries[job.job_id] = entry
-        entries = self._by_gpus.get(job.gpus)
-        if entries is None:
-            entries = self._by_gpus[job.gpus] = SortedList()
-        entries.add(entry)
+        self._in_order.add(entry)
+        for index in (self._by_gpus, self._by_shape):
+            if index is not None:
+                index.add(entry)
 
     def remove(self, job_id: str) -> None:
         """A job that waits no longer."""
         entry = self._entries.pop(job_id)
-        self._by_gpus[entry[2].gpus].remove(entry)
+        self._in_order.remove(entry)
+        for index in (self._by_gpus, self._by_shape):
+            if index is not None:
+                index.remove(entry)
+
+    def _shapes(self) -> dict[Any, SortedList[Entry]]:
+        if self._by_shape is None:
+            self._by_shape = _Index(_shape, self._in_order)
+        return self._by_shape.groups
+
+
+class _Index:
+    """Entries that have something in common, each group in order; no group is empty."""
+
+    def __init__(self, of: Callable[[Job], Any], entries: Iterable[Entry]) -> None:
+        self._of = of
+        self.groups: dict[Any, SortedList[Entry]] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        self.groups.setdefault(self._of(entry[2]), SortedList()).add(entry)
+
+    def remove(self, entry: Entry) -> None:
+        group = self._of(entry[2])
+        self.groups[group].remove(entry)
+        if not self.groups[group]:
+            del self.groups[group]
+
+
+_gpus, _shape = attrgetter("gpus"), attrgetter("shape")
+
+
+class Turns:
+    """Pending jobs in order; a policy says of which shapes it need not see more."""
+
+    def __init__(self, alike: Iterable[Iterable[Entry]]) -> None:
+        self._heads: list[tuple[Entry, Iterator[Entry]]] = []
+        for entries in alike:
+            rest = iter(entries)
+            self._heads.append((next(rest), rest))
+        heapq.heapify(self._heads)
+        self._passes_over = False
+
+    def __iter__(self) -> Iterator[Job]:
+        heads = self._heads
+        while heads:
+            entry, rest = heads[0]
+            self._passes_over = False
+            yield entry[2]
+            following = None if self._passes_over else next(rest, None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (following, rest))
+
+    def pass_over(self) -> None:
+        """Leave out all that have the shape of the job that was given last."""
+        self._passes_over = True

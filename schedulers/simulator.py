@@ -11,20 +11,31 @@ together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits a
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from presage.features.errors import ImpossibleActionError
-from presage.schedulers.action import Action, Reject, Wake
+from presage.schedulers.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.event_log import EventLog
 from presage.schedulers.faults import Fault
 from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
@@ -37,6 +48,10 @@ from presage.schedulers.truth import Truth
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
+_WHAT = {
+    action: action.__name__.lower()
+    for action in (Start, Preempt, Resize, Migrate, Pause, Resume, Reject)
+}
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
 
 
@@ -66,13 +81,17 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a job; times in seconds since the beginning of the trace."""
+    """What became of a job; times in seconds since the beginning of the trace.
+
+    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least.
+    """
 
     job: Job
     phase: Phase
     first_start_s: float | None
     end_s: float
     standing: Standing
+    alone_s: float
 
 
 class Simulation:
@@ -86,6 +105,15 @@ class Simulation:
         By time.
     stop_on_impossible : bool
         Whether a policy's impossible action is an error; else it is logged and left out.
+
+    Attributes
+    ----------
+    ended : list of Ended
+        Jobs that did, in that order.
+    busy_s : float
+        Device-seconds that somebody was on a device.
+    partly, exceeded : int
+        How often a job was granted a part of a device's memory, and took more than that.
     """
 
     def __init__(
@@ -109,6 +137,8 @@ class Simulation:
         self.ledger = Ledger(cluster, Queue(_key(policy, self._forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
+        self.busy_s = 0.0
+        self.partly = self.exceeded = 0
         self._runs: dict[str, _Run] = {}
         self._first_start_s: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
@@ -121,6 +151,10 @@ class Simulation:
 
         ``progress`` is told now and then how many have ended.
         """
+        with _without_collector():
+            self._run(progress)
+
+    def _run(self, progress: Callable[[int], None]) -> None:
         arrivals, faults = iter(self._jobs), iter(self._faults)
         job, fault = next(arrivals, None), next(faults, None)
         idle_wakes = told = 0
@@ -133,6 +167,7 @@ class Simulation:
             )
             if now_s == math.inf or idle_wakes > IDLE_WAKES:
                 break
+            self.busy_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
             self._end_runs()
             while fault is not None and fault.at_s == now_s:
@@ -156,7 +191,7 @@ class Simulation:
     # What happens ---------------------------------------------------------------------------
 
     def _submit(self, jobs: Sequence[Job]) -> None:
-        self._forecasts.learn(jobs)
+        self._forecasts.expect(jobs)
         for job in jobs:
             why = self.ledger.submit(job, self._now_s)
             self.log.entries.append((self._now_s, "submit", job.job_id, why or None))
@@ -167,7 +202,10 @@ class Simulation:
 
     def _end_runs(self) -> None:
         """Jobs that are done now, or run out of memory."""
-        heap, changes = self._heap, []
+        heap = self._heap
+        if not heap or heap[0][0] != self._now_s:
+            return
+        changes = []
         while heap and heap[0][0] == self._now_s:
             _, timing, job_id = heapq.heappop(heap)
             run = self._runs.get(job_id)
@@ -184,9 +222,18 @@ class Simulation:
     def _over(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
         self._progress.forget(job.job_id)
+        self._forecasts.forget(job)
         first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
-        self.ended.append(Ended(job, phase, first_s, self._now_s, standing))
+        alone_s = min(
+            [
+                self._truth.alone_s(job, kind, job.gpus)
+                for kind in self._cluster.kinds
+                if not job.kinds or kind in job.kinds
+            ],
+            default=math.inf,
+        )
+        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
 
     def _fault(self, fault: Fault) -> None:
         name = self._cluster.nodes[fault.node].name
@@ -237,10 +284,9 @@ class Simulation:
             if self._now_s < action.at_s < math.inf:
                 heapq.heappush(self._wakes, action.at_s)
             return
-        more: Any = getattr(action, "grants", None)
-        if isinstance(action, Reject):
-            more = action.why
-        self.log.entries.append((self._now_s, type(action).__name__.lower(), action.job_id, more))
+        job_id, *more = action
+        what = _WHAT[type(action)]
+        self.log.entries.append((self._now_s, what, job_id, more[0] if more else None))
 
     # How fast jobs run ----------------------------------------------------------------------
 
@@ -258,6 +304,7 @@ class Simulation:
             self._first_start_s.setdefault(job.job_id, self._now_s)
             run.since_s = self._now_s
             if before.grants != after.grants:
+                self._count_part(job, after.grants[0])
                 run.since_s += run.restart_s if run.done else 0.0
                 self._arrived += 1
                 run.arrival = self._arrived
@@ -268,6 +315,8 @@ class Simulation:
 
     def _time_others(self, changes: Iterable[Change]) -> None:
         """Time whoever shares a device with a job that came or went."""
+        if not self.ledger.was_shared:
+            return
         changed = {change.job.job_id for change in changes}
         others: dict[str, None] = {}
         for _, before, after in changes:
@@ -280,6 +329,14 @@ class Simulation:
                 run = self._runs[job_id]
                 self._integrate(run)
                 self._set_pace(run, standing)
+
+    def _count_part(self, job: Job, grant: Grant) -> None:
+        """Whether a job takes more than the part of a device's memory that it is granted."""
+        whole = self._cluster.whole[grant.device]
+        if grant.memory_bytes < whole.memory_bytes:
+            taken = self._truth.memory_bytes(job, self._cluster.kind_of(grant.device))
+            self.partly += 1
+            self.exceeded += taken > grant.memory_bytes
 
     def _set_pace(self, run: _Run, standing: Standing) -> None:
         run.pace_s = self._pace_s(run.job, standing)
@@ -316,7 +373,7 @@ class Simulation:
             standing = self.ledger.standing(job_id)
             if standing.phase is Phase.RUNNING:
                 grant = next(g for g in standing.grants if g.device == device)
-                members.append((self.ledger.jobs[job_id], grant))
+                members.append((self.ledger.jobs[job_id], grant.compute_milli))
         told = self._truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 
@@ -329,12 +386,8 @@ class Simulation:
             if len(there) == 1 and node.kind in fits:
                 continue
             runs = (self._runs[job_id] for job_id in there)
-            taken = sum(
-                self._truth.memory_bytes(one.job, node.kind)
-                for one in runs
-                if one.arrival <= run.arrival
-            )
-            if taken > node.memory_bytes:
+            before = [one.job for one in runs if one.arrival <= run.arrival]
+            if not self._truth.fits(node.kind, node.memory_bytes, before):
                 return True
             if len(there) == 1:
                 fits.add(node.kind)
@@ -364,6 +417,18 @@ class Simulation:
         return min(1.0, run.done + (self._now_s - run.since_s) / run.pace_s)
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing here makes cycles, and to look for some among all jobs takes a sixth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]:
     """The order of a policy's queue: of policy and forecasts alone, for policies see the queue."""
 
@@ -377,8 +442,10 @@ def _per_s(pace_s: float) -> float:
     return 1.0 / pace_s if pace_s > 0 else 0.0
 
 
-def _net(changes: Iterable[Change]) -> Iterable[Change]:
+def _net(changes: Collection[Change]) -> Iterable[Change]:
     """Of each job that changed in a batch, perhaps several times, how it stood and stands."""
+    if len(changes) == 1:
+        return changes
     net: dict[str, Change] = {}
     for change in changes:
         before = net.get(change.job.job_id, change).before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from presage.schedulers.cluster import Cluster
@@ -10,7 +10,9 @@ from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Turns
 from presage.schedulers.room import Room
+from presage.schedulers.shared_devices import Company
 from presage.schedulers.standing import Standing
 
 
@@ -27,6 +29,14 @@ class Pending(Protocol):
 
     def of_at_most(self, gpus: int) -> Iterator[Job]:
         """Jobs that need so few devices, in order."""
+        ...
+
+    def turns(self) -> Turns:
+        """All of them in order, where those that are like one that does not fit can be left out."""
+        ...
+
+    def one_of_each(self) -> Sequence[Job]:
+        """Of each shape the job that is served next."""
         ...
 
 
@@ -65,6 +75,10 @@ class State:
     def idle_count(self) -> int:
         """How many devices nobody is on."""
         return self._ledger.idle.count
+
+    def companies(self) -> Iterator[Company]:
+        """Who is on devices that have compute left."""
+        return self._ledger.shared.companies()
 
     def job(self, job_id: str) -> Job:
         """A job that was submitted."""

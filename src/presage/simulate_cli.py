@@ -30,7 +30,11 @@ def simulate(
         typer.Option(metavar="FILE", help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]"),
     ],
     policy: Annotated[
-        str, typer.Option(metavar="NAME[,NAME...]", help="Any of fifo, backfill, sjf, srtf, las.")
+        str,
+        typer.Option(
+            metavar="NAME[,NAME...]",
+            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing.",
+        ),
     ] = "fifo,sjf",
     forecast: Annotated[
         str, typer.Option(help="oracle: run times come true; none: nobody foretells any.")
@@ -76,7 +80,7 @@ def simulate(
     truth = Durations(jobs.duration_s)
     found: dict[str, Metrics] = {}
     for name in names:
-        forecaster = Oracle(truth) if forecast == "oracle" else NoForecasts()
+        forecaster = Oracle(truth, devices) if forecast == "oracle" else NoForecasts()
         run = Simulation(devices, POLICIES[name](), forecaster, truth, jobs.jobs, seed=seed)
         with training_progress(name) as move:
             run.run(partial(_move, move, len(jobs.jobs)))

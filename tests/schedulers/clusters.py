@@ -39,6 +39,8 @@ def simulated(
 ) -> Simulation:
     """After its end; the forecasts come true unless others are given."""
     world = Durations(truth) if isinstance(truth, dict) else truth
-    simulation = Simulation(devices, policy, forecaster or Oracle(world), world, jobs, **options)
+    simulation = Simulation(
+        devices, policy, forecaster or Oracle(world, devices), world, jobs, **options
+    )
     simulation.run()
     return simulation

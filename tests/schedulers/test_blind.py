@@ -65,7 +65,7 @@ def test_nothing_that_a_policy_is_given_leads_to_the_truth():
 
 
 def test_an_oracle_is_told_the_truth_and_that_is_seen():
-    truth, policy = seen_by_a_policy(Oracle)
+    truth, policy = seen_by_a_policy(lambda truth: Oracle(truth, cluster(1)))
 
     assert any(one is truth for one in policy.seen)
     assert set(policy.foreseen) == set(SECRET.values())

@@ -32,6 +32,10 @@ class AnyForecasts:
     def outlooks(self, asked):
         return [self._outlooks[int(one.job_id) % len(self._outlooks)] for one, _ in asked]
 
+    def slowdowns(self, asked):
+        told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
+        return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in asked]
+
 
 numbers = st.sampled_from((float("nan"), float("inf"), -1.0, 0.0, 3.0, 1e30))
 outlooks = st.one_of(st.none(), st.builds(Outlook, numbers, numbers, numbers))
@@ -186,9 +190,9 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
             return [Outlook(float("nan"), -1, -1)] * len(pairs)
 
     devices = cluster(1)
-    forecasts = Forecasts(Counting(Durations({})), devices)
+    forecasts = Forecasts(Counting(Durations({}), devices), devices)
     jobs = [job(str(i)) for i in range(10_000)]
-    forecasts.learn(jobs)
+    forecasts.expect(jobs)
 
     assert {forecasts.outlook(one, "v100") for one in jobs} == {
         Outlook(float("inf"), 1000, devices.nodes[0].memory_bytes)

@@ -37,11 +37,16 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
     told = json.loads(simulate("--policy", "sjf,fifo", "--json"))["policies"]
 
     assert list(told) == ["sjf", "fifo"]
-    assert told["fifo"] | {"p99_jct_s": 0} == {
+    # Two devices; asked for are 2 until 1 s, 4 until 2, 5 until 100, 3 until 150, then 1.
+    middle, last = 149 / 50 / ((2 + 245 + 75) / 149), 158 / 10 / ((245 + 75 + 10) / 158)
+    assert told["fifo"]["p99_unfairness"] == pytest.approx(middle + 0.98 * (last - middle))
+    assert told["fifo"] | {"p99_jct_s": 0, "p99_unfairness": 0} == {
         "jobs": 3, "failed": 0, "rejected": 1, "starved": 0,
         "average_jct_s": (100 + 149 + 158) / 3, "median_jct_s": 149.0, "p99_jct_s": 0,
         "makespan_s": 160.0, "average_queue_s": (0 + 99 + 148) / 3,
+        "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_share": 2 / 3,
         "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "overflows": 0,
+        "exceeded_share": None,
     }  # fmt: skip
     assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
     assert (

@@ -194,6 +194,9 @@ class Sizes(Durations):
     def memory_bytes(self, job, kind):
         return self.gib[job.job_id] * GIB
 
+    def fits(self, kind, memory_bytes, members):
+        return sum(self.memory_bytes(one, kind) for one in members) <= memory_bytes
+
     def slowdowns(self, kind, members):
         return (float(len(members)),) * len(members)
 

@@ -1,0 +1,64 @@
+"""What was measured of models: how fast, how busy and how large alone, and how slow together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from presage.features.errors import InvalidJobError
+from presage.features.job import JobFeatures
+
+OnKind = tuple[str, str]  # a model, and a kind of device
+Together = tuple[str, tuple[str, ...]]  # a kind of device, and the models on it, sorted
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Of models, each alone on a whole device, and of some together on one.
+
+    Attributes
+    ----------
+    features : mapping of str to JobFeatures
+        By model: what its forecasts are made of.
+    step_s : mapping of (model, kind) to float
+        Step time alone.
+    busy : mapping of (model, kind) to float
+        Compute utilization alone, within [0, 1]; of those where it was measured.
+    memory_bytes : mapping of (model, kind) to int
+        Peak memory; of those where it was measured.
+    slowdowns : mapping of (kind, models) to tuple of float
+        Step time together over that alone, in the order of the models.
+    too_large : set of (kind, models)
+        Which do not fit into the device's memory together.
+    """
+
+    features: Mapping[str, JobFeatures]
+    step_s: Mapping[OnKind, float]
+    busy: Mapping[OnKind, float] = field(default_factory=dict)
+    memory_bytes: Mapping[OnKind, int] = field(default_factory=dict)
+    slowdowns: Mapping[Together, tuple[float, ...]] = field(default_factory=dict)
+    too_large: frozenset[Together] = frozenset()
+
+    def models_on(self, kind: str) -> list[str]:
+        """Models whose step was timed on a kind of device, sorted."""
+        return sorted(model for model, on in self.step_s if on == kind)
+
+    def kinds(self) -> list[str]:
+        """Kinds of devices that a step was timed on, sorted."""
+        return sorted({kind for _, kind in self.step_s})
+
+    def step_s_of(self, model: str, kind: str) -> float:
+        """Step time of a model alone on a kind.
+
+        Raises
+        ------
+        InvalidJobError
+            It was not timed there.
+        """
+        found = self.step_s.get((model, kind))
+        if found is None:
+            near = get_close_matches(model, self.models_on(kind), n=1)
+            hint = f"nearest is {near[0]!r}" if near else f"measured are {', '.join(self.kinds())}"
+            raise InvalidJobError(f"model {model!r} was never timed on a {kind!r}; {hint}")
+        return found
