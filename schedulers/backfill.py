@@ -44,12 +44,15 @@ class Backfill(Fifo):
         if at_s == math.inf:
             return actions
         past, looked = {head.job_id, *(start.job_id for start in actions)}, 0
+        urgent = state.cluster.devices + 1  # of latency-sensitive jobs passed over, the smallest
         for job in state.pending.of_at_most(idle.count):
             if job.job_id in past:
                 continue
             looked += 1
             if looked > DEPTH or not idle.count:
                 break
+            if not job.latency_sensitive and job.gpus >= urgent:
+                continue  # best effort never goes where a latency-sensitive job would fit
             # One that ends in time may go anywhere, another one where the head will not be.
             free = idle.copy()
             if state.now_s + forecasts.runtime_s(job) > at_s:
@@ -58,6 +61,8 @@ class Backfill(Fifo):
             if grants is not None:
                 idle.take([grant.device for grant in grants])
                 actions.append(Start(job.job_id, grants))
+            elif job.latency_sensitive:
+                urgent = min(urgent, job.gpus)
         return actions
 
     def _reservation(

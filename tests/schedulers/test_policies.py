@@ -105,6 +105,16 @@ BLOCKED = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0), job("3", 3.0)]
 LENGTHS = {"0": 10.0, "1": 10.0, "2": 8.0, "3": 20.0}
 
 
+def test_best_effort_does_not_overtake_what_is_latency_sensitive_and_would_fit_there():
+    urgent = {"latency_sensitive": True}
+    jobs = [job("0"), job("1", **urgent), job("2", gpus=4, **urgent), job("3", **urgent)]
+    lengths = {"0": 1.0, "1": 8.0, "2": 1.0, "3": 5000.0}
+
+    # The third may not delay the second, which waits for all devices until the first is over.
+    starts = starts_of(simulated(cluster(2, 2), POLICIES["backfill"](), jobs, lengths))
+    assert starts == {"1": 0.0, "2": 8.0, "3": 9.0, "0": 9.0}
+
+
 def test_strict_policies_let_nobody_overtake():
     assert starts_of(simulated(cluster(2), Fifo(), BLOCKED, LENGTHS)) == {
         "0": 0.0, "1": 10.0, "2": 20.0, "3": 20.0
