@@ -11,6 +11,8 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 
+MOST_TOGETHER = 500_000  # answers that are remembered
+
 
 class Outlook(NamedTuple):
     """What is foretold of a job on a kind of device, on its own there.
@@ -112,6 +114,8 @@ class Forecasts:
             if key not in self._together
         }
         if new:
+            if len(self._together) > MOST_TOGETHER:
+                self._together = {key: self._together[key] for key in keys if key in self._together}
             try:
                 told: Sequence[Sequence[float] | None] = self._forecaster.slowdowns(
                     list(new.values())

@@ -32,6 +32,7 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
+from presage.schedulers.placing import covers
 from presage.schedulers.queue import Queue
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
@@ -233,21 +234,12 @@ class Ledger:
         }
         for change in put:
             for urgent in needs.values():
-                fits = sum(self._would_do(grant, urgent) for grant in change.after.grants)
+                fits = sum(covers(grant, urgent, self.cluster) for grant in change.after.grants)
                 if fits >= urgent.gpus:
                     raise ImpossibleActionError(
                         f"best-effort job {change.job.job_id!r} goes where latency-sensitive job "
                         f"{urgent.job_id!r}, which waits, would fit"
                     )
-
-    def _would_do(self, grant: Grant, job: Job) -> bool:
-        """Whether a grant is what a job's user requests."""
-        asked = job.requested(self.cluster.whole[grant.device])
-        return (
-            grant.compute_milli >= asked.compute_milli
-            and grant.memory_bytes >= asked.memory_bytes
-            and (not job.kinds or self.cluster.kind_of(grant.device) in job.kinds)
-        )
 
     # How it is kept -------------------------------------------------------------------------
 

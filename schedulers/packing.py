@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from random import Random
 
 from presage.schedulers.action import Start
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
-from presage.schedulers.placing import consolidated
-from presage.schedulers.shared_devices import Company
+from presage.schedulers.placing import consolidated, covers
+from presage.schedulers.shared_devices import MOST_KNOWN, Company
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.state import State
 
@@ -35,106 +36,162 @@ class Packing(ShortestFirst):
     def __init__(
         self, most_slowdown: float = MOST_SLOWDOWN, most_members: int = MOST_MEMBERS
     ) -> None:
-        self._most_slowdown, self._most_members = most_slowdown, most_members
+        self._most_members = most_members
+        self._neighbours = _Neighbours(most_slowdown, most_members)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
-        """Start who has a device of its own, or a place beside others."""
-        actions: list[Start] = []
+        """Start who has a device of its own, then who has a place beside others."""
         if not len(state.pending):
-            return actions
-        idle, turns = state.idle(), state.pending.turns()
-        places = _Places(state, forecasts, self._most_slowdown, self._most_members)
-        held = False  # whether somebody waits for idle devices
-        for job in turns:
-            grants = None if held else consolidated(job, state.cluster, idle)
+            return []
+        places = _Places(state, forecasts, self._most_members)
+        actions, idle = [], state.idle()
+        for job in state.pending:
+            grants = consolidated(job, state.cluster, idle)
             if grants is None:
-                held = True
-                grants = places.beside(job)
-            elif job.gpus == 1:
-                grants = places.alone(job, grants[0].device)
-            if grants is not None:
-                actions.append(Start(job.job_id, grants))
-            elif places.none:
                 break
-            else:
-                turns.pass_over()
+            if job.gpus == 1:
+                grants = (places.take_part(job, grants[0].device, _nobody_on(grants[0], state)),)
+            actions.append(Start(job.job_id, grants))
+        if places.devices and len(actions) < len(state.pending):
+            actions += self._beside(state, forecasts, places, {start.job_id for start in actions})
         return actions
+
+    def _beside(
+        self, state: State, forecasts: Forecasts, places: _Places, started: set[str]
+    ) -> Iterator[Start]:
+        """Who goes beside others, as no more devices are to be had."""
+        single = {shape: job for shape, job in state.pending.one_of_each().items() if job.gpus == 1}
+        self._neighbours.look(single, state.shared.known, forecasts)
+        slowest = self._neighbours.slowest
+        beside = {
+            shape: slowest[shape]
+            for shape in single
+            if not slowest[shape].keys().isdisjoint(places.devices)
+        }
+        urgent = [job for job in single.values() if job.latency_sensitive]
+        turns = state.pending.turns(beside)
+        for job in turns:
+            if job.job_id in started:
+                continue
+            company = places.best(beside[job.shape])
+            if company is None:
+                turns.pass_over()
+                continue
+            device = places.first(company)
+            if not job.latency_sensitive and any(
+                covers(part(job, device, state, forecasts), one, state.cluster) for one in urgent
+            ):
+                turns.pass_over()  # it would be where a latency-sensitive job would fit
+                continue
+            yield Start(job.job_id, (places.take_part(job, device, company),))
 
 
 class _Places:
-    """Places beside jobs, of before this decision and of its own."""
+    """Devices with room beside jobs, less what a decision takes and with what it adds.
 
-    def __init__(
-        self, state: State, forecasts: Forecasts, most_slowdown: float, most_members: int
-    ) -> None:
-        self._state, self._forecasts = state, forecasts
+    Attributes
+    ----------
+    devices : dict of Company to int
+        Of each company the bits of devices that have it.
+    """
+
+    def __init__(self, state: State, forecasts: Forecasts, most_members: int) -> None:
+        self._state, self._forecasts, self._most_members = state, forecasts, most_members
+        self.devices = dict(state.shared.devices)
+
+    def first(self, company: Company) -> int:
+        """Of the devices that have a company."""
+        bits = self.devices[company]
+        return (bits & -bits).bit_length() - 1
+
+    def best(self, slowest: Mapping[Company, float]) -> Company | None:
+        """Where whoever is slowed most is slowed least; the first of equals."""
+        return min(
+            slowest.keys() & self.devices.keys(),
+            key=lambda company: (slowest[company], self.first(company)),
+            default=None,
+        )
+
+    def take_part(self, job: Job, device: int, company: Company) -> Grant:
+        """What a job gets beside a company; what is left is a place."""
+        if company in self.devices:
+            self.devices[company] ^= 1 << device
+            if not self.devices[company]:
+                del self.devices[company]
+        grant = part(job, device, self._state, self._forecasts)
+        compute_milli = company.compute_milli - grant.compute_milli
+        memory_bytes = company.memory_bytes - grant.memory_bytes
+        if compute_milli > 0 and len(company.jobs) + 1 < self._most_members:
+            left = self._state.shared.company(
+                company.kind, compute_milli, memory_bytes, (*company.jobs, job)
+            )
+            self.devices[left] = self.devices.get(left, 0) | 1 << device
+        return grant
+
+
+def part(job: Job, device: int, state: State, forecasts: Forecasts) -> Grant:
+    """What is foretold that a job takes of a device."""
+    outlook = forecasts.outlook(job, state.cluster.kind_of(device))
+    return Grant(device, outlook.compute_milli, outlook.memory_bytes)
+
+
+def _nobody_on(whole: Grant, state: State) -> Company:
+    kind = state.cluster.kind_of(whole.device)
+    return Company(kind, whole.compute_milli, whole.memory_bytes, ())
+
+
+class _Neighbours:
+    """Who may go beside whom, by what is foretold: remembered, because it does not change.
+
+    Attributes
+    ----------
+    slowest : dict
+        Of each shape of jobs that was looked at the companies that it may join, and how slow
+        whoever is slowed most becomes there.
+    """
+
+    def __init__(self, most_slowdown: float, most_members: int) -> None:
         self._most_slowdown, self._most_members = most_slowdown, most_members
-        self._open = [one for one in state.companies() if len(one.jobs) < most_members]
-        self._asked = False
+        self._known: Sequence[Company] = ()
+        self._looked_at = 0  # of those known, by every shape
+        self._jobs: dict[Hashable, Job] = {}  # one of each shape
+        self.slowest: dict[Hashable, dict[Company, float]] = {}
 
-    @property
-    def none(self) -> bool:
-        """Whether there is no place at all."""
-        return not self._open
+    def look(
+        self, jobs: Mapping[Hashable, Job], known: Sequence[Company], forecasts: Forecasts
+    ) -> None:
+        """Ask for all that was not looked at before, at once."""
+        if known is not self._known or len(self._jobs) > MOST_KNOWN:
+            self._known, self._looked_at, self._jobs, self.slowest = known, 0, {}, {}
+        new = {shape: job for shape, job in jobs.items() if shape not in self._jobs}
+        if not new and self._looked_at == len(known):
+            return
+        asked = [
+            *self._meetings(self._jobs, known[self._looked_at :], forecasts),
+            *self._meetings(new, known, forecasts),
+        ]
+        self._jobs |= new
+        self._looked_at = len(known)
+        self.slowest.update((shape, {}) for shape in new)
+        told = forecasts.slowdowns([(one.kind, (*one.jobs, self._jobs[of])) for of, one in asked])
+        for (shape, company), slowdowns in zip(asked, told, strict=True):
+            if max(slowdowns) <= self._most_slowdown:
+                self.slowest[shape][company] = max(slowdowns)
 
-    def alone(self, job: Job, device: int) -> tuple[Grant, ...]:
-        """What a job is granted of an idle device; the rest of it is a place."""
-        whole = self._state.cluster.whole[device]
-        kind = self._state.cluster.kind_of(device)
-        return self._granted(
-            job, device, Company(kind, whole.compute_milli, whole.memory_bytes, (), ())
-        )
+    def _meetings(
+        self, jobs: Mapping[Hashable, Job], known: Sequence[Company], forecasts: Forecasts
+    ) -> list[tuple[Hashable, Company]]:
+        return [
+            (shape, company)
+            for shape, job in jobs.items()
+            for company in known
+            if self._has_room(job, company, forecasts)
+        ]
 
-    def beside(self, job: Job) -> tuple[Grant, ...] | None:
-        """What a job is granted beside others, where they are slowed least; None if nowhere."""
-        if job.gpus > 1 or not self._open:
-            return None
-        if not self._asked:
-            self._ask_at_once()
-        fitting = [one for one in self._open if self._has_room(job, one)]
-        slowdowns = self._forecasts.slowdowns([(one.kind, (*one.jobs, job)) for one in fitting])
-        slowest, _, best = min(
-            (
-                (max(of_each), one.devices[0], one)
-                for of_each, one in zip(slowdowns, fitting, strict=True)
-            ),
-            default=(self._most_slowdown + 1, 0, None),
-        )
-        if best is None or slowest > self._most_slowdown:
-            return None
-        self._open.remove(best)
-        device, *others = best.devices
-        if others:
-            self._open.append(best._replace(devices=tuple(others)))
-        return self._granted(job, device, best)
-
-    def _granted(self, job: Job, device: int, company: Company) -> tuple[Grant, ...]:
-        _, compute_milli, memory_bytes = self._forecasts.outlook(job, company.kind)
-        left = company._replace(
-            compute_milli=company.compute_milli - compute_milli,
-            memory_bytes=company.memory_bytes - memory_bytes,
-            jobs=(*company.jobs, job),
-            devices=(device,),
-        )
-        if left.compute_milli > 0 and len(left.jobs) < self._most_members:
-            self._open.append(left)
-        return (Grant(device, compute_milli, memory_bytes),)
-
-    def _has_room(self, job: Job, company: Company) -> bool:
+    def _has_room(self, job: Job, company: Company, forecasts: Forecasts) -> bool:
+        if len(company.jobs) >= self._most_members:
+            return False
         if job.kinds and company.kind not in job.kinds:
             return False
-        _, compute_milli, memory_bytes = self._forecasts.outlook(job, company.kind)
+        _, compute_milli, memory_bytes = forecasts.outlook(job, company.kind)
         return company.compute_milli >= compute_milli and company.memory_bytes >= memory_bytes
-
-    def _ask_at_once(self) -> None:
-        """One question for whatever may come up, instead of one for each job."""
-        self._asked = True
-        alike = {job.shape: job for job in self._state.pending.one_of_each() if job.gpus == 1}
-        self._forecasts.slowdowns(
-            [
-                (one.kind, (*one.jobs, job))
-                for one in self._open
-                for job in alike.values()
-                if self._has_room(job, one)
-            ]
-        )

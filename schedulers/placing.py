@@ -36,6 +36,16 @@ def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, 
     return tuple([cluster.whole[device] for device in devices])
 
 
+def covers(grant: Grant, job: Job, cluster: Cluster) -> bool:
+    """Whether a grant is as much as a job's user requests of each device."""
+    asked = job.requested(cluster.whole[grant.device])
+    return (
+        grant.compute_milli >= asked.compute_milli
+        and grant.memory_bytes >= asked.memory_bytes
+        and (not job.kinds or cluster.kind_of(grant.device) in job.kinds)
+    )
+
+
 def allowed_nodes(job: Job, cluster: Cluster) -> int:
     """Bits of the nodes whose devices will do for a job."""
     if not job.kinds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -62,13 +62,17 @@ class Queue:
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
         return (entry[2] for entry in heapq.merge(*fitting))
 
-    def turns(self) -> Turns:
-        """All of them in order, where those that are like one that does not fit can be left out."""
-        return Turns(self._shapes().values())
+    def turns(self, shapes: Container[Hashable] | None = None) -> Turns:
+        """All of them in order, or those of some shapes.
 
-    def one_of_each(self) -> list[Job]:
+        Those that are like one that does not fit can be left out.
+        """
+        groups = self._shapes().items()
+        return Turns(group for shape, group in groups if shapes is None or shape in shapes)
+
+    def one_of_each(self) -> dict[Hashable, Job]:
         """Of each shape the job that is served next."""
-        return [entries[0][2] for entries in self._shapes().values()]
+        return {shape: entries[0][2] for shape, entries in self._shapes().items()}
 
     def add(self, job: Job, standing: Standing) -> None:
         """A job that waits from now on."""

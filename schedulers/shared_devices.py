@@ -5,14 +5,18 @@ In a large cluster many devices have the same to offer, and one forecast tells o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from presage.schedulers.job import Job
 
+MOST_KNOWN = 10_000  # companies that are remembered after the last device that had them
 
-class Company(NamedTuple):
-    """Who is on a device, and what is left of it.
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Company:
+    """Who is on a device, and what is left of it; there is one object of each, which is its key.
 
     Attributes
     ----------
@@ -22,60 +26,69 @@ class Company(NamedTuple):
         What is left.
     jobs : tuple of Job
         Those that are there, or others that are alike.
-    devices : tuple of int
-        All of which this is true, rising.
     """
 
     kind: str
     compute_milli: int
     memory_bytes: int
     jobs: tuple[Job, ...]
-    devices: tuple[int, ...]
-
-
-_Sort = tuple[str, int, int, tuple[Hashable, ...]]  # jobs by their likeness
 
 
 class SharedDevices:
-    """Which devices have compute left beside jobs; jobs that are alike count as the same."""
+    """Which devices have compute left beside jobs; jobs that are alike count as the same.
 
-    __slots__ = ("_devices_of", "_jobs", "_sort_of")
+    Attributes
+    ----------
+    known : list of Company
+        All that there were, in the order in which they were first seen. It only grows; when it
+        has become too long there is a new list, of companies that were never seen before.
+    """
+
+    __slots__ = ("_company_of", "_devices", "_known", "known")
 
     def __init__(self) -> None:
-        self._devices_of: dict[_Sort, int] = {}  # bits
-        self._jobs: dict[_Sort, tuple[Job, ...]] = {}
-        self._sort_of: dict[int, _Sort] = {}
+        self._devices: dict[Company, int] = {}  # bits
+        self._company_of: dict[int, Company] = {}
+        self._known: dict[object, Company] = {}
+        self.known: list[Company] = []
+
+    @property
+    def devices(self) -> Mapping[Company, int]:
+        """Of each company the bits of the devices that have it, one at least."""
+        return MappingProxyType(self._devices)
+
+    def company(
+        self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
+    ) -> Company:
+        """The company of such jobs where so much is left."""
+        if len(jobs) > 1:
+            jobs = sorted(jobs, key=_by_likeness)
+        key = kind, compute_milli, memory_bytes, tuple([job.likeness for job in jobs])
+        found = self._known.get(key)
+        if found is None:
+            if len(self.known) >= MOST_KNOWN:
+                self._known, self.known = {}, []
+            found = self._known[key] = Company(kind, compute_milli, memory_bytes, tuple(jobs))
+            self.known.append(found)
+        return found
 
     def put(
         self, device: int, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
     ) -> None:
         """These jobs are on a device from now on, and so much of it is left."""
         self.leave(device)
-        if len(jobs) > 1:
-            jobs = sorted(jobs, key=lambda job: str(job.likeness))
-        sort = kind, compute_milli, memory_bytes, tuple([job.likeness for job in jobs])
-        self._sort_of[device] = sort
-        self._devices_of[sort] = self._devices_of.get(sort, 0) | 1 << device
-        self._jobs.setdefault(sort, tuple(jobs))
+        company = self.company(kind, compute_milli, memory_bytes, jobs)
+        self._company_of[device] = company
+        self._devices[company] = self._devices.get(company, 0) | 1 << device
 
     def leave(self, device: int) -> None:
         """A device has no jobs, or no compute left."""
-        sort = self._sort_of.pop(device, None)
-        if sort is not None:
-            self._devices_of[sort] &= ~(1 << device)
-            if not self._devices_of[sort]:
-                del self._devices_of[sort], self._jobs[sort]
-
-    def companies(self) -> Iterator[Company]:
-        """Each company that some devices have."""
-        for sort, devices in self._devices_of.items():
-            yield Company(*sort[:3], self._jobs[sort], _numbers(devices))
+        company = self._company_of.pop(device, None)
+        if company is not None:
+            self._devices[company] &= ~(1 << device)
+            if not self._devices[company]:
+                del self._devices[company]
 
 
-def _numbers(bits: int) -> tuple[int, ...]:
-    found = []
-    while bits:
-        lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return tuple(found)
+def _by_likeness(job: Job) -> str:
+    return str(job.likeness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from presage.schedulers.cluster import Cluster
@@ -31,12 +31,32 @@ class Pending(Protocol):
         """Jobs that need so few devices, in order."""
         ...
 
-    def turns(self) -> Turns:
-        """All of them in order, where those that are like one that does not fit can be left out."""
+    def turns(self, shapes: Container[Hashable] | None = None) -> Turns:
+        """All of them in order, or those of some shapes; others can be left out on the way."""
         ...
 
-    def one_of_each(self) -> Sequence[Job]:
+    def one_of_each(self) -> Mapping[Hashable, Job]:
         """Of each shape the job that is served next."""
+        ...
+
+
+class Shared(Protocol):
+    """Devices with jobs and with room for more, by who is there; to be looked at."""
+
+    @property
+    def known(self) -> Sequence[Company]:
+        """All companies that there were, as first seen; it grows, and once too long begins anew."""
+        ...
+
+    @property
+    def devices(self) -> Mapping[Company, int]:
+        """Of each company the bits of the devices that have it, one at least."""
+        ...
+
+    def company(
+        self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
+    ) -> Company:
+        """The company of such jobs where so much is left."""
         ...
 
 
@@ -76,9 +96,10 @@ class State:
         """How many devices nobody is on."""
         return self._ledger.idle.count
 
-    def companies(self) -> Iterator[Company]:
-        """Who is on devices that have compute left."""
-        return self._ledger.shared.companies()
+    @property
+    def shared(self) -> Shared:
+        """Devices that have compute left beside jobs, by who is there."""
+        return self._ledger.shared
 
     def job(self, job_id: str) -> Job:
         """A job that was submitted."""
