@@ -62,6 +62,15 @@ class IdleDevices:
                 yield number
             nodes ^= first
 
+    def emptiest(self, allowed: int = -1) -> Iterator[int]:
+        """Nodes with most idle devices first, of equals the first one first."""
+        for nodes in reversed(self._nodes_with):
+            left = nodes & allowed
+            while left:
+                first = left & -left
+                yield first.bit_length() - 1
+                left ^= first
+
     def take_some(self, node: int, devices: int) -> list[int]:
         """Take so many of a node's idle devices, first ones first; their numbers."""
         idle, first = self._of_node[node], self._cluster.first_device[node]

@@ -50,8 +50,8 @@ class Measured:
         duration_s = self._duration_s[job.job_id] * job.gpus / gpus
         if kind == self._traced_kind:
             return duration_s
-        here_s = self._measured.step_s_of(job.model, kind)
-        return duration_s * here_s / self._measured.step_s_of(job.model, self._traced_kind)
+        step_s = self._measured.step_s
+        return duration_s * step_s[job.model, kind] / step_s[job.model, self._traced_kind]
 
     def compute_milli(self, job: Job, kind: str) -> int:
         """All where nobody measured."""

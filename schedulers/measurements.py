@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
-from presage.features.errors import InvalidJobError
 from presage.features.job import JobFeatures
 
 OnKind = tuple[str, str]  # a model, and a kind of device
@@ -47,18 +45,3 @@ class Measurements:
     def kinds(self) -> list[str]:
         """Kinds of devices that a step was timed on, sorted."""
         return sorted({kind for _, kind in self.step_s})
-
-    def step_s_of(self, model: str, kind: str) -> float:
-        """Step time of a model alone on a kind.
-
-        Raises
-        ------
-        InvalidJobError
-            It was not timed there.
-        """
-        found = self.step_s.get((model, kind))
-        if found is None:
-            near = get_close_matches(model, self.models_on(kind), n=1)
-            hint = f"nearest is {near[0]!r}" if near else f"measured are {', '.join(self.kinds())}"
-            raise InvalidJobError(f"model {model!r} was never timed on a {kind!r}; {hint}")
-        return found

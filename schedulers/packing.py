@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from presage.schedulers.action import Start
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
+from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
-from presage.schedulers.placing import consolidated, covers
+from presage.schedulers.placing import allowed_nodes, consolidated, covers
 from presage.schedulers.shared_devices import MOST_KNOWN, Company
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.state import State
@@ -25,7 +26,8 @@ class Packing(ShortestFirst):
     nobody there is foretold to become more than ``most_slowdown`` times as slow, a job may go
     beside others. It gets a device of its own as long as there are idle ones; then it goes where
     whoever is slowed most is slowed least. Gangs have whole devices. The first job that needs some
-    and does not get them holds up all others that do, while jobs go on to be packed.
+    and does not get them holds up all others that do, while jobs go on to be packed; but not on the
+    nodes that are nearest to having them: these run dry for it.
 
     Parameters
     ----------
@@ -48,6 +50,7 @@ class Packing(ShortestFirst):
         for job in state.pending:
             grants = consolidated(job, state.cluster, idle)
             if grants is None:
+                places.spare(_run_dry(job, state, idle))
                 break
             if job.gpus == 1:
                 grants = (places.take_part(job, grants[0].device, _nobody_on(grants[0], state)),)
@@ -104,6 +107,15 @@ class _Places:
         bits = self.devices[company]
         return (bits & -bits).bit_length() - 1
 
+    def spare(self, nodes: Iterable[int]) -> None:
+        """Put nobody on these nodes."""
+        kept = 0
+        for node in nodes:
+            there = self._state.cluster.devices_of(node)
+            kept |= (1 << there.stop) - (1 << there.start)
+        left = ((company, bits & ~kept) for company, bits in self.devices.items())
+        self.devices = {company: bits for company, bits in left if bits}
+
     def best(self, slowest: Mapping[Company, float]) -> Company | None:
         """Where whoever is slowed most is slowed least; the first of equals."""
         return min(
@@ -133,6 +145,22 @@ def part(job: Job, device: int, state: State, forecasts: Forecasts) -> Grant:
     """What is foretold that a job takes of a device."""
     outlook = forecasts.outlook(job, state.cluster.kind_of(device))
     return Grant(device, outlook.compute_milli, outlook.memory_bytes)
+
+
+def _run_dry(job: Job, state: State, idle: IdleDevices) -> list[int]:
+    """Nodes that have most idle devices, as many as a gang needs; none for a lone job.
+
+    Where nobody new is put, idle devices become more: these nodes are the ones again next time.
+    """
+    nodes: list[int] = []
+    devices = 0
+    if job.gpus > 1:
+        for node in idle.emptiest(allowed_nodes(job, state.cluster)):
+            nodes.append(node)
+            devices += state.cluster.nodes[node].devices
+            if devices >= job.gpus:
+                break
+    return nodes
 
 
 def _nobody_on(whole: Grant, state: State) -> Company:

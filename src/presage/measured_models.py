@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from presage.features.errors import ConfigError
+
 if TYPE_CHECKING:
     from presage.schedulers.measurements import Measurements
+    from presage.schedulers.traces.trace import Trace
 
 
 def read_measurements(folder: Path) -> Measurements:
@@ -57,3 +64,62 @@ def read_measurements(folder: Path) -> Measurements:
         },
         too_large=frozenset(too_large),
     )
+
+
+def with_models(
+    trace: Trace, measurements: Measurements, kinds: Sequence[str], *, seed: int
+) -> Trace:
+    """The trace, with the model, features and iterations of every job.
+
+    Who has no model has one of those that were timed on every one of ``kinds``, drawn as
+    :func:`presage.schedulers.traces.assign.assigned` says. Where a user does not say how many
+    iterations a job runs, it is as many as take its duration on the first of ``kinds``.
+
+    Raises
+    ------
+    ConfigError
+        A job's model was not timed on all of ``kinds``, or none was.
+    """
+    from presage.schedulers.traces.assign import assigned
+
+    timed = [set(measurements.models_on(kind)) for kind in kinds]
+    common = sorted(set.intersection(*timed))
+    if not common:
+        raise ConfigError(
+            f"no model was timed on {' and '.join(kinds)}; measured are "
+            f"{', '.join(measurements.kinds())}: give the cluster's nodes these kinds"
+        )
+    names = {job.model: measured_name(job.model, common) for job in trace.jobs if job.model}
+    named = replace(
+        trace, jobs=tuple(replace(job, model=names.get(job.model, "")) for job in trace.jobs)
+    )
+    jobs = []
+    for job in assigned(named, common, seed).jobs:
+        step_s = measurements.step_s[job.model, kinds[0]]
+        steps = job.iterations or max(1, round(trace.duration_s[job.job_id] / step_s))
+        features = measurements.features[job.model]
+        jobs.append(replace(job, iterations=steps, features=features))
+    return replace(trace, jobs=tuple(jobs))
+
+
+_GAVEL = re.compile(r"(?P<model>.*) \(batch size (?P<batch>\d+)\)")
+
+
+def measured_name(model: str, measured: Sequence[str]) -> str:
+    """Of a model that a trace names: as the tables do, or as Gavel's traces.
+
+    Raises
+    ------
+    ConfigError
+        It is none of ``measured``; says which is nearest.
+    """
+    if model in measured:
+        return model
+    said = _GAVEL.fullmatch(model)
+    end = f"/{said['model']}/b{said['batch']}" if said else f"/{model}/b1"
+    found = [name for name in measured if name.endswith(end)]
+    if len(found) == 1:
+        return found[0]
+    near = get_close_matches(model, measured, n=1)
+    hint = f"nearest is {near[0]!r}" if near else f"measured are {', '.join(measured[:5])} ..."
+    raise ConfigError(f"model {model!r} of the trace was not measured; {hint}")

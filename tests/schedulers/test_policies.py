@@ -19,7 +19,7 @@ from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.standing import Phase
 from presage.schedulers.truth import Durations
-from tests.schedulers.clusters import cluster, job, simulated
+from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_ledger import picture
 
 
@@ -51,6 +51,9 @@ def jobs_of(draw):
             job(
                 str(i), now_s, gpus=draw(st.integers(1, 5)),
                 latency_sensitive=draw(st.booleans()), priority=draw(st.integers(0, 1)),
+                compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),
+                memory_bytes=draw(st.sampled_from((0, 0, 4 * GIB))),
+                model=draw(st.sampled_from(("", "a", "b"))),
             )
         )  # fmt: skip
         truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))

@@ -1,0 +1,236 @@
+"""A scenario: all that the outcome of a simulation depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presage.features.errors import ConfigError
+
+if TYPE_CHECKING:
+    from presage.schedulers.cluster import Cluster
+    from presage.schedulers.faults import Fault
+    from presage.schedulers.forecasts import Forecaster
+    from presage.schedulers.job import Job
+    from presage.schedulers.measurements import Measurements
+    from presage.schedulers.predicted import Predictor
+    from presage.schedulers.simulator import Simulation
+    from presage.schedulers.traces import Trace
+    from presage.schedulers.truth import Truth
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One trace on one cluster under one policy.
+
+    Attributes
+    ----------
+    trace, cluster : Path
+        As :func:`presage.schedulers.traces.read_trace` and
+        :func:`presage.schedulers.cluster_file.read_cluster` read them.
+    forecast : str
+        Who foretells: ``none``, ``oracle``, ``table``, the folder of a release, or the HOST:PORT of
+        a service.
+    seed : int
+        Of whatever is drawn: models of jobs, noise, faults, and what a policy draws.
+    measured : Path or None
+        Tables of what jobs do to each other; without them they do nothing.
+    load : float
+        How many times as fast as traced jobs arrive.
+    risk : float
+        With which a job may take more memory than a release foretells.
+    noise, bias : float
+        Of the factors that forecasts are multiplied by (:class:`presage.schedulers.noisy.Noisy`).
+    faults : str
+        A file of them, or "MTBF,MTTR" in days; none if it is empty.
+    from_day : float
+        Of the file of faults, at which the trace begins.
+    checkpoint_interval_s, checkpoint_cost_s, restart_s : float
+        Of jobs of which the trace says nothing else.
+    keep_going : bool
+        Whether to log a policy's impossible action and go on; else it is an error.
+    """
+
+    trace: Path
+    cluster: Path
+    policy: str = "fifo"
+    forecast: str = "oracle"
+    seed: int = 0
+    measured: Path | None = None
+    load: float = 1.0
+    risk: float = 0.1
+    noise: float = 0.0
+    bias: float = 1.0
+    faults: str = ""
+    from_day: float = 0.0
+    checkpoint_interval_s: float = math.inf
+    checkpoint_cost_s: float = 0.0
+    restart_s: float = 0.0
+    keep_going: bool = False
+
+    def __post_init__(self) -> None:
+        from presage.schedulers.policies import POLICIES
+
+        if self.policy not in POLICIES:
+            raise ConfigError(
+                f"policy {self.policy!r} is not known; {nearest(self.policy, POLICIES)}"
+            )
+        for field, least in (("load", 0.0), ("bias", 0.0), ("noise", -math.inf)):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value > least and value >= 0):
+                raise ConfigError(f"{field}={value}, must be a finite number > 0")
+        if self.forecast == "table" and self.measured is None:
+            raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
+
+
+def nearest(said: str, known: Sequence[str]) -> str:
+    """What somebody may have meant."""
+    near = get_close_matches(said, list(known), n=1)
+    return f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
+
+
+def simulation_of(scenario: Scenario) -> Simulation:
+    """Ready to be run.
+
+    Raises
+    ------
+    PresageError
+        A file, a model's name or the forecaster is missing or wrong.
+    """
+    from presage.schedulers.policies import POLICIES
+    from presage.schedulers.simulator import Simulation
+
+    cluster, trace = _cluster(scenario.cluster), _trace(scenario.trace)
+    measurements = None if scenario.measured is None else _measurements(scenario.measured)
+    jobs, truth = _world(scenario, cluster, trace, measurements)
+    return Simulation(
+        cluster,
+        POLICIES[scenario.policy](),
+        _forecaster(scenario, cluster, truth, measurements),
+        truth,
+        jobs,
+        faults=_faults(scenario, cluster, jobs),
+        seed=scenario.seed,
+        stop_on_impossible=not scenario.keep_going,
+    )
+
+
+@lru_cache(maxsize=8)
+def _cluster(path: Path) -> Cluster:
+    from presage.schedulers.cluster_file import read_cluster
+
+    return read_cluster(path)
+
+
+@lru_cache(maxsize=4)
+def _trace(path: Path) -> Trace:
+    from presage.schedulers.traces import read_trace
+
+    return read_trace(path)
+
+
+@lru_cache(maxsize=4)
+def _measurements(folder: Path) -> Measurements:
+    from presage.measured_models import read_measurements
+
+    return read_measurements(folder)
+
+
+@lru_cache(maxsize=4)
+def _predictor(of: str) -> Predictor:
+    """A release in this process, or the client of a service."""
+    if Path(of).is_dir():
+        from presage.models.release import load_release
+        from presage.serving.predictor import Predictor as InProcess
+
+        return InProcess(load_release(Path(of)))
+    host, colon, port = of.rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise ConfigError(
+            f"forecast {of!r} is not known: say none, oracle or table, the folder of a release, "
+            "or HOST:PORT of a service"
+        )
+    from presage.serving.client import PresageClient
+
+    return PresageClient(of)
+
+
+def _world(
+    scenario: Scenario, cluster: Cluster, trace: Trace, measurements: Measurements | None
+) -> tuple[list[Job], Truth]:
+    """Jobs as policies see them, and what is true of them.
+
+    Durations are those on the kind of the cluster's first node.
+    """
+    from presage.measured_models import with_models
+    from presage.schedulers.job import NO_COST, Checkpointing
+    from presage.schedulers.measured import Measured
+    from presage.schedulers.truth import Durations
+
+    truth: Truth = Durations(trace.duration_s)
+    if measurements is not None:
+        kinds = list(cluster.kinds)
+        trace = with_models(trace, measurements, kinds, seed=scenario.seed)
+        truth = Measured(trace.duration_s, measurements, kinds[0])
+    costs = Checkpointing(
+        scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
+    )
+    jobs = [
+        replace(
+            job,
+            submit_s=job.submit_s / scenario.load,
+            checkpointing=costs if job.checkpointing == NO_COST else job.checkpointing,
+        )
+        for job in trace.jobs
+    ]
+    return jobs, truth
+
+
+def _forecaster(
+    scenario: Scenario, cluster: Cluster, truth: Truth, measurements: Measurements | None
+) -> Forecaster:
+    from presage.schedulers.no_forecasts import NoForecasts
+    from presage.schedulers.noisy import Noisy
+    from presage.schedulers.oracle import Oracle
+    from presage.schedulers.predicted import Predicted
+    from presage.schedulers.table import Table
+
+    found: Forecaster
+    if scenario.forecast == "none":
+        return NoForecasts()
+    if scenario.forecast == "oracle":
+        found = Oracle(truth, cluster)
+    elif scenario.forecast == "table" and measurements is not None:
+        found = Table(measurements)
+    else:
+        found = Predicted(_predictor(scenario.forecast), risk=scenario.risk)
+    if scenario.noise == 0 and scenario.bias == 1:
+        return found
+    return Noisy(found, spread=scenario.noise, bias=scenario.bias, seed=scenario.seed)
+
+
+def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[Fault, ...]:
+    if not scenario.faults:
+        return ()
+    from presage.schedulers.fault_file import read_faults
+    from presage.schedulers.fault_model import FaultModel
+
+    path, days = Path(scenario.faults), scenario.faults.split(",")
+    if not path.exists() and len(days) == 2:
+        try:
+            mtbf, mttr = (float(text) * DAY_S for text in days)
+        except ValueError:
+            raise ConfigError(
+                f"faults {scenario.faults!r} is neither a file nor two numbers of days, MTBF,MTTR"
+            ) from None
+        # Long after the last submission a job still runs; further faults would find nobody.
+        until_s = 10 * (max((job.submit_s for job in jobs), default=0.0) + 100 * DAY_S)
+        return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
+    return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)

@@ -1,0 +1,202 @@
+"""Worlds of measured models: what jobs do to each other, and who foretells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError
+from presage.measured_models import measured_name, read_measurements
+from presage.models.release import load_release
+from presage.schedulers.forecasts import Outlook
+from presage.schedulers.measured import Measured
+from presage.schedulers.measurements import Measurements
+from presage.schedulers.noisy import Noisy
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.predicted import Predicted
+from presage.schedulers.table import Table
+from presage.serving.client import PresageClient
+from presage.serving.predictor import Predictor
+from tests.schedulers.clusters import GIB, cluster, job
+from tests.serving.processes import serving
+
+ROOT = Path(__file__).parents[2]
+RELEASE = ROOT / "data/pretrained/release"
+
+SMALL = Measurements(
+    features={},
+    step_s={("a", "v100"): 0.1, ("b", "v100"): 0.2, ("c", "v100"): 0.4, ("a", "k80"): 0.3,
+            ("b", "k80"): 0.4, ("c", "k80"): 0.4},
+    busy={("a", "v100"): 0.5, ("b", "v100"): 0.7},
+    memory_bytes={("a", "v100"): 6 * GIB, ("b", "v100"): 7 * GIB, ("c", "v100"): 4 * GIB},
+    slowdowns={("v100", ("a", "b")): (1.2, 1.5), ("v100", ("a", "a")): (0.9, 1.3)},
+    too_large=frozenset({("v100", ("b", "c"))}),
+)  # fmt: skip
+
+
+def of(model: str, job_id: str = "", **values):
+    return job(job_id or model, model=model, **values)
+
+
+def beside(*models: str, kind: str = "v100", milli: int = 1000, capped: bool = False):
+    world = Measured({}, SMALL, "v100", capped=capped)
+    members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
+    return world.slowdowns(kind, members)
+
+
+def test_a_pair_is_as_slow_as_it_was_measured_whoever_comes_first():
+    assert beside("a", "b") == [1.2, 1.5]
+    assert beside("b", "a") == [1.5, 1.2]
+    assert beside("a", "a") == [pytest.approx(1.1)] * 2  # alike, so equally slow
+    assert beside("a") == [1.0]
+
+
+def test_a_pair_that_nobody_measured_takes_turns_if_it_needs_more_than_there_is():
+    assert beside("a", "c") == [1.5, 1.5]  # one half and, where nobody measured, all of it
+    assert beside("a", "b", kind="k80") == [2.0, 2.0]
+    assert beside("b", "b") == [pytest.approx(1.4)] * 2
+
+
+def test_the_effects_of_several_neighbours_are_added():
+    a, b, c = beside("a", "b", "c")
+    assert a == pytest.approx(1 + 0.2 + 0.5)
+    assert b == pytest.approx(1 + 0.5 + 0.7)
+    assert c == pytest.approx(1 + 0.5 + 0.7)
+
+
+def test_a_share_slows_a_job_where_it_is_all_that_it_gets():
+    assert beside("a", milli=250) == [1.0]
+    assert beside("a", milli=250, capped=True) == [2.0]  # it needs half of the device
+    assert beside("a", milli=600, capped=True) == [1.0]
+    assert beside("a", "b", milli=500, capped=True) == [1.2, 1.5]  # neighbours slow it more
+
+
+def test_another_kind_of_device_is_as_much_slower_as_a_step_there():
+    world = Measured({"j": 100.0}, SMALL, "v100")
+    assert world.alone_s(of("a", "j"), "v100", 1) == 100.0
+    assert world.alone_s(of("a", "j"), "k80", 1) == pytest.approx(300.0)
+    assert world.alone_s(of("a", "j", gpus=4), "v100", 2) == 200.0
+
+
+def test_jobs_fit_by_their_measured_peaks_unless_two_of_them_did_not():
+    world = Measured({}, SMALL, "v100")
+    assert world.fits("v100", 16 * GIB, [of("a"), of("b")])
+    assert not world.fits("v100", 12 * GIB, [of("a"), of("b")])
+    assert not world.fits("v100", 16 * GIB, [of("a"), of("c"), of("b")])
+    assert world.fits("k80", 1, [of("a"), of("b")])  # of which nobody knows
+
+
+def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
+    world, devices = Measured({"a": 100.0}, SMALL, "v100"), cluster(1)
+    one, other = of("a", iterations=50), of("b")
+
+    assert Oracle(world, devices).outlooks([(one, "v100")]) == [Outlook(100.0, 500, 6 * GIB)]
+    assert Oracle(world, devices).slowdowns([("v100", (other, of("c")))]) == [
+        (float("inf"), float("inf"))
+    ]
+    assert Table(SMALL).outlooks([(one, "v100"), (other, "v100"), (of("d"), "v100")]) == [
+        Outlook(5.0, 500, 6 * GIB), Outlook(float("inf"), 700, 7 * GIB), None
+    ]  # fmt: skip
+    assert Table(SMALL).slowdowns([("v100", (other, one)), ("v100", (one, of("c")))]) == [
+        [1.5, 1.2], None
+    ]  # fmt: skip
+
+
+@given(
+    spread=st.floats(0, 2),
+    bias=st.floats(0.1, 10),
+    order=st.permutations([of("a", str(i), iterations=i + 1) for i in range(5)]),
+)
+def test_noise_is_drawn_for_a_job_in_whatever_order_it_is_asked_for(spread, bias, order):
+    asked = [(one, "v100") for one in order]
+    once = Noisy(Table(SMALL), spread=spread, bias=bias, seed=3)
+    said = dict(zip(order, once.outlooks(asked), strict=True))
+
+    for one in order:
+        assert once.outlooks([(one, "v100")]) == [said[one]]
+    for one, outlook in said.items():  # of one model the memory is off by one factor
+        assert outlook.memory_bytes == said[order[0]].memory_bytes
+        if spread == 0:
+            assert outlook.runtime_s == pytest.approx(0.1 * one.iterations * bias)
+
+
+def test_noise_has_the_bias_and_the_spread_that_were_asked_for():
+    import numpy as np
+
+    noisy = Noisy(Table(SMALL), spread=0.5, bias=2.0, seed=1)
+    jobs = [of("a", str(i), iterations=1000) for i in range(4000)]
+    off = np.log([o.runtime_s / 100 for o in noisy.outlooks([(one, "v100") for one in jobs])])
+
+    assert np.exp(off.mean()) == pytest.approx(2.0, rel=0.03)
+    assert off.std() == pytest.approx(0.5, rel=0.03)
+    assert Noisy(Table(SMALL), spread=0.5, seed=2).outlooks([(jobs[0], "v100")]) != (
+        Noisy(Table(SMALL), spread=0.5, seed=1).outlooks([(jobs[0], "v100")])
+    )
+
+
+@pytest.fixture(scope="module")
+def zoo() -> Measurements:
+    """What this project measured on two cores, in git."""
+    return read_measurements(ROOT / "data/profiles/cpu-2-zoo")
+
+
+def test_a_campaign_of_ours_is_a_world(zoo):
+    assert zoo.kinds() == ["cpu-2"]
+    assert len(zoo.models_on("cpu-2")) == 166
+    assert sorted({len(models) for _, models in zoo.slowdowns}) == [2, 3]
+    assert len(zoo.slowdowns) == 64
+    (place, slowdowns) = next(iter(zoo.slowdowns.items()))
+    world = Measured({}, zoo, "cpu-2")
+    members = [(of(model, str(i)), 1000) for i, model in enumerate(place[1])]
+    assert world.slowdowns("cpu-2", members) == [max(1.0, s) for s in slowdowns]
+
+
+def test_a_service_foretells_as_a_release_in_this_process_does(zoo):
+    models = zoo.models_on("cpu-2")[:12]
+    jobs = [
+        job(model, model=model, features=zoo.features[model], iterations=1000)
+        for model in models
+    ]  # fmt: skip
+    asked = [(one, "cpu-2") for one in [*jobs, of("nobody")]] + [(jobs[0], "no such kind")]
+    pairs = [("cpu-2", (one, jobs[0])) for one in jobs] + [("cpu-2", (jobs[0], of("nobody")))]
+
+    here = Predicted(Predictor(load_release(RELEASE)))
+    with serving("--release", RELEASE) as server, PresageClient(server.target) as client:
+        there = Predicted(client)
+        told, together = there.outlooks(asked), there.slowdowns(pairs)
+
+    mine = here.outlooks(asked)
+    assert told[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
+    for one, other in zip(told[:-2], mine[:-2], strict=True):
+        assert one is not None
+        assert one == pytest.approx(other, rel=1e-4)
+    assert together[-1] is None
+    for one, other in zip(together[:-1], here.slowdowns(pairs)[:-1], strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_less_risk_is_more_memory_and_nothing_else(zoo):
+    model = zoo.models_on("cpu-2")[0]
+    one = job("j", model=model, features=zoo.features[model], iterations=10)
+    predictor = Predictor(load_release(RELEASE))
+    half, tenth, twentieth = (
+        Predicted(predictor, risk=risk).outlooks([(one, "cpu-2")])[0] for risk in (0.5, 0.1, 0.05)
+    )
+
+    assert half and tenth and twentieth
+    assert half[:2] == tenth[:2] == twentieth[:2]
+    assert half.memory_bytes < tenth.memory_bytes < twentieth.memory_bytes
+    with pytest.raises(ConfigError, match=r"risk=0\.6, must be above 0"):
+        Predicted(predictor, risk=0.6)
+
+
+def test_models_are_known_by_the_names_that_traces_give_them():
+    measured = ["gavel/A3C/b1", "gavel/ResNet-18/b64", "gavel/ResNet-50/b64"]
+    assert measured_name("ResNet-18 (batch size 64)", measured) == "gavel/ResNet-18/b64"
+    assert measured_name("A3C", measured) == "gavel/A3C/b1"
+    assert measured_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
+    with pytest.raises(ConfigError, match=r"'gavel/ResNet-18/b46' .* nearest is 'gavel/ResNet-18"):
+        measured_name("gavel/ResNet-18/b46", measured)

@@ -1,0 +1,234 @@
+"""Policies that let jobs share a device, and those that pass jobs over."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.schedulers.best_fit import BestFit
+from presage.schedulers.bin_packing import BinPacking
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.grant import Grant
+from presage.schedulers.measured import Measured
+from presage.schedulers.measurements import Measurements
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.packing import Packing
+from presage.schedulers.queue import Queue
+from presage.schedulers.standing import Standing
+from tests.schedulers.clusters import GIB, cluster, job, simulated
+
+KIND = "v100"
+WORLD = Measurements(
+    features={},
+    step_s={("small", KIND): 0.1, ("large", KIND): 0.1, ("greedy", KIND): 0.1},
+    busy={("small", KIND): 0.4, ("large", KIND): 0.5, ("greedy", KIND): 0.3},
+    memory_bytes={("small", KIND): 4 * GIB, ("large", KIND): 10 * GIB, ("greedy", KIND): GIB},
+    slowdowns={
+        (KIND, ("large", "small")): (1.2, 1.4),
+        (KIND, ("small", "small")): (1.1, 1.1),
+        (KIND, ("greedy", "small")): (1.1, 1.9),
+    },
+)
+
+
+def of(model: str, job_id: str, submit_s: float = 0.0, **values):
+    return job(job_id, submit_s, model=model, **values)
+
+
+def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None):
+    lengths = {one.job_id: (seconds or {}).get(one.job_id, 100.0) for one in jobs}
+    world, devices = Measured(lengths, WORLD, KIND), cluster(*nodes)
+    told = forecaster(world, devices) if forecaster else None
+    return simulated(devices, policy or Packing(), jobs, world, forecaster=told)
+
+
+def starts_of(done):
+    """When each job was first started, and on which devices."""
+    found = {}
+    for now_s, what, job_id, grants in done.log.entries:
+        if what == "start":
+            found.setdefault(job_id, (now_s, [grant[0] for grant in grants]))
+    return found
+
+
+def test_a_job_has_a_device_of_its_own_while_there_is_one_and_then_goes_beside_another():
+    jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
+    done = packed(jobs, nodes=(2,))
+
+    # Beside the other small one both slow down by 1.1, beside the large one it would by 1.4.
+    assert starts_of(done) == {"0": (0.0, [0]), "1": (0.0, [1]), "2": (1.0, [0])}
+    ends = {one.job.job_id: one.end_s for one in done.ended}
+    assert ends["1"] == 100.0
+    assert ends["0"] == pytest.approx(1.0 + 99.0 * 1.1)
+    assert ends["2"] == pytest.approx(ends["0"] + (100.0 - 99.0))
+
+
+def test_nobody_goes_where_somebody_would_be_slowed_too_much():
+    jobs = [of("small", "0"), of("greedy", "1", 1.0)]
+    assert starts_of(packed(jobs))["1"] == (100.0, [0])
+    assert starts_of(packed(jobs, policy=Packing(most_slowdown=1.9)))["1"] == (1.0, [0])
+
+
+def test_memory_and_compute_that_are_foretold_are_not_given_twice():
+    # 10 + 10 of 16 GiB; and 0.4 + 0.4 + 0.4 of a device's compute.
+    assert starts_of(packed([of("large", "0"), of("large", "1")]))["1"] == (100.0, [0])
+    three = [of("small", str(i)) for i in range(3)]
+    done = packed(three, policy=Packing(most_members=3))
+    assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 0.0, pytest.approx(110.0)]
+
+
+def test_a_gang_has_whole_devices_and_is_not_overtaken_on_them():
+    jobs = [of("small", "0"), of("small", "1", 0.5), of("small", "gang", 1.0, gpus=2),
+            of("small", "2", 2.0), of("small", "3", 3.0)]  # fmt: skip
+    done = packed(jobs, nodes=(2, 1), seconds={"0": 200.0, "gang": 50.0, "2": 60.0, "3": 60.0})
+
+    # The first is on the small node, by best fit, and somebody may join it. The larger node is
+    # kept for the gang, though it is the shorter way to a device: nobody joins the second there.
+    assert starts_of(done) == {
+        "0": (0.0, [2]), "1": (0.5, [0]), "2": (2.0, [2]), "gang": (100.5, [0, 1]),
+        "3": (pytest.approx(68.0), [2]),
+    }  # fmt: skip
+
+
+def test_who_is_not_foretold_has_a_device_alone():
+    done = packed([of("", "0"), of("small", "1"), of("", "2", 1.0)], forecaster=Unknown)
+    assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 100.0, 200.0]
+
+
+class Unknown(Oracle):
+    """Knows only what has a model."""
+
+    def outlooks(self, asked):
+        return [told if one.model else None for (one, _), told in
+                zip(asked, super().outlooks(asked), strict=True)]  # fmt: skip
+
+
+class Counting(Oracle):
+    """Counts the questions of each kind that it is asked at once."""
+
+    def __init__(self, truth, devices):
+        super().__init__(truth, devices)
+        self.alone, self.together = [], []
+
+    def outlooks(self, asked):
+        self.alone.append(len(asked))
+        return super().outlooks(asked)
+
+    def slowdowns(self, asked):
+        self.together.append(len(asked))
+        return super().slowdowns(asked)
+
+
+def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
+    counting = []
+
+    def forecaster(world, devices):
+        counting.append(Counting(world, devices))
+        return counting[0]
+
+    models = ("small", "large", "greedy")
+    jobs = [of(models[i % 3], str(i), float(i >= 8)) for i in range(10_008)]
+    world = Measured({one.job_id: 1e6 for one in jobs}, WORLD, KIND)
+    devices = cluster(8)
+
+    class StopError(Exception):
+        """The second decision is made."""
+
+    class Twice(Packing):
+        decided = 0
+
+        def decide(self, state, forecasts, rng):
+            actions = super().decide(state, forecasts, rng)
+            self.decided += 1
+            if self.decided == 2:
+                assert len(state.pending) == 10_000
+                raise StopError
+            return actions
+
+    with pytest.raises(StopError):
+        simulated(devices, Twice(), jobs, world, forecaster=forecaster(world, devices))
+    assert counting[0].alone == [8, 10_000]
+    assert len(counting[0].together) == 1
+    assert counting[0].together[0] <= 9  # three models beside three
+
+
+def test_best_fit_passes_over_who_does_not_fit():
+    jobs = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0)]
+    done = simulated(cluster(2), BestFit(), jobs, {"0": 10.0, "1": 10.0, "2": 8.0})
+    assert starts_of(done) == {"0": (0.0, [0]), "2": (2.0, [1]), "1": (10.0, [0, 1])}
+
+
+def fraction(job_id, submit_s, milli, **values):
+    return job(job_id, submit_s, compute_milli=milli, **values)
+
+
+def test_bin_packing_fills_the_fullest_device_with_what_was_requested():
+    jobs = [fraction("0", 0.0, 600), fraction("1", 1.0, 300), fraction("2", 2.0, 500),
+            fraction("3", 3.0, 100), job("4", 4.0), fraction("5", 5.0, 200)]  # fmt: skip
+    done = simulated(cluster(2), BinPacking(), jobs, {str(i): 10.0 for i in range(6)})
+
+    assert starts_of(done) == {
+        "0": (0.0, [0]), "1": (1.0, [0]), "2": (2.0, [1]), "3": (3.0, [0]), "5": (5.0, [1]),
+        "4": (13.0, [0]),
+    }  # fmt: skip
+    first = next(entry for entry in done.log.entries if entry[1] == "start")
+    assert first[3] == (Grant(0, 600, 16 * GIB * 600 // 1000),)  # as much of its memory
+
+
+def test_bin_packing_minds_memory_and_kinds():
+    devices = Cluster((Node("a", 1, "k80", 12 * GIB), Node("b", 1, "v100", 16 * GIB)))
+    jobs = [fraction("0", 0.0, 100, memory_bytes=10 * GIB, kinds=("v100",)),
+            fraction("1", 1.0, 100, memory_bytes=7 * GIB),
+            fraction("2", 2.0, 100, memory_bytes=7 * GIB)]  # fmt: skip
+    done = simulated(devices, BinPacking(), jobs, {str(i): 10.0 for i in range(3)})
+    assert starts_of(done) == {"0": (0.0, [1]), "1": (1.0, [0]), "2": (10.0, [1])}
+
+
+def test_a_fractional_gang_goes_to_one_node_if_one_has_room():
+    jobs = [fraction("0", 0.0, 500, gpus=3), fraction("1", 1.0, 500, gpus=2),
+            fraction("2", 2.0, 500, gpus=5)]  # fmt: skip
+    done = simulated(cluster(2, 3), BinPacking(), jobs, {str(i): 10.0 for i in range(3)})
+    starts = starts_of(done)
+    assert starts["0"] == (0.0, [2, 3, 4])
+    assert starts["1"] == (1.0, [0, 1])
+    assert starts["2"][0] == 2.0
+    assert sorted(starts["2"][1]) == [0, 1, 2, 3, 4]
+
+
+@st.composite
+def waiting(draw):
+    """Jobs of a few shapes, and which shapes do not fit."""
+    shapes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=20))
+    return [job(str(i), gpus=gpus) for i, gpus in enumerate(shapes)], draw(
+        st.sets(st.integers(1, 4))
+    )
+
+
+@settings(deadline=None)
+@given(made=waiting(), keys=st.randoms(use_true_random=False), removed=st.integers(0, 20))
+def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
+    jobs, unfit = made
+    rank = {one.job_id: keys.randrange(5) for one in jobs}
+    queue = Queue(lambda one, standing: (rank[one.job_id],))
+    for i, one in enumerate(jobs):
+        if i == len(jobs) // 2:
+            list(queue.turns())  # from now on they are kept by shape
+        queue.add(one, Standing("pending", 0.0))
+    for one in jobs[:removed]:
+        queue.remove(one.job_id)
+
+    in_order = list(queue)
+    assert in_order == sorted(jobs[removed:], key=lambda one: rank[one.job_id])
+    assert queue.first() == (in_order[0] if in_order else None)
+    assert list(queue.of_at_most(2)) == [one for one in in_order if one.gpus <= 2]
+    seen, turns = [], queue.turns()
+    for one in turns:
+        seen.append(one)
+        if one.gpus in unfit:
+            turns.pass_over()
+    first_of = {gpus: next((o for o in in_order if o.gpus == gpus), None) for gpus in unfit}
+    assert seen == [o for o in in_order if o.gpus not in unfit or o is first_of[o.gpus]]
+    assert {one.gpus: one for one in queue.one_of_each().values()} == {
+        one.gpus: one for one in reversed(in_order)
+    }
