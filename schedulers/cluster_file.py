@@ -16,6 +16,7 @@ from typing import Any
 from presage.features.device import known_device, nearest_kind
 from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.openb_nodes import read_openb_nodes
 
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), "text"),
@@ -26,7 +27,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The nodes of a file, in its order.
+    """The nodes of a file, in its order; of a .csv, plain or .gz, openb's list of nodes.
 
     Raises
     ------
@@ -35,6 +36,8 @@ def read_cluster(path: Path) -> Cluster:
     """
     import yaml
 
+    if path.name.endswith((".csv", ".csv.gz")):
+        return read_openb_nodes(path)
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:

@@ -31,6 +31,7 @@ from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.standing import Phase, Standing
 from presage.schedulers.state import State
+from presage.schedulers.traces.columns import row_of
 from presage.schedulers.truth import Truth
 
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
@@ -167,8 +168,9 @@ class Simulation:
         self._forecasts.learn(jobs)
         for job in jobs:
             why = self.ledger.submit(job, self._now_s)
-            self.log.entries.append((self._now_s, "submit", job.job_id, why or None))
+            self.log.entries.append((self._now_s, "submit", job.job_id, row_of(job)))
             if why:
+                self.log.entries.append((self._now_s, "reject", job.job_id, why))
                 self._over(job, Phase.REJECTED)
             else:
                 self._runs[job.job_id] = _Run(job)

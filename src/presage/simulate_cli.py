@@ -55,7 +55,7 @@ def simulate(
     from presage.schedulers.oracle import Oracle
     from presage.schedulers.policies import POLICIES
     from presage.schedulers.simulator import Simulation
-    from presage.schedulers.trace_file import read_trace
+    from presage.schedulers.traces.formats import read_trace
     from presage.schedulers.truth import Durations
 
     names = list(dict.fromkeys(filter(None, map(str.strip, policy.split(",")))))

@@ -7,7 +7,7 @@ import pytest
 from presage.features.errors import ConfigError, TableError
 from presage.schedulers.cluster import Node
 from presage.schedulers.cluster_file import read_cluster
-from presage.schedulers.trace_file import read_trace
+from presage.schedulers.traces.formats import read_trace
 from tests.schedulers.clusters import GIB
 
 TRACE = "job_id,submit,gpus,duration,model\n"

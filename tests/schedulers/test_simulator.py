@@ -15,7 +15,7 @@ from presage.schedulers.job import Checkpointing
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S, Fault
 from presage.schedulers.standing import Phase
-from presage.schedulers.trace_file import read_trace
+from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.truth import Durations
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated
