@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import NO_COST, Checkpointing, Job
+from presage.schedulers.job import Checkpointing, Job
 from presage.schedulers.traces.row import Row, count, not_negative, number, whole
 
 Cell = str | int | float
@@ -46,7 +46,7 @@ def _interval_s(text: str) -> float:
 
 
 _WHOLE, _SECONDS = "a whole number", "a number of seconds >= 0"
-_FIELDS = {
+_COLUMNS = {
     "model": _Column(str, "text", lambda job: job.model, ""),
     "user": _Column(str, "text", lambda job: job.user, ""),
     "min_gpus": _Column(count, f"{_WHOLE} >= 0", lambda job: job.min_gpus, 0),
@@ -56,15 +56,17 @@ _FIELDS = {
     "iterations": _Column(count, f"{_WHOLE} >= 0", lambda job: job.iterations, 0),
     "latency_sensitive": _Column(_flag, "0 or 1", lambda job: int(job.latency_sensitive), 0),
     "priority": _Column(whole, _WHOLE, lambda job: job.priority, 0),
-}  # fmt: skip
-_CHECKPOINTING = {
     "checkpoint_interval_s": _Column(
         _interval_s, "a number of seconds > 0", lambda job: job.checkpointing.interval_s, math.inf
     ),
     "checkpoint_cost_s": _Column(not_negative, _SECONDS, lambda job: job.checkpointing.cost_s, 0.0),
     "restart_s": _Column(not_negative, _SECONDS, lambda job: job.checkpointing.restart_s, 0.0),
 }
-_COLUMNS = {**_FIELDS, **_CHECKPOINTING}
+_CHECKPOINTING = {
+    "checkpoint_interval_s": "interval_s",
+    "checkpoint_cost_s": "cost_s",
+    "restart_s": "restart_s",
+}
 OPTIONAL = tuple(_COLUMNS)
 
 
@@ -84,14 +86,12 @@ def fields_of(row: Row) -> dict[str, Any]:
     """
     said = {
         name: row.read(name, column.parse, column.must_be)
-        for name, column in _COLUMNS.items()
-        if row.cells.get(name)
+        for name, text in row.cells.items()
+        if text and (column := _COLUMNS.get(name))
     }
-    costs = Checkpointing(
-        said.pop("checkpoint_interval_s", NO_COST.interval_s),
-        said.pop("checkpoint_cost_s", NO_COST.cost_s),
-        said.pop("restart_s", NO_COST.restart_s),
-    )
+    costs = {field: said.pop(name) for name, field in _CHECKPOINTING.items() if name in said}
+    if costs:
+        said["checkpointing"] = Checkpointing(**costs)
     if "memory_gib" in said:
         said["memory_bytes"] = said.pop("memory_gib")
-    return {"gpus": row.gang("gpus"), "checkpointing": costs, **said}
+    return {"gpus": row.gang("gpus"), **said}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from io import StringIO
 from pathlib import Path
 
 from presage.features.errors import TableError
@@ -37,10 +38,14 @@ def write_trace(path: Path, trace: Trace) -> None:
     ]
     used = {name for row in rows for name in row}
     columns = [*REQUIRED, *(name for name in OPTIONAL if name in used)]
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    if "\r" in text.getvalue():  # which Python writes without quotes
+        raise TableError(f"{path}: a carriage return in the name of a job, user or model; drop it")
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        path.write_text(text.getvalue(), encoding="utf-8", newline="")
     except UnicodeEncodeError as error:
-        raise TableError(f"{path}: {error.object!r} is no text; name it otherwise") from None
+        wrong = error.object[error.start : error.end]
+        raise TableError(f"{path}: {wrong!r} in a name is no text; name it otherwise") from None

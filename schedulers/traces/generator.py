@@ -6,7 +6,9 @@ before one has it again (a balanced bootstrap). Each job of the day comes Poisso
 of all days that it might have gone by Poisson((1 - s) / their number) times, in its minute of the
 day. s, from 0 (only the hours of the week matter) to 1 (days are as they were), is what gives the
 arrivals an hour the variance of the trace's: s^2 = 1 - mean / variance, the variance being that
-around the mean of each hour of the week. A trace of less than two days tells only a rate.
+around the mean of each hour of the week. The last day counts as a day, however soon the trace ends;
+all days have so many more jobs that the rate is the trace's. One of less than two days tells only
+a rate.
 
 So a job comes with whoever came with it, and gang size, user, share and all else that is known of
 it stay together. Its duration is drawn anew between those next to it among the jobs of its gang
@@ -53,9 +55,8 @@ def generated(like: Trace, jobs: int, seed: int) -> Trace:
         )
     rng = np.random.default_rng(seed)
     at_s -= at_s[0]
-    days = int(at_s[-1] // _DAY_S)
-    draw = _by_days(at_s, days, jobs, rng) if days >= 2 else _by_rate(at_s, jobs, rng)
-    submit_s, source = draw
+    draw = _by_days if at_s[-1] >= 2 * _DAY_S else _by_rate
+    submit_s, source = draw(at_s, jobs, rng)
     duration_s = _durations(like, source, rng)
     made = tuple(
         replace(like.jobs[i], job_id=str(number), submit_s=when_s)
@@ -74,14 +75,18 @@ def _by_rate(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
     return np.sort(rng.uniform(0, until_s, jobs)), np.concatenate([_NONE, *rounds])[:jobs]
 
 
-def _by_days(at_s: Floats, days: int, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
+def _by_days(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
     """When jobs come day by day, and which of the trace's each is like."""
-    at_s = at_s[at_s < days * _DAY_S]
+    days = int(at_s[-1] // _DAY_S) + 1
+    fill = days * _DAY_S / at_s[-1]
     week = _WEEK if days >= 2 * _WEEK else 1
     strength = _strength(at_s, days, week)
-    wanted = 1 + math.ceil(jobs / (len(at_s) / days))
+    wanted = 1 + math.ceil(jobs / len(at_s) * at_s[-1] / _DAY_S)
     while True:
-        day, source = _days(at_s, _turns(days, week, wanted, rng), days, week, strength, rng)
+        day, source = _days(
+            at_s, _turns(days, week, wanted, rng), days, week, own=strength * fill,
+            background=(1.0 - strength) * fill, rng=rng,
+        )  # fmt: skip
         if len(source) >= jobs:
             break
         wanted += 1 + wanted // 8
@@ -112,21 +117,26 @@ def _turns(days: int, week: int, wanted: int, rng: Generator) -> Ints:
 
 
 def _days(
-    at_s: Floats, turns: Ints, days: int, week: int, strength: float, rng: Generator
-) -> tuple[Ints, Ints]:
-    """Day and source of every job, in no order."""
+    at_s: Floats, turns: Ints, days: int, week: int, *, own: float, background: float,
+    rng: Generator,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Day and source of every job, in no order.
+
+    ``own`` is how often a job of the day comes on average, ``background`` how often all those do
+    together that came on one of the days like it in the same place.
+    """
     day_of = (at_s // _DAY_S).astype(np.int64)
     starts = np.searchsorted(day_of, np.arange(days + 1))
     size = np.diff(starts)[turns]
-    own = np.repeat(starts[turns] - (np.cumsum(size) - size), size) + np.arange(size.sum())
-    times = rng.poisson(strength, len(own))
+    there = np.repeat(starts[turns] - (np.cumsum(size) - size), size) + np.arange(size.sum())
+    times = rng.poisson(own, len(there))
     day = [np.repeat(np.repeat(np.arange(len(turns)), size), times)]
-    source = [np.repeat(own, times)]
+    source = [np.repeat(there, times)]
     for weekday in range(week):
         pool = np.flatnonzero(day_of % week == weekday)
         slots = np.arange(weekday, len(turns), week)
-        alike = len(range(weekday, days, week))
-        count = rng.poisson((1.0 - strength) * len(pool) / alike, len(slots))
+        mean = background * len(pool) / len(range(weekday, days, week))
+        count = rng.poisson(mean, len(slots))
         day.append(np.repeat(slots, count))
         source.append(pool[rng.integers(max(1, len(pool)), size=count.sum())])
     return np.concatenate(day), np.concatenate(source)

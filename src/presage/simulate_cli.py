@@ -23,11 +23,14 @@ _FORECASTS = ("oracle", "none")
 def simulate(
     trace: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="csv: job_id,submit,gpus,duration,model; in seconds."),
+        typer.Option(metavar="FILE", help="As `presage trace show` takes it."),
     ],
     cluster: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]"),
+        typer.Option(
+            metavar="FILE",
+            help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]; or openb's csv.",
+        ),
     ],
     policy: Annotated[
         str, typer.Option(metavar="NAME[,NAME...]", help="Any of fifo, backfill, sjf, srtf, las.")
