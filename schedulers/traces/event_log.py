@@ -7,6 +7,7 @@ and what restarts cost it, is in there; what it waited or was paused is not.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,15 @@ def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
 def _event(line: str, where: str) -> tuple[float, str, str, Any]:
     try:
         said = json.loads(line)
-        return float(said["s"]), said["what"], said.get("job", ""), said.get("more")
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise TableError(
-            f"{where}: is no event; a log of `presage simulate` has a line such as "
-            '{"s": 0.0, "what": "start", "job": "a"} each'
-        ) from None
+        now_s, what, job_id = float(said["s"]), said["what"], said.get("job", "")
+        if math.isfinite(now_s) and isinstance(what, str) and isinstance(job_id, str):
+            return now_s, what, job_id, said.get("more")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    raise TableError(
+        f"{where}: is no event; each line of a log of `presage simulate` is such as "
+        '{"s": 0.0, "what": "start", "job": "a"}'
+    )
 
 
 def _submitted(path: Path, line: int, now_s: float, job_id: str, more: Any) -> Entry:
@@ -70,6 +74,6 @@ def _submitted(path: Path, line: int, now_s: float, job_id: str, more: Any) -> E
         raise TableError(
             f"{path} line {line}: a submission without the job's columns; simulate it again"
         )
-    cells = {"job_id": job_id, "submit": repr(now_s)} | {k: str(v) for k, v in more.items()}
+    cells = {k: str(v) for k, v in more.items()} | {"job_id": job_id, "submit": repr(now_s)}
     row = Row(path, line, line - 1, cells)
     return Entry(row.where, row.text("job_id"), row.seconds("submit"), 0.0, fields_of(row))

@@ -74,14 +74,14 @@ def summary_of(trace: Trace) -> Summary:
 
 
 def dispersion(submit_s: NDArray[np.float64], bin_s: float) -> float | None:
-    """Variance over mean of the submissions in whole bins of time from the first on.
+    """Variance over mean of the submissions in whole bins of the trace's time, from the first on.
 
     None of less than two whole bins.
     """
-    bins = int((submit_s[-1] - submit_s[0]) // bin_s) if len(submit_s) else 0
-    if bins < 2:
+    bin_of = (submit_s // bin_s).astype(np.int64)
+    if not len(bin_of) or bin_of[-1] - bin_of[0] < 2:
         return None
-    counts = np.bincount(((submit_s - submit_s[0]) // bin_s).astype(np.int64))[:bins]
+    counts = np.bincount(bin_of - bin_of[0])[:-1]  # the last one is not over
     return float(counts.var() / counts.mean())
 
 

@@ -77,7 +77,9 @@ def convert(
         trace = selecting.between(trace, from_s, to_s)
     if first is not None:
         trace = selecting.first(trace, first)
-    _write(output, selecting.loaded(trace, load))
+    trace = selecting.loaded(trace, load)
+    _write(output, trace)
+    _tell(output, trace)
 
 
 @app.command()
@@ -89,12 +91,20 @@ def generate(
     load: Load = 1.0,
 ) -> None:
     """Make jobs like those of a trace: arrivals, gangs, durations, users."""
+    from presage.pipelines.progress import counted_progress
     from presage.schedulers.traces import selecting
     from presage.schedulers.traces.formats import read_trace
     from presage.schedulers.traces.generator import generated
 
     _check(output, load)
-    _write(output, selecting.loaded(generated(read_trace(like), jobs, seed), load))
+    with counted_progress(f"{jobs:,} jobs: read, draw, write", 3) as step:
+        source = read_trace(like)
+        step()
+        made = selecting.loaded(generated(source, jobs, seed), load)
+        step()
+        _write(output, made)
+        step()
+    _tell(output, made)
 
 
 def _check(output: Path, load: float) -> None:
@@ -111,6 +121,9 @@ def _write(output: Path, trace: Trace) -> None:
     if not trace.jobs:
         raise ConfigError(f"{output}: no job is left to write; choose more of the trace")
     write_atomically(output, lambda partial: write_trace(partial, trace))
+
+
+def _tell(output: Path, trace: Trace) -> None:
     typer.echo(f"{output}: {len(trace.jobs):,} jobs")
     _tell_left_out(trace.left_out)
 
