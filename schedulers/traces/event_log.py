@@ -1,7 +1,8 @@
 """The log of ``presage simulate --log DIR``: jobs from their ``submit`` lines.
 
-A job's duration is the seconds that it ran, as it was scheduled: what it did twice after a failure,
-and what restarts cost it, is in there; what it waited or was paused is not.
+A job's duration is the seconds that it ran, as it was scheduled, in proportion where it had fewer
+devices than it asked for: what it did twice after a failure, and what restarts cost it, is in
+there; what it waited or was paused is not.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,30 @@ from presage.schedulers.traces.columns import fields_of
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry
 
-_GOES, _STOPS = {"start", "resume"}, {"preempt", "pause", "lost", "overflow", "finish"}
+_GIVEN = {"start", "resize", "migrate"}  # with the devices of each member
+_GOES, _STOPS = _GIVEN | {"resume"}, {"preempt", "pause", "lost", "overflow", "finish"}
+
+
+@dataclass(slots=True)
+class _Run:
+    """What became of a job."""
+
+    job: Entry
+    ran_s: float = 0.0
+    since_s: float | None = None  # None while it does not run
+    part: float = 1.0  # of the devices that it asked for
+    end: str = ""
+
+    def see(self, now_s: float, what: str, more: Any) -> None:
+        if what in _GOES | _STOPS and self.since_s is not None:
+            self.ran_s += (now_s - self.since_s) * self.part
+            self.since_s = None
+        if what in _GIVEN and isinstance(more, list):
+            self.part = len(more) / self.job.fields["gpus"]
+        if what in _GOES:
+            self.since_s = now_s
+        elif what in {"finish", "reject"}:
+            self.end = what
 
 
 def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
@@ -28,31 +53,23 @@ def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
     TableError
         A line is none of a log, or lacks what a job is made of.
     """
-    jobs: dict[str, Entry] = {}
-    going_s: dict[str, float] = {}  # since when it runs
-    ran_s: dict[str, float] = {}
-    ended: dict[str, str] = {}
+    runs: dict[str, _Run] = {}
     for number, line in enumerate(lines, start=1):
-        now_s, what, job_id, more = _event(line, f"{path} line {number}")
+        where = f"{path} line {number}"
+        now_s, what, job_id, more = _event(line, where)
         if what == "submit":
-            if job_id in jobs:
-                raise TableError(f"{path} line {number}: job {job_id!r} for the second time")
-            jobs[job_id] = _submitted(path, number, now_s, job_id, more)
-        elif job_id and job_id not in jobs:
-            raise TableError(
-                f"{path} line {number}: job {job_id!r} was never submitted; read the whole log"
-            )
-        if what in _STOPS and job_id in going_s:
-            ran_s[job_id] = ran_s.get(job_id, 0.0) + now_s - going_s.pop(job_id)
-        if what in _GOES:
-            going_s[job_id] = now_s
-        elif what in {"finish", "reject"}:
-            ended[job_id] = what
-    for job_id, entry in jobs.items():
-        if ended.get(job_id) == "finish":
-            yield entry._replace(duration_s=ran_s.get(job_id, 0.0))
+            if job_id in runs:
+                raise TableError(f"{where}: job {job_id!r} for the second time")
+            runs[job_id] = _Run(_submitted(path, number, now_s, job_id, more))
+        elif job_id in runs:
+            runs[job_id].see(now_s, what, more)
+        elif job_id:
+            raise TableError(f"{where}: job {job_id!r} was never submitted; read the whole log")
+    for run in runs.values():
+        if run.end == "finish":
+            yield run.job._replace(duration_s=run.ran_s)
         else:
-            yield "rejected" if job_id in ended else "never finished"
+            yield "rejected" if run.end else "never finished"
 
 
 def _event(line: str, where: str) -> tuple[float, str, str, Any]:

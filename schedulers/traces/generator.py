@@ -72,7 +72,7 @@ def _by_rate(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
     """When jobs come at the mean rate, and which of the trace's each is like."""
     rounds = [rng.permutation(len(at_s)) for _ in range(math.ceil(jobs / len(at_s)))]
     until_s = at_s[-1] * jobs / len(at_s)
-    return np.sort(rng.uniform(0, until_s, jobs)), np.concatenate([_NONE, *rounds])[:jobs]
+    return np.sort(rng.uniform(0, until_s, jobs)), np.concatenate(rounds)[:jobs]
 
 
 def _by_days(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
@@ -112,7 +112,7 @@ def _turns(days: int, week: int, wanted: int, rng: Generator) -> Ints:
         alike = np.arange(weekday, days, week)
         slots = len(turns[weekday::week])
         rounds = [rng.permutation(alike) for _ in range(math.ceil(slots / len(alike)))]
-        turns[weekday::week] = np.concatenate([_NONE, *rounds])[:slots]
+        turns[weekday::week] = np.concatenate(rounds)[:slots] if rounds else ()
     return turns
 
 
@@ -156,6 +156,3 @@ def _durations(like: Trace, source: Ints, rng: Generator) -> Floats:
         place = rank[source[of_gang]] + nudge[of_gang]
         drawn[of_gang] = np.interp(place, np.arange(len(order)), known[order])
     return np.expm1(drawn)
-
-
-_NONE = np.empty(0, dtype=np.int64)

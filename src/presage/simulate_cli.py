@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.features.errors import ConfigError
+from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
     from presage.schedulers.metrics import Metrics
@@ -88,10 +89,12 @@ def simulate(
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
     if as_json:
-        document = {"policies": {name: asdict(one) for name, one in found.items()}}
+        policies = {name: asdict(one) for name, one in found.items()}
+        document = {"policies": policies, "left_out": dict(jobs.left_out)}
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         _print(found)
+        tell_left_out(jobs.left_out)
 
 
 def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:

@@ -125,10 +125,11 @@ def _write(output: Path, trace: Trace) -> None:
 
 def _tell(output: Path, trace: Trace) -> None:
     typer.echo(f"{output}: {len(trace.jobs):,} jobs")
-    _tell_left_out(trace.left_out)
+    tell_left_out(trace.left_out)
 
 
-def _tell_left_out(left_out: Mapping[str, int]) -> None:
+def tell_left_out(left_out: Mapping[str, int]) -> None:
+    """Say how many rows of a file are no jobs, and why, if there are any."""
     if left_out:
         reasons = ", ".join(f"{rows:,} {why}" for why, rows in left_out.items())
         typer.echo(f"{sum(left_out.values()):,} rows left out: {reasons}")
@@ -154,7 +155,7 @@ def _print(found: Summary) -> None:
         if counts:
             table.add_row(name, _shares(counts, found.jobs))
     Console().print(table, highlight=False)
-    _tell_left_out(found.left_out)
+    tell_left_out(found.left_out)
 
 
 def _shares(counts: Mapping[str, int] | Mapping[int, int], jobs: int, most: int = 12) -> str:

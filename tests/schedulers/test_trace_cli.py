@@ -103,7 +103,9 @@ def test_what_is_written_is_not_gzipped(trace):
 def test_a_log_of_a_simulation_is_a_trace_again(trace, tmp_path):
     (tmp_path / "cluster.yaml").write_text("nodes: [{name: n0, devices: 4, kind: v100}]")
     words = ["simulate", "--trace", "philly.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
-    assert CliRunner().invoke(app, [*words, "--log", "."]).exit_code == 0
+    told = CliRunner().invoke(app, [*words, "--log", "."])
+    assert told.exit_code == 0
+    assert told.stdout.endswith("1 rows left out: 1 without GPUs\n")
     trace("convert", "fifo.jsonl", "--output", "again.csv")
 
     was, again = read_trace(tmp_path / "philly.csv"), read_trace(tmp_path / "again.csv")

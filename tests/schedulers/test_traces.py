@@ -344,12 +344,18 @@ def test_a_log_tells_how_long_jobs_ran_and_leaves_out_who_did_not_finish(tmp_pat
 
 
 def test_time_in_which_a_job_was_paused_or_waited_is_not_its_duration(read):
-    told = ["start", "pause", "resume", "resize", "lost", "start", "preempt", "start", "finish"]
-    lines = [{"s": 0.0, "what": "submit", "job": "a", "more": {"gpus": 1}}]
-    lines += [{"s": 2.0**i, "what": what, "job": "a"} for i, what in enumerate(told)]
+    whole, half = [[0, 1000, 1], [1, 1000, 1]], [[0, 1000, 1]]
+    told = [
+        ("start", whole), ("pause", None), ("resume", None), ("resize", half), ("lost", None),
+        ("start", whole), ("preempt", None), ("start", half), ("migrate", whole), ("finish", None),
+    ]  # fmt: skip
+    lines = [{"s": 0.0, "what": "submit", "job": "a", "more": {"gpus": 2}}]
+    lines += [
+        {"s": 2.0**i, "what": what, "job": "a", "more": more} for i, (what, more) in enumerate(told)
+    ]
     found = read("".join(f"{json.dumps(line)}\n" for line in lines), "log.jsonl")
 
-    ran = (2 - 1) + (16 - 4) + (64 - 32) + (256 - 128)
+    ran = (2 - 1) + (8 - 4) + (16 - 8) / 2 + (64 - 32) + (256 - 128) / 2 + (512 - 256)
     assert found.duration_s == {"a": ran}
 
 
