@@ -31,7 +31,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _gib(text: str) -> int:
-    return round(not_negative(text) * _GIB)
+    return whole(str(round(not_negative(text) * _GIB)))
 
 
 def _flag(text: str) -> bool:

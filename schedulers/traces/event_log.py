@@ -78,7 +78,7 @@ def _event(line: str, where: str) -> tuple[float, str, str, Any]:
         now_s, what, job_id = float(said["s"]), said["what"], said.get("job", "")
         if math.isfinite(now_s) and isinstance(what, str) and isinstance(job_id, str):
             return now_s, what, job_id, said.get("more")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         pass
     raise TableError(
         f"{where}: is no event; each line of a log of `presage simulate` is such as "

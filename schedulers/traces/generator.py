@@ -33,6 +33,7 @@ from presage.schedulers.traces.summary import HOUR_S
 from presage.schedulers.traces.trace import Trace
 
 _MINUTE_S, _DAY_S = 60.0, 86400.0
+_CENTURY_S = 36_525 * _DAY_S
 _HOURS, _WEEK = 24, 7
 _MILLISECONDS = 3  # digits of times
 
@@ -46,15 +47,18 @@ def generated(like: Trace, jobs: int, seed: int) -> Trace:
     Raises
     ------
     ConfigError
-        The trace has less than two jobs, or all come at once: there is no rate to go by.
+        The trace has less than two jobs, or all come at once: there is no rate to go by. Or it
+        spans more than a century.
     """
     at_s = np.array([job.submit_s for job in like.jobs])
     if len(at_s) < 2 or at_s[0] == at_s[-1]:
         raise ConfigError(
             f"{len(at_s)} jobs at one time tell no rate; generate from a trace of some hours"
         )
-    rng = np.random.default_rng(seed)
     at_s -= at_s[0]
+    if at_s[-1] > _CENTURY_S:
+        raise ConfigError(f"a trace of {at_s[-1] / _DAY_S:,.0f} days; give its times in seconds")
+    rng = np.random.default_rng(seed)
     draw = _by_days if at_s[-1] >= 2 * _DAY_S else _by_rate
     submit_s, source = draw(at_s, jobs, rng)
     duration_s = _durations(like, source, rng)

@@ -21,7 +21,7 @@ from functools import cache
 
 from presage.features.device import find_device
 from presage.schedulers.grant import WHOLE
-from presage.schedulers.traces.row import Row
+from presage.schedulers.traces.row import Row, not_negative
 from presage.schedulers.traces.trace import Entry
 
 COLUMNS = (
@@ -83,7 +83,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _after(text: str, start_s: float) -> float:
-    value = float(text)
-    if not value >= start_s:
+    value = not_negative(text)
+    if value < start_s:
         raise ValueError(text)
     return value

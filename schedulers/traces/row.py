@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from presage.features.errors import TableError
 
 Value = TypeVar("Value")
+_MOST = 2**63
 
 
 class Row(NamedTuple):
@@ -42,7 +43,7 @@ class Row(NamedTuple):
         return self.read(column, _gang, "a whole number >= 1")
 
     def read(self, column: str, parse: Callable[[str], Value], must_be: str) -> Value:
-        """A cell by a function that raises ValueError or KeyError for what cannot be.
+        """A cell by a function that raises ValueError, KeyError or OverflowError if it cannot.
 
         Raises
         ------
@@ -52,7 +53,7 @@ class Row(NamedTuple):
         text = self.cells.get(column, "")
         try:
             return parse(text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             raise TableError(
                 f"{self.where}: {column}={text!r}, must be {must_be}; mend the row, or drop it"
             ) from None
@@ -75,14 +76,14 @@ def not_negative(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """A whole number, also as tables write it that count in floats: "8.0"."""
+    """A whole number of 64 bits, also as tables write it that count in floats: "8.0"."""
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
-        value = float(text)
-        if not value.is_integer():
-            raise
-        return int(value)
+        value = int(text.strip().removesuffix(".0"))
+    if abs(value) >= _MOST:
+        raise ValueError(text)
+    return value
 
 
 def count(text: str) -> int:

@@ -78,11 +78,13 @@ def dispersion(submit_s: NDArray[np.float64], bin_s: float) -> float | None:
 
     None of less than two whole bins.
     """
-    bin_of = (submit_s // bin_s).astype(np.int64)
-    if not len(bin_of) or bin_of[-1] - bin_of[0] < 2:
+    bin_of = submit_s // bin_s
+    bins = bin_of[-1] - bin_of[0] if len(bin_of) else 0  # the last one is not over
+    if bins < 2:
         return None
-    counts = np.bincount(bin_of - bin_of[0])[:-1]  # the last one is not over
-    return float(counts.var() / counts.mean())
+    _, counts = np.unique(bin_of[bin_of < bin_of[-1]], return_counts=True)
+    mean = counts.sum() / bins
+    return float(((counts**2).sum() / bins - mean**2) / mean)
 
 
 def _named(names: Iterable[str]) -> dict[str, int]:

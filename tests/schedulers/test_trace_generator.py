@@ -137,3 +137,8 @@ def test_equal_seeds_give_equal_bytes_and_others_do_not(tmp_path):
 def test_a_trace_without_a_rate_is_refused(submit_s):
     with pytest.raises(ConfigError, match=f"{len(submit_s)} jobs at one time tell no rate"):
         generated(trace_of(submit_s), 10, seed=0)
+
+
+def test_times_that_are_no_seconds_are_refused():
+    with pytest.raises(ConfigError, match="a trace of 86,400 days; give its times in seconds"):
+        generated(trace_of((0.0, 86_400 * DAY)), 10, seed=0)

@@ -187,6 +187,9 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         (OWN[:-1] + ",min_gpus\na,0,1,5,2\n", "line 2: job 'a': min_gpus=2, must be within 0 and"),
         (OWN[:-1] + ",compute_milli\na,0,1,5,0\n", "line 2: .*compute_milli=0, must be within 1"),
         (OWN[:-1] + ",memory_gib\na,0,1,5,inf\n", "memory_gib='inf', must be a number >= 0"),
+        (OWN[:-1] + ",memory_gib\na,0,1,5,1e308\n", "memory_gib='1e308', must be a number"),
+        (OWN + "a,0,1e30,5\n", "gpus='1e30', must be a whole number >= 1"),
+        (OWN + f"a,0,{2**63},5\n", "gpus='9223372036854775808', must be a whole number >= 1"),
         (OWN[:-1] + ",priority\na,0,1,5,high\n", "priority='high', must be a whole number"),
         (OWN[:-1] + ",latency_sensitive\na,0,1,5,yes\n", "latency_sensitive='yes', must be 0 or 1"),
         (
@@ -203,11 +206,13 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         (ITP + "a,,5,1\n", "line 2: submission_time='', must be a number >= 0"),
         (OPENB + "a,1,1,1,250,K80,LS,Running,5,9,6\n", "gpu_spec='K80', must be some of P100|T4"),
         (OPENB + "a,1,1,1,250,,LS,Running,5,5,6\n", "deletion_time='5', must be after its start"),
+        (OPENB + "a,1,1,1,250,,LS,Running,5,inf,6\n", "deletion_time='inf', must be after its"),
         (OPENB + "a,1,1,1,1250,,LS,Running,5,9,6\n", "line 2: job 'a': compute_milli=1250, must"),
         ('{"s": 0, "what": "submit", "job": "a"}\n', "line 1: a submission without the job's col"),
         ('{"s": 0, "what": "start", "job": "a"}\n', "line 1: job 'a' was never submitted"),
         ('{"s": 0, "what"\n', "line 1: is no event"),
         ('{"s": 0}\n', "line 1: is no event"),
+        ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is no event"),
         ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is no event"),
         ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is no event"),
         (
