@@ -18,6 +18,7 @@ from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.hostlist import hosts
 from presage.schedulers.keys import check_known
+from presage.schedulers.openb_nodes import read_openb_nodes
 from presage.schedulers.topology import Topology
 from presage.schedulers.topology_file import Inside, inside, wired
 
@@ -33,6 +34,8 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
 def read_cluster(path: Path) -> Cluster:
     """The nodes of a file, in its order, and how they hang together.
 
+    Of a .csv, plain or .gz, they are those of openb's list of nodes.
+
     Raises
     ------
     ConfigError
@@ -40,6 +43,8 @@ def read_cluster(path: Path) -> Cluster:
     """
     import yaml
 
+    if path.name.endswith((".csv", ".csv.gz")):
+        return read_openb_nodes(path)
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:

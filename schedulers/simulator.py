@@ -50,7 +50,7 @@ MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
 _WHAT = {
     action: action.__name__.lower()
-    for action in (Start, Preempt, Resize, Migrate, Pause, Resume, Reject)
+    for action in (Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
 }
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
 
@@ -165,7 +165,8 @@ class Simulation:
                 self._heap[0][0] if self._heap else math.inf,
                 self._wakes[0] if self._wakes else math.inf,
             )
-            if now_s == math.inf or idle_wakes > IDLE_WAKES:
+            all_over = job is None and not self._runs
+            if all_over or now_s == math.inf or idle_wakes > IDLE_WAKES:
                 break
             self.busy_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
@@ -194,8 +195,9 @@ class Simulation:
         self._forecasts.expect(jobs)
         for job in jobs:
             why = self.ledger.submit(job, self._now_s)
-            self.log.entries.append((self._now_s, "submit", job.job_id, why or None))
+            self.log.entries.append((self._now_s, "submit", job.job_id, job))
             if why:
+                self.log.entries.append((self._now_s, "reject", job.job_id, why))
                 self._over(job, Phase.REJECTED)
             else:
                 self._runs[job.job_id] = _Run(job)
@@ -270,7 +272,10 @@ class Simulation:
         try:
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
-            self.log.entries.append((self._now_s, "refused", "", str(error)))
+            wanted = [(_WHAT[type(action)], *action) for action in actions]
+            self.log.entries.append(
+                (self._now_s, "refused", "", {"why": str(error), "actions": wanted})
+            )
             if self._stop:
                 raise
             return False

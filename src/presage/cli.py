@@ -20,6 +20,7 @@ from presage.models_cli import app as models_app
 from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
 from presage.simulate_cli import simulate
+from presage.trace_cli import app as trace_app
 
 if TYPE_CHECKING:
     from presage.features.device import Device
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.add_typer(outcomes_app, name="outcomes")
+app.add_typer(trace_app, name="trace")
 app.command(cls=ManyFiles)(benchmark)
 app.command()(drift)
 app.command()(simulate)

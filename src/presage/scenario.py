@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from presage.schedulers.measurements import Measurements
     from presage.schedulers.predicted import Predictor
     from presage.schedulers.simulator import Simulation
-    from presage.schedulers.traces import Trace
+    from presage.schedulers.traces.trace import Trace
     from presage.schedulers.truth import Truth
 
 DAY_S = 86_400.0
@@ -33,7 +33,7 @@ class Scenario:
     Attributes
     ----------
     trace, cluster : Path
-        As :func:`presage.schedulers.traces.read_trace` and
+        As :func:`presage.schedulers.traces.formats.read_trace` and
         :func:`presage.schedulers.cluster_file.read_cluster` read them.
     forecast : str
         Who foretells: ``none``, ``oracle``, ``table``, the folder of a release, or the HOST:PORT of
@@ -80,7 +80,7 @@ class Scenario:
 
         if self.policy not in POLICIES:
             raise ConfigError(
-                f"policy {self.policy!r} is not known; {nearest(self.policy, POLICIES)}"
+                f"policy {self.policy!r} is not known; {nearest(self.policy, list(POLICIES))}"
             )
         for field, least in (("load", 0.0), ("bias", 0.0), ("noise", -math.inf)):
             value = getattr(self, field)
@@ -131,7 +131,7 @@ def _cluster(path: Path) -> Cluster:
 
 @lru_cache(maxsize=4)
 def _trace(path: Path) -> Trace:
-    from presage.schedulers.traces import read_trace
+    from presage.schedulers.traces.formats import read_trace
 
     return read_trace(path)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.features.errors import ConfigError
+from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
     from presage.schedulers.metrics import Metrics
@@ -23,11 +24,14 @@ _FORECASTS = ("oracle", "none")
 def simulate(
     trace: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="csv: job_id,submit,gpus,duration,model; in seconds."),
+        typer.Option(metavar="FILE", help="As `presage trace show` takes it."),
     ],
     cluster: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]"),
+        typer.Option(
+            metavar="FILE",
+            help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]; or openb's csv.",
+        ),
     ],
     policy: Annotated[
         str,
@@ -59,7 +63,7 @@ def simulate(
     from presage.schedulers.oracle import Oracle
     from presage.schedulers.policies import POLICIES
     from presage.schedulers.simulator import Simulation
-    from presage.schedulers.trace_file import read_trace
+    from presage.schedulers.traces.formats import read_trace
     from presage.schedulers.truth import Durations
 
     names = list(dict.fromkeys(filter(None, map(str.strip, policy.split(",")))))
@@ -89,10 +93,12 @@ def simulate(
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
     if as_json:
-        document = {"policies": {name: asdict(one) for name, one in found.items()}}
+        policies = {name: asdict(one) for name, one in found.items()}
+        document = {"policies": policies, "left_out": dict(jobs.left_out)}
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         _print(found)
+        tell_left_out(jobs.left_out)
 
 
 def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:

@@ -210,17 +210,19 @@ def _on_ray(missing: Mapping[Path, Scenario], address: str) -> Iterator[tuple[Pa
 
 def _absolute(scenario: Scenario) -> Scenario:
     """With paths that mean the same in every process of every node."""
-    files = {
-        name: getattr(scenario, name).resolve()
-        for name in _FILES
-        if getattr(scenario, name) is not None
-    }
-    texts = {
-        name: str(Path(getattr(scenario, name)).resolve())
-        for name in ("forecast", "faults")
-        if getattr(scenario, name) and Path(getattr(scenario, name)).exists()
-    }
-    return replace(scenario, **files, **texts)
+    return replace(
+        scenario,
+        trace=scenario.trace.resolve(),
+        cluster=scenario.cluster.resolve(),
+        measured=None if scenario.measured is None else scenario.measured.resolve(),
+        forecast=_resolved(scenario.forecast),
+        faults=_resolved(scenario.faults),
+    )
+
+
+def _resolved(text: str) -> str:
+    """A path of what is there; else it is a name, an address or numbers."""
+    return str(Path(text).resolve()) if text and Path(text).exists() else text
 
 
 def _write(path: Path, outcome: Outcome) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from presage.schedulers.cluster import Cluster, Node
@@ -32,13 +32,13 @@ def simulated(
     devices: Cluster,
     policy: Policy,
     jobs: Sequence[Job],
-    truth: Truth | dict[str, float],
+    truth: Truth | Mapping[str, float],
     *,
     forecaster: Forecaster | None = None,
     **options: Any,
 ) -> Simulation:
     """After its end; the forecasts come true unless others are given."""
-    world = Durations(truth) if isinstance(truth, dict) else truth
+    world = Durations(truth) if isinstance(truth, Mapping) else truth
     simulation = Simulation(
         devices, policy, forecaster or Oracle(world, devices), world, jobs, **options
     )

@@ -7,7 +7,7 @@ import pytest
 from presage.features.errors import ConfigError, TableError
 from presage.schedulers.cluster import Node
 from presage.schedulers.cluster_file import read_cluster
-from presage.schedulers.trace_file import read_trace
+from presage.schedulers.traces.formats import read_trace
 from tests.schedulers.clusters import GIB
 
 TRACE = "job_id,submit,gpus,duration,model\n"
@@ -74,14 +74,14 @@ def test_a_trace_is_jobs_by_submission_and_apart_from_them_how_long_each_ran(tmp
     ("text", "words"),
     [
         ("job_id,submit,gpus\na,0,1\n", "no column 'duration'"),
-        ("", "no column 'job_id'"),
+        ("", "has no header"),
         (TRACE + "a,-1,1,5,\n", "line 2: submit='-1', must be a number >= 0"),
         (TRACE + "a,0,1,5,\nb,1,1,,\n", "line 3: duration='', must"),
-        (TRACE + "a,0,1\n", "line 2: duration=None, must"),
+        (TRACE + "a,0,1\n", "line 2: 3 cells, and the header has 5; mend"),
         (TRACE + "a,0,1,nan,\n", "line 2: duration='nan'"),
         (TRACE + "a,inf,1,5,\n", "line 2: submit='inf'"),
-        (TRACE + "a,0,0,5,\n", "line 2: gpus=0, must be a whole number >= 1"),
-        (TRACE + "a,0,1.5,5,\n", "line 2: gpus=1.5, must"),
+        (TRACE + "a,0,0,5,\n", "line 2: gpus='0', must be a whole number >= 1"),
+        (TRACE + "a,0,1.5,5,\n", "line 2: gpus='1.5', must"),
         (TRACE + "a,0,1,5,\na,0,1,5,\n", "line 3: job_id 'a' for the second time"),
     ],
 )

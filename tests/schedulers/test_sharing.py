@@ -15,7 +15,7 @@ from presage.schedulers.measurements import Measurements
 from presage.schedulers.oracle import Oracle
 from presage.schedulers.packing import Packing
 from presage.schedulers.queue import Queue
-from presage.schedulers.standing import Standing
+from presage.schedulers.standing import Phase, Standing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 KIND = "v100"
@@ -45,7 +45,7 @@ def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None):
 
 def starts_of(done):
     """When each job was first started, and on which devices."""
-    found = {}
+    found: dict[str, tuple[float, list[int]]] = {}
     for now_s, what, job_id, grants in done.log.entries:
         if what == "start":
             found.setdefault(job_id, (now_s, [grant[0] for grant in grants]))
@@ -214,7 +214,7 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
     for i, one in enumerate(jobs):
         if i == len(jobs) // 2:
             list(queue.turns())  # from now on they are kept by shape
-        queue.add(one, Standing("pending", 0.0))
+        queue.add(one, Standing(Phase.PENDING, 0.0))
     for one in jobs[:removed]:
         queue.remove(one.job_id)
 

@@ -68,8 +68,9 @@ def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
         first = (tmp_path / "first" / name).read_bytes()
         assert first == (tmp_path / "second" / name).read_bytes()
         entries = [json.loads(line) for line in first.splitlines()]
-        assert {entry["what"] for entry in entries} == {"submit", "start", "finish"}
-        (rejected,) = [entry for entry in entries if entry["job"] == "large"]
+        assert {entry["what"] for entry in entries} == {"submit", "start", "finish", "reject"}
+        submitted, rejected = [entry for entry in entries if entry["job"] == "large"]
+        assert submitted["more"] == {"gpus": 9}
         assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
 
 

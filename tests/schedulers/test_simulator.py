@@ -16,7 +16,7 @@ from presage.schedulers.job import Checkpointing
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S
 from presage.schedulers.standing import Phase
-from presage.schedulers.trace_file import read_trace
+from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.truth import Durations
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -180,7 +180,7 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     # Its only checkpoint was made after 20 s of work.
     assert done.ended[0].end_s == pytest.approx(33.0 + 30.0 * 1.1)
     assert [entry[1] for entry in done.log.entries] == [
-        "submit", "start", "fail", "lost", "start", "finish", "repair"
+        "submit", "start", "fail", "lost", "start", "finish"
     ]  # fmt: skip
 
 
@@ -270,5 +270,6 @@ def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
     refused = [entry for entry in done.log.entries if entry[1] == "refused"]
 
     assert len(refused) == 1
-    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]
+    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["why"]
+    assert [wanted[:2] for wanted in refused[0][3]["actions"]] == [("start", "a"), ("start", "b")]
     assert [one.job.job_id for one in done.ended] == ["a", "b", "c"]

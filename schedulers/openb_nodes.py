@@ -1,0 +1,44 @@
+"""The nodes of Alibaba's openb trace as a cluster: csv ``sn,cpu_milli,memory_mib,gpu,model``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from presage.features.errors import ConfigError, TableError
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.traces.openb import KINDS, memory_bytes
+from presage.schedulers.traces.row import Row
+from presage.schedulers.traces.table import Table, opened
+
+_COLUMNS = ("sn", "gpu", "model")
+
+
+def read_openb_nodes(path: Path) -> Cluster:
+    """The nodes that have GPUs, in the order of the file.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or no such list; names the line and the column.
+    """
+    try:
+        with opened(path) as file:
+            table = Table(path, file)
+            missing = [name for name in _COLUMNS if name not in table.header]
+            if missing:
+                raise ConfigError(
+                    f"{path}: no column {missing[0]!r}; a csv of nodes is openb's, "
+                    "sn,cpu_milli,memory_mib,gpu,model; describe other clusters in YAML"
+                )
+            nodes = tuple(_node(row) for row in table.rows() if row.whole("gpu"))
+    except TableError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        return Cluster(nodes)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _node(row: Row) -> Node:
+    kind = row.read("model", KINDS.__getitem__, f"one of {', '.join(KINDS)}")
+    return Node(row.text("sn"), row.whole("gpu"), kind, memory_bytes(kind))

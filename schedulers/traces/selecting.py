@@ -1,0 +1,55 @@
+"""Part of a trace, or all of it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+
+from presage.features.errors import ConfigError
+from presage.schedulers.job import Job
+from presage.schedulers.traces.trace import Trace
+
+
+def of_user(trace: Trace, user: str) -> Trace:
+    """The jobs of one user; of Philly, of one virtual cluster.
+
+    Raises
+    ------
+    ConfigError
+        Nobody is called so; names the nearest user.
+    """
+    users = {job.user for job in trace.jobs}
+    if user not in users:
+        near = get_close_matches(user, users, n=1)
+        hint = f"nearest is {near[0]!r}" if near else f"it has {len(users - {''})} named users"
+        raise ConfigError(f"no job of user {user!r} in the trace; {hint}")
+    return _of(trace, (job for job in trace.jobs if job.user == user))
+
+
+def between(trace: Trace, from_s: float, to_s: float) -> Trace:
+    """Jobs submitted from ``from_s`` on and before ``to_s``; times count from ``from_s``."""
+    return _of(
+        trace,
+        (
+            replace(job, submit_s=job.submit_s - from_s)
+            for job in trace.jobs
+            if from_s <= job.submit_s < to_s
+        ),
+    )
+
+
+def first(trace: Trace, jobs: int) -> Trace:
+    """So many of the first jobs."""
+    return _of(trace, trace.jobs[:jobs])
+
+
+def loaded(trace: Trace, factor: float) -> Trace:
+    """The same jobs in a ``factor``-th of the time: so many times the load."""
+    return _of(trace, (replace(job, submit_s=job.submit_s / factor) for job in trace.jobs))
+
+
+def _of(trace: Trace, jobs: Iterable[Job]) -> Trace:
+    chosen = tuple(jobs)
+    duration_s = {job.job_id: trace.duration_s[job.job_id] for job in chosen}
+    return Trace(chosen, duration_s, trace.left_out)

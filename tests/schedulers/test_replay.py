@@ -1,0 +1,158 @@
+"""A log holds all that happened: what is decided by it again writes the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.features.errors import TableError
+from presage.schedulers.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
+from presage.schedulers.faults import Fault
+from presage.schedulers.fifo import Fifo
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Checkpointing
+from presage.schedulers.measured import Measured
+from presage.schedulers.measurements import Measurements
+from presage.schedulers.policies import POLICIES
+from presage.schedulers.replay import Replay
+from tests.schedulers.clusters import GIB, cluster, job, simulated
+
+GOLDEN = Path(__file__).parent / "golden.jsonl"
+MODELS = {"small": (0.3, 3), "large": (0.6, 9), "huge": (0.9, 12)}
+WORLD = Measurements(
+    features={},
+    step_s={(model, "v100"): 0.1 for model in MODELS},
+    busy={(model, "v100"): busy for model, (busy, _) in MODELS.items()},
+    memory_bytes={(model, "v100"): gib * GIB for model, (_, gib) in MODELS.items()},
+    slowdowns={("v100", ("large", "small")): (1.1, 1.3), ("v100", ("small", "small")): (1.2, 1.2)},
+)
+
+
+class AnyThing(Fifo):
+    """Does whatever can be done, as it is drawn; also what cannot."""
+
+    def decide(self, state, forecasts, rng):
+        actions: list[Action] = []
+        for one in [*state.pending][:3]:
+            if rng.random() < 0.05:
+                actions.append(Reject(one.job_id, "for no reason"))
+            elif rng.random() < 0.7:
+                share, memory = rng.choice(((WHOLE, 16), (300, 4), (600, 8)))
+                devices = rng.sample(range(state.cluster.devices), one.gpus)
+                grants = tuple(Grant(device, share, memory * GIB) for device in devices)
+                actions.append(Start(one.job_id, grants))
+        for job_id, standing in state.running.items():
+            drawn = rng.random()
+            if drawn < 0.05:
+                actions.append(Preempt(job_id))
+            elif drawn < 0.1:
+                actions.append(Pause(job_id))
+            elif drawn < 0.2:
+                changed = tuple(g._replace(compute_milli=200) for g in standing.grants)
+                actions.append(Resize(job_id, changed))
+            elif drawn < 0.25:
+                elsewhere = tuple(
+                    g._replace(device=(g.device + 1) % state.cluster.devices)
+                    for g in standing.grants
+                )
+                actions.append(Migrate(job_id, elsewhere))
+        for one_id in self.paused(state):
+            actions.append(Resume(one_id))
+        actions.append(Wake(state.now_s + rng.choice((1.0, 7.5, 100.0))))
+        return actions
+
+    def paused(self, state):
+        on = {job_id for device in range(state.cluster.devices) for job_id in state.on(device)}
+        return sorted(on - state.running.keys())
+
+
+def busy_day(seed, policy, *, jobs=60):
+    """Shared devices, preemption, faults, overflows, urgent jobs, and one too large to run."""
+    from random import Random
+
+    drawn, made, lengths, now_s = Random(seed), [], {}, 0.0
+    for i in range(jobs):
+        now_s += drawn.choice((0.0, 1.0, 3.3, 40.0))
+        name = str(i)
+        made.append(
+            job(
+                name, now_s, gpus=drawn.choice((1, 1, 1, 2, 4, 99 if i == 5 else 1)),
+                model=drawn.choice(list(MODELS)), latency_sensitive=drawn.random() < 0.2,
+                checkpointing=drawn.choice(
+                    (Checkpointing(), Checkpointing(20.0, 1.0, 2.0), Checkpointing(cost_s=5.0))
+                ),
+            )
+        )  # fmt: skip
+        lengths[name] = drawn.choice((0.5, 10.0, 33.3, 200.0))
+    faults = [Fault(30.0, 0, repaired=False), Fault(90.0, 0, repaired=True)]
+    return simulated(
+        cluster(2, 3), policy, made, Measured(lengths, WORLD, "v100", capped=True), faults=faults,
+        seed=seed, stop_on_impossible=False,
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_decided_by_a_log_writes_the_same_log(seed):
+    first = list(busy_day(seed, AnyThing(), jobs=20).log.lines())
+    assert list(busy_day(seed, Replay(first), jobs=20).log.lines()) == first
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_log_of_every_policy_can_be_replayed(name):
+    first = list(busy_day(1, POLICIES[name]()).log.lines())
+    assert list(busy_day(1, Replay(first)).log.lines()) == first
+
+
+def golden_lines():
+    days = [
+        busy_day(7, POLICIES["packing"](), jobs=30),
+        busy_day(7, POLICIES["srtf"](), jobs=30),
+        busy_day(1, AnyThing(), jobs=20),
+    ]
+    return [line for day in days for line in day.log.lines()]
+
+
+def test_a_day_is_simulated_as_it_always_was():
+    """A golden log: what changes it changes schedules; look at each line before making it anew."""
+    lines = golden_lines()
+    assert GOLDEN.read_text().splitlines() == lines
+    words = {word for line in lines for word in line.split('"')}
+    assert {"overflow", "fail", "repair", "lost", "preempt", "reject", "finish"} <= words
+
+
+def test_names_of_nodes_and_devices_are_of_no_effect():
+    from presage.schedulers.cluster import Cluster, Node
+
+    jobs = [job(str(i), i / 2, gpus=1 + i % 3) for i in range(40)]
+    lengths = {one.job_id: 10.0 + 7 * int(one.job_id) % 13 for one in jobs}
+    other = Cluster((Node("z", 2, "mine", 16 * GIB), Node("a", 3, "mine", 16 * GIB)))
+    for name, policy in POLICIES.items():
+        here = simulated(cluster(2, 3), policy(), jobs, lengths)
+        there = simulated(other, policy(), jobs, lengths)
+        assert list(here.log.lines()) == list(there.log.lines()), name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "{", "[]", '{"s": 1}', '{"s": "x", "what": "start"}',
+        '{"s": 1, "what": "start", "job": "a", "more": [[1]]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_log_is_named(line):
+    with pytest.raises(TableError, match="line 2 is none of a simulation's log"):
+        Replay(['{"s": 0.0, "what": "finish", "job": "a"}', line])
