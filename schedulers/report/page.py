@@ -1,0 +1,203 @@
+"""The page: what it shows of simulations of one trace, and what its script draws from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.job import Job
+from presage.schedulers.metrics import metrics_of
+from presage.schedulers.report.bars import bars_of
+from presage.schedulers.report.figures import (
+    GANG_CLASSES,
+    Spread,
+    columns_of,
+    distribution,
+    gang_class,
+    span,
+    spreads_of,
+)
+from presage.schedulers.report.packing import packed, steps_between, whole
+from presage.schedulers.simulator import Simulation
+from presage.schedulers.standing import Phase
+from presage.schedulers.timeline import ENDS, Floats, Steps, Timeline, timeline_of
+
+_SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")
+_MOST_STEPS = 4096  # of a curve: beyond, means over equal spans
+_FINEST_S = 0.001
+_MOST_TICKS = 2**28  # of time: fewer digits make a smaller page
+_PHASES = ("starved", Phase.FINISHED, Phase.FAILED, Phase.REJECTED)
+_MOST_USERS = 7  # with a colour of their own, those with most jobs
+
+
+def write_report(
+    path: Path,
+    simulated: Mapping[str, Simulation],
+    *,
+    title: str,
+    facts: Mapping[str, str],
+) -> None:
+    """Write the page into a file.
+
+    Parameters
+    ----------
+    simulated : mapping of str to Simulation
+        By policy: after their end, of one trace and one cluster.
+    facts : mapping of str to str
+        What was run, to be shown under the title: trace, forecasts, seed.
+    """
+    path.write_text(render(simulated, title=title, facts=facts), encoding="utf-8")
+
+
+def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[str, str]) -> str:
+    """The page as HTML; equal for equal simulations."""
+    folder = Path(__file__).parent
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["span"] = span
+    ended = {name: one.ended for name, one in simulated.items()}
+    spreads = spreads_of(ended)
+    first = next(iter(simulated.values()))
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        facts={**facts, **_of_cluster(first)},
+        policies=list(simulated),
+        columns=columns_of({name: metrics_of(one) for name, one in simulated.items()}),
+        spreads=spreads,
+        scale=_scale(spreads),
+        data=_data(simulated),
+        style=(folder / "page.css").read_text(encoding="utf-8"),
+        script="\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+    )
+
+
+def _of_cluster(one: Simulation) -> dict[str, str]:
+    cluster = one.ledger.cluster
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in cluster.kinds.items())
+    nodes = "1 node" if len(cluster.nodes) == 1 else f"{len(cluster.nodes):,} nodes"
+    return {"cluster": f"{nodes}, {kinds}", "jobs": f"{len(one.ledger.jobs):,}"}
+
+
+def _scale(spreads: Sequence[Spread]) -> dict[str, Any]:
+    """A logarithmic axis of times from the least to the greatest, and its labelled marks in %."""
+    low = math.log(max(min((one.p10_s for one in spreads), default=1.0), 1.0))
+    high = max(math.log(max((one.p90_s for one in spreads), default=1.0)), low + 1.0)
+    marks = {"1 s": 1, "10 s": 10, "1 min": 60, "10 min": 600, "1 h": 3600, "6 h": 21600,
+             "1 d": 86400, "7 d": 604800, "30 d": 2592000}  # fmt: skip
+
+    def at(seconds: float) -> float:
+        return round(100 * (math.log(max(seconds, 1.0)) - low) / (high - low), 2)
+
+    return {"at": at, "marks": {n: at(s) for n, s in marks.items() if 0 <= at(s) <= 100}}
+
+
+def _data(simulated: Mapping[str, Simulation]) -> str:
+    """What the script draws from, packed; times are in ticks of a round part of a second."""
+    first = next(iter(simulated.values()))
+    jobs = list(first.ledger.jobs.values())
+    lines = {name: _timeline(one) for name, one in simulated.items()}
+    end_s = max(line.end_s for line in lines.values())
+    tick_s = _FINEST_S
+    while end_s / tick_s > _MOST_TICKS:
+        tick_s *= 10
+    arrays, of_jobs = _jobs(jobs, tick_s)
+    for i, (name, one) in enumerate(simulated.items()):
+        arrays |= {f"{i}.{key}": array for key, array in _policy(one, lines[name], tick_s).items()}
+    about = {
+        "tick_s": tick_s,
+        "end_s": end_s,
+        "policies": list(simulated),
+        "nodes": [[node.name, node.devices, node.kind] for node in first.ledger.cluster.nodes],
+        "gangs": list(GANG_CLASSES.values()),
+        "ends": ENDS,
+        "phases": _PHASES,
+        "shared": any(bool((line.held.compute_milli < WHOLE).any()) for line in lines.values()),
+        **of_jobs,
+    }
+    return packed(about, arrays)
+
+
+def _timeline(one: Simulation) -> Timeline:
+    over = {ended.job.job_id for ended in one.ended}
+    return timeline_of(one.log.entries, one.ledger.cluster, over)
+
+
+def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Columns of the jobs, and the words that they name by numbers."""
+    models = list(dict.fromkeys(job.model for job in jobs))
+    users = list(dict.fromkeys(job.user for job in jobs))
+    of_model = {model: i for i, model in enumerate(models)}
+    of_user = {user: i for i, user in enumerate(users)}
+    user = np.array([of_user[job.user] for job in jobs], dtype=np.int64)
+    many = np.argsort(-np.bincount(user, minlength=len(users)), kind="stable")[:_MOST_USERS]
+    arrays = {
+        "submit": steps_between(_ticks(np.array([job.submit_s for job in jobs]), tick_s)),
+        "gpus": whole(np.array([job.gpus for job in jobs], dtype=np.int64)),
+        "gang": whole(np.array([gang_class(job.gpus) for job in jobs], dtype=np.int64)),
+        "model": whole(np.array([of_model[job.model] for job in jobs], dtype=np.int64)),
+        "user": whole(user),
+    }
+    names = "\n".join(job.job_id.replace("\n", " ") for job in jobs)
+    words = {"models": models, "users": users, "many_jobs": many.tolist(), "names": names}
+    return arrays, words
+
+
+def _policy(one: Simulation, line: Timeline, tick_s: float) -> dict[str, NDArray[Any]]:
+    """Of a policy: bars, nodes that were down, curves over time, distributions over jobs."""
+    number = {job_id: i for i, job_id in enumerate(one.ledger.jobs)}
+    bars = bars_of(line.held)
+    start, end = _ticks(bars.start_s, tick_s), _ticks(bars.end_s, tick_s)
+    phase = np.zeros(len(number), dtype=np.uint8)
+    for ended in one.ended:
+        phase[number[ended.job.job_id]] = _PHASES.index(ended.phase)
+    arrays: dict[str, NDArray[Any]] = {
+        "phase": phase,
+        "start": steps_between(start),
+        "length": whole(end - start),
+        "job": whole(bars.job),
+        "device": whole(bars.device),
+        "devices": whole(bars.devices),
+        "share": whole(bars.share_milli),
+        "above": whole(bars.above_milli),
+        "end": (bars.ended_by * 2 + bars.paused).astype(np.uint8),
+        "down.node": whole(line.down.of),
+        "down.start": whole(_ticks(line.down.start_s, tick_s)),
+        "down.end": whole(_ticks(line.down.end_s, tick_s)),
+    }
+    curves = {
+        "busy": line.busy_devices(),
+        "held": line.compute_held(),
+        "up": line.devices_up(),
+        "pending": line.pending_jobs(),
+    }
+    for name, steps in curves.items():
+        arrays |= _curve(name, steps.coarse(0.0, line.end_s, _MOST_STEPS))
+    finished = [ended for ended in one.ended if ended.phase is Phase.FINISHED]
+    arrays |= _distribution("jct", [ended.end_s - ended.job.submit_s for ended in finished])
+    arrays |= _distribution("wait", [ended.standing.waited_s for ended in finished])
+    return arrays
+
+
+def _curve(name: str, steps: Steps) -> dict[str, NDArray[Any]]:
+    return {f"{name}.at_s": steps.at_s, f"{name}.value": steps.value.astype(np.float32)}
+
+
+def _distribution(name: str, seconds: Sequence[float]) -> dict[str, NDArray[Any]]:
+    at_s, part = distribution(seconds)
+    return {f"{name}.at_s": at_s, f"{name}.value": part.astype(np.float32)}
+
+
+def _ticks(seconds: Floats, tick_s: float) -> NDArray[np.int64]:
+    return np.rint(seconds / tick_s).astype(np.int64)
