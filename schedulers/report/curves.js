@@ -4,8 +4,8 @@ const CURVE = { top: 8, bottom: 26 };
 
 class Curves {
   // `lines`: of {name, colour, steps, dashed}; `most` is the axis' end; `shown` writes a value.
-  constructor(id, page, { lines, most, shown }) {
-    Object.assign(this, { page, lines, most, shown, canvas: document.getElementById(id) });
+  constructor(id, page, { lines, most, ticks, shown }) {
+    Object.assign(this, { page, lines, most, ticks, shown, canvas: document.getElementById(id) });
     navigate(this.canvas, page.view, { withDevices: false });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => page.untold());
@@ -18,7 +18,7 @@ class Curves {
     if (inside < 10) return;
     const y = (value) => CURVE.top + tall * (1 - value / this.most);
     timeAxis(context, theme, view, width, CURVE.top, height - CURVE.bottom);
-    valueAxis(context, theme, numberTicks(this.most), y, this.shown, width);
+    valueAxis(context, theme, this.ticks, y, this.shown, width);
     context.lineJoin = "round";
     const columns = Math.round(inside), step = (view.t1 - view.t0) / columns;
     for (const { steps, colour, dashed } of lines) {

@@ -15,8 +15,8 @@ from presage.schedulers.timeline import Floats
 
 # Gangs up to so many devices are one class; the last one is open.
 GANG_CLASSES = {1: "1", 2: "2", 4: "3-4", 8: "5-8", 16: "9-16", math.inf: "17 or more"}
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST = {"s": 300.0, "min": 3 * 3600.0, "h": 10 * 86400.0, "d": math.inf}
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_LONGEST = {"s": 300.0, "min": 3 * 3600.0, "h": math.inf}
 _POINTS = 400  # of a distribution
 
 
@@ -79,9 +79,9 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
 
 
 def unit_of(seconds: Sequence[float]) -> str:
-    """The unit in which the least of some times is still told from others."""
-    least = min((value for value in seconds if value > 0), default=0.0)
-    return next(unit for unit, longest in _LONGEST.items() if least < longest)
+    """The unit that suits the greatest of some times; hours at most, as `presage simulate` has."""
+    greatest = max(seconds, default=0.0)
+    return next(unit for unit, longest in _LONGEST.items() if greatest < longest)
 
 
 def span(seconds: float) -> str:

@@ -5,6 +5,7 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 // How long: in two units at most.
 function span(seconds) {
   if (!Number.isFinite(seconds)) return "-";
+  if (seconds === 0) return "0 s";
   if (seconds < 0.9995) return `${+(seconds * 1000).toPrecision(3)} ms`;
   if (seconds < MINUTE) return `${+seconds.toPrecision(3)} s`;
   const two = (big, small, a, b) => {

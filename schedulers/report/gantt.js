@@ -145,7 +145,7 @@ class Gantt {
   }
 
   drawNames(context, found, row) {
-    const { run, page } = this, { jobs } = page, { width } = this.inside;
+    const { run, page } = this, { jobs } = page, { width, height } = this.inside;
     context.font = FONT;
     context.textAlign = "left";
     context.textBaseline = "middle";
@@ -153,13 +153,14 @@ class Gantt {
     for (const i of found) {
       const [x, y, w, h] = this.box(i);
       const left = Math.max(x, MARGIN.left), right = Math.min(x + w, MARGIN.left + width);
-      if (h < ROW || right - left < 30) continue;
+      const top = Math.max(y, TOP), tall = Math.min(y + h, TOP + height) - top;
+      if (tall < ROW || right - left < 30) continue;
       const model = page.about.models[jobs.model[run.job[i]]];
       const lines = [jobs.short(run.job[i])];
-      if (model && h >= 2.4 * ROW) lines.push(model);
+      if (model && tall >= 2.4 * ROW) lines.push(model);
       lines.forEach((line, k) => {
-        const text = cut(context, line, right - left - 9);
-        const middle = y + h / 2 + (k - (lines.length - 1) / 2) * (ROW + 2);
+        const text = cut(context, line, right - left - 9, k > 0);
+        const middle = top + tall / 2 + (k - (lines.length - 1) / 2) * (ROW + 2);
         if (text && (run.share[i] === 1000 || h < 2 * row)) context.fillText(text, left + 4, middle);
       });
     }
@@ -343,11 +344,14 @@ function hatching(context, theme) {
   return context.createPattern(tile, "repeat");
 }
 
-// As much of a text as there is room for; of a name the end tells more.
-function cut(context, text, width) {
+// As much of a text as there is room for: its end, which tells names apart, or its beginning.
+function cut(context, text, width, beginning = false) {
   if (context.measureText(text).width <= width) return text;
-  const fitting = Math.floor(width / 6.6) - 1;
-  return fitting >= 3 ? `…${text.slice(-fitting)}` : "";
+  for (let length = Math.min(text.length - 1, Math.floor(width / 4)); length >= 3; length--) {
+    const shown = beginning ? `${text.slice(0, length)}…` : `…${text.slice(-length)}`;
+    if (context.measureText(shown).width <= width) return shown;
+  }
+  return "";
 }
 
 function tail(context, text) {

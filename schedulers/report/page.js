@@ -39,14 +39,15 @@ class Page {
     const lines = (name) => this.runs.map((run) => ({ name: run.name, steps: run[name], colour: `policy${run.number % 8}` }));
     const all = this.nodeOf.length;
     const percent = (value, fine) => `${((100 * value) / all).toFixed(fine ? 1 : 0)} %`;
+    const quarters = [0, 0.25, 0.5, 0.75, 1].map((part) => part * all);
     const down = this.runs.some((run) => run.down.node.length);
     const up = { name: "up", steps: this.runs[0].up, colour: "muted", dashed: true };
     const most = Math.max(...this.runs.map((run) => run.pending.most), 1) * 1.03;
     this.curves = [
-      new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), most: all, shown: percent }),
-      new Curves("pending", this, { lines: lines("pending"), most, shown: (v, fine) => (fine && v < 100 ? v.toFixed(1) : counted(v)) }),
+      new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), most: all, ticks: quarters, shown: percent }),
+      new Curves("pending", this, { lines: lines("pending"), most, ticks: numberTicks(most), shown: (v, fine) => (fine && v < 100 ? v.toFixed(1) : counted(v)) }),
     ];
-    if (about.shared) this.curves.push(new Curves("held", this, { lines: lines("held"), most: all, shown: percent }));
+    if (about.shared) this.curves.push(new Curves("held", this, { lines: lines("held"), most: all, ticks: quarters, shown: percent }));
     const spread = (name) => this.runs.map((run) => ({ name: run.name, curve: run[name], colour: `policy${run.number % 8}` }));
     this.distributions = [new Distribution("jcts", this, spread("jct")), new Distribution("waits", this, spread("wait"))];
     const has = { down, shared: about.shared };
