@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,6 @@ from presage.schedulers.grant import WHOLE, Grant
 ENDS = (
     "finish", "preempt", "resize", "migrate", "pause", "resume", "overflow", "lost", "log",
 )  # fmt: skip
-_GIVES = frozenset({"start", "resize", "migrate"})
-_TAKES = frozenset({"preempt", "overflow", "lost"})  # the job waits again
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -150,68 +149,96 @@ def timeline_of(entries: Iterable[Entry], cluster: Cluster, over: Collection[str
         Jobs that ended, in whatever way: the log does not say of every job that failed or could
         never run that it waits no longer.
     """
-    number: dict[str, int] = {}
-    holds: dict[str, tuple[float, tuple[Grant, ...], bool]] = {}
-    waits_since: dict[str, float] = {}
-    down_since: dict[str, float] = {}
-    stays: list[tuple[int, float, float, int, bool]] = []  # job, start, end, ended by, paused
-    granted: list[tuple[Grant, ...]] = []  # of each stay
-    waits: list[tuple[int, float, float]] = []
-    down: list[tuple[str, float, float]] = []
-    codes = {what: code for code, what in enumerate(ENDS)}
-    now_s = 0.0
-
-    def leave(job_id: str, what: str) -> tuple[Grant, ...]:
-        start_s, grants, paused = holds.pop(job_id)
-        if now_s > start_s:
-            stays.append((number[job_id], start_s, now_s, codes[what], paused))
-            granted.append(grants)
-        return grants
-
-    def stop_waiting(job_id: str) -> None:
-        start_s = waits_since.pop(job_id)
-        if now_s > start_s:
-            waits.append((number[job_id], start_s, now_s))
-
-    for entry_s, what, job_id, more in entries:
-        now_s = entry_s
-        if what == "submit":
-            number[job_id] = len(number)
-            waits_since[job_id] = now_s
-        elif what in _GIVES:
-            if what == "start":
-                stop_waiting(job_id)
-            else:
-                leave(job_id, what)
-            holds[job_id] = (now_s, more, False)
-        elif what == "finish":
-            leave(job_id, what)
-        elif what in _TAKES:
-            leave(job_id, what)
-            waits_since[job_id] = now_s
-        elif what in {"pause", "resume"}:
-            holds[job_id] = (now_s, leave(job_id, what), what == "pause")
-        elif what == "reject":
-            stop_waiting(job_id)
-        elif what == "fail":
-            down_since.setdefault(more["node"], now_s)
-        elif what == "repair" and more["node"] in down_since:
-            down.append((more["node"], down_since.pop(more["node"]), now_s))
-
-    for job_id in tuple(holds):
-        leave(job_id, "log")
-    for job_id in waits_since.keys() - over:
-        waits.append((number[job_id], waits_since[job_id], now_s))
-    down += [(name, start_s, now_s) for name, start_s in down_since.items()]
+    log = _Log()
+    for now_s, what, job_id, more in entries:
+        log.now_s = now_s
+        log.take(what, job_id, more)
+    for job_id in tuple(log.holds):
+        log.leave(job_id, "log")
+    for job_id in log.waits_since.keys() - over:
+        log.waits.append((log.number[job_id], log.waits_since[job_id], log.now_s))
+    for node in tuple(log.down_since):
+        log.repair(node)
     places = {node.name: place for place, node in enumerate(cluster.nodes)}
     return Timeline(
         cluster,
-        tuple(number),
-        _intervals(stays, granted),
-        _spans(sorted(waits)),
-        _spans([(places[name], start_s, end_s) for name, start_s, end_s in down]),
-        now_s,
+        tuple(log.number),
+        _intervals(log.stays, log.granted),
+        _spans(sorted(log.waits)),
+        _spans([(places[name], start_s, end_s) for name, start_s, end_s in log.down]),
+        log.now_s,
     )
+
+
+class _Log:
+    """What was read of a log so far.
+
+    Attributes
+    ----------
+    number : dict of str to int
+        Jobs as they were submitted.
+    holds : dict
+        Of each job that holds devices since when, which, and whether it is paused.
+    stays : list of tuple
+        Job, start, end, place in ``ENDS`` and whether it was paused; ``granted`` has what it held.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.number: dict[str, int] = {}
+        self.holds: dict[str, tuple[float, tuple[Grant, ...], bool]] = {}
+        self.waits_since: dict[str, float] = {}
+        self.down_since: dict[str, float] = {}
+        self.stays: list[tuple[int, float, float, int, bool]] = []
+        self.granted: list[tuple[Grant, ...]] = []
+        self.waits: list[tuple[int, float, float]] = []
+        self.down: list[tuple[str, float, float]] = []
+
+    def take(self, what: str, job_id: str, more: Any) -> None:
+        """One entry."""
+        if what == "submit":
+            self.number[job_id] = len(self.number)
+            self.waits_since[job_id] = self.now_s
+        elif what == "start":
+            self.stop_waiting(job_id)
+            self.holds[job_id] = (self.now_s, more, False)
+        elif what == "finish":
+            self.leave(job_id, what)
+        elif what in {"preempt", "overflow", "lost"}:
+            self.leave(job_id, what)
+            self.waits_since[job_id] = self.now_s
+        elif what in {"resize", "migrate"}:
+            self.leave(job_id, what)
+            self.holds[job_id] = (self.now_s, more, False)
+        elif what in {"pause", "resume"}:
+            self.holds[job_id] = (self.now_s, self.leave(job_id, what), what == "pause")
+        elif what == "reject":
+            self.stop_waiting(job_id)
+        elif what == "fail":
+            self.down_since.setdefault(more["node"], self.now_s)
+        elif what == "repair":
+            self.repair(more["node"])
+
+    def leave(self, job_id: str, what: str) -> tuple[Grant, ...]:
+        """A job no longer holds what it held; that is returned."""
+        start_s, grants, paused = self.holds.pop(job_id)
+        if self.now_s > start_s:
+            stay = self.number[job_id], start_s, self.now_s, ENDS.index(what), paused
+            self.stays.append(stay)
+            self.granted.append(grants)
+        return grants
+
+    def stop_waiting(self, job_id: str) -> None:
+        """A job is pending no longer."""
+        start_s = self.waits_since.pop(job_id)
+        if self.now_s > start_s:
+            self.waits.append((self.number[job_id], start_s, self.now_s))
+
+    def repair(self, node: str) -> None:
+        """A node is up; it may have been before."""
+        start_s = self.down_since.pop(node, None)
+        if start_s is not None:
+            self.down.append((node, start_s, self.now_s))
 
 
 def _intervals(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presage.schedulers.metrics import Metrics
 from presage.schedulers.simulator import Ended
@@ -95,25 +96,31 @@ def span(seconds: float) -> str:
     return _two(round(seconds / 3600), 24, "d", "h")
 
 
-def gang_class(gpus: int) -> int:
-    """Place in ``GANG_CLASSES``."""
-    return next(i for i, most in enumerate(GANG_CLASSES) if gpus <= most)
+def gang_classes(gpus: Sequence[int]) -> NDArray[np.int64]:
+    """Places in ``GANG_CLASSES``."""
+    return np.searchsorted(list(GANG_CLASSES), gpus)
 
 
 def spreads_of(ended: Mapping[str, Sequence[Ended]]) -> list[Spread]:
     """JCT of finished jobs by gang class and policy; classes without jobs are left out."""
-    by_class: list[dict[str, list[float]]] = [{} for _ in GANG_CLASSES]
+    by_class: list[dict[str, Floats]] = [{} for _ in GANG_CLASSES]
     for policy, ones in ended.items():
-        for one in ones:
-            if one.phase is Phase.FINISHED:
-                jct_s = one.end_s - one.job.submit_s
-                by_class[gang_class(one.job.gpus)].setdefault(policy, []).append(jct_s)
+        finished = [one for one in ones if one.phase is Phase.FINISHED]
+        jct_s = np.array([one.end_s - one.job.submit_s for one in finished])
+        places = gang_classes([one.job.gpus for one in finished])
+        for place in np.unique(places):
+            by_class[place][policy] = jct_s[places == place]
     spreads = []
     for gangs, policies in zip(GANG_CLASSES.values(), by_class, strict=True):
         points = {name: np.percentile(jct_s, (10, 50, 90, 99)) for name, jct_s in policies.items()}
-        least = min((round(float(p[1]), 3) for p in points.values()), default=0.0)
+        shown = {name: span(float(p[1])) for name, p in points.items()}
+        least = (
+            shown[min(points, key=lambda name: points[name][1])]
+            if len(set(shown.values())) > 1
+            else None
+        )
         for name, (p10, median, p90, p99) in points.items():
-            best = len(points) > 1 and round(float(median), 3) == least
+            best = shown[name] == least
             jobs = len(policies[name])
             spreads.append(Spread(gangs, name, jobs, p10, median, p90, p99, best))
     return spreads

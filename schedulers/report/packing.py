@@ -37,7 +37,9 @@ def packed(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
 def whole(values: NDArray[Any]) -> NDArray[Any]:
     """Whole numbers >= 0 in the narrowest type that holds them."""
     most = int(values.max(initial=0))
-    return values.astype(next(t for t in (np.uint8, np.uint16, np.uint32) if most <= np.iinfo(t).max))
+    return values.astype(
+        next(t for t in (np.uint8, np.uint16, np.uint32) if most <= np.iinfo(t).max)
+    )
 
 
 def steps_between(values: NDArray[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from presage.schedulers.report.figures import (
     Spread,
     columns_of,
     distribution,
-    gang_class,
+    gang_classes,
     span,
     spreads_of,
 )
@@ -37,27 +37,16 @@ _PHASES = ("starved", Phase.FINISHED, Phase.FAILED, Phase.REJECTED)
 _MOST_USERS = 7  # with a colour of their own, those with most jobs
 
 
-def write_report(
-    path: Path,
-    simulated: Mapping[str, Simulation],
-    *,
-    title: str,
-    facts: Mapping[str, str],
-) -> None:
-    """Write the page into a file.
+def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[str, str]) -> str:
+    """The page as HTML; equal for equal simulations.
 
     Parameters
     ----------
     simulated : mapping of str to Simulation
-        By policy: after their end, of one trace and one cluster.
+        By policy: after their end, of one trace on one cluster.
     facts : mapping of str to str
         What was run, to be shown under the title: trace, forecasts, seed.
     """
-    path.write_text(render(simulated, title=title, facts=facts), encoding="utf-8")
-
-
-def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[str, str]) -> str:
-    """The page as HTML; equal for equal simulations."""
     folder = Path(__file__).parent
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
@@ -145,7 +134,7 @@ def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], 
     arrays = {
         "submit": steps_between(_ticks(np.array([job.submit_s for job in jobs]), tick_s)),
         "gpus": whole(np.array([job.gpus for job in jobs], dtype=np.int64)),
-        "gang": whole(np.array([gang_class(job.gpus) for job in jobs], dtype=np.int64)),
+        "gang": whole(gang_classes([job.gpus for job in jobs])),
         "model": whole(np.array([of_model[job.model] for job in jobs], dtype=np.int64)),
         "user": whole(user),
     }
