@@ -66,11 +66,12 @@ class Steps:
 
     def integral(self, end_s: Floats | float) -> Floats:
         """Area from the beginning to each of some times."""
-        areas = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.at_s))])
-        last = np.searchsorted(self.at_s, end_s, side="right") - 1
-        inside = np.maximum(last, 0)
-        area = areas[inside] + self.value[inside] * (end_s - self.at_s[inside])
-        return np.where(last >= 0, area, 0.0)
+        areas = np.concatenate([[0.0, 0.0], np.cumsum(self.value[:-1] * np.diff(self.at_s))])
+        at_s = np.concatenate([[0.0], self.at_s])
+        value = np.concatenate([[0.0], self.value])
+        place = np.searchsorted(self.at_s, end_s, side="right")  # of the step that it is in
+        inside: Floats = areas[place] + value[place] * (end_s - at_s[place])
+        return inside
 
     def coarse(self, start_s: float, end_s: float, most: int) -> Steps:
         """At most so many steps: those that there are, or means over equal spans of time."""

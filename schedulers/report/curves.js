@@ -81,7 +81,7 @@ class Distribution {
     context.textAlign = "center";
     context.textBaseline = "top";
     let free = 0;
-    for (const [seconds, name] of LOG_MARKS) {
+    for (const [seconds, name] of logMarks(low, high)) {
       const at = Math.round(x(seconds)) + 0.5, half = context.measureText(name).width / 2;
       if (at < left - 1 || at > width - right + 1) continue;
       context.strokeStyle = theme.line;

@@ -82,7 +82,7 @@ function readPolicy(about, arrays, number, jobs) {
     wait: { at: of("wait.at_s"), value: of("wait.value") },
   };
   for (const name of ["busy", "held", "up", "pending"]) {
-    run[name] = new Steps(of(`${name}.at_s`), of(`${name}.value`), about.end_s);
+    run[name] = new Steps(of(`${name}.at_s`), of(`${name}.value`), about.ends_s[number]);
   }
   // What each job held, in time: bars lie by their start, so a gang's bars of one stay are together
   // in the order in which one meets them.

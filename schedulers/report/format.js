@@ -59,6 +59,17 @@ const LOG_MARKS = [
   [HOUR, "1 h"], [6 * HOUR, "6 h"], [DAY, "1 d"], [7 * DAY, "7 d"], [30 * DAY, "30 d"], [365 * DAY, "1 year"],
 ];
 
+const MORE_LOG_MARKS = [
+  [3, "3 s"], [30, "30 s"], [3 * MINUTE, "3 min"], [30 * MINUTE, "30 min"], [2 * HOUR, "2 h"], [12 * HOUR, "12 h"],
+  [3 * DAY, "3 d"],
+];
+
+// On a short axis also those between.
+function logMarks(low, high) {
+  if (high - low > Math.log(300)) return LOG_MARKS;
+  return [...LOG_MARKS, ...MORE_LOG_MARKS].sort(([a], [b]) => a - b);
+}
+
 const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const counted = (n) => Math.round(n).toLocaleString("en");
 const rows = (pairs) => `<dl>${pairs.map(([a, b]) => `<dt>${a}</dt><dd>${b}</dd>`).join("")}</dl>`;

@@ -2,7 +2,7 @@
 // pixel is as strong in each colour as the part of its device time that jobs of it held.
 
 const MOST_BARS = 8000;  // to be drawn one by one
-const ROW = 11, BOTTOM = 26, TOP = 3;  // pixels
+const ROW = 12, BOTTOM = 26, TOP = 3;  // pixels
 const PAUSED = 0.3;  // how strongly it is drawn
 
 class Gantt {
@@ -50,7 +50,8 @@ class Gantt {
     for (let i = 0; i < run.start.length && run.start[i] < view.t1; i++) {
       if (run.end[i] > view.t0 && run.device[i] < view.d1 && run.device[i] + run.devices[i] > view.d0) found.push(i);
     }
-    return found;
+    const paused = (i) => run.endedBy[i] & 1;  // they lie under who runs in their place
+    return [...found.filter(paused), ...found.filter((i) => !paused(i))];
   }
 
   draw() {
@@ -141,10 +142,10 @@ class Gantt {
       }
     }
     context.globalAlpha = 1;
-    if (row >= 3) this.drawNames(context, found, row);
+    this.drawNames(context, found);
   }
 
-  drawNames(context, found, row) {
+  drawNames(context, found) {
     const { run, page } = this, { jobs } = page, { width, height } = this.inside;
     context.font = FONT;
     context.textAlign = "left";
@@ -154,14 +155,15 @@ class Gantt {
       const [x, y, w, h] = this.box(i);
       const left = Math.max(x, MARGIN.left), right = Math.min(x + w, MARGIN.left + width);
       const top = Math.max(y, TOP), tall = Math.min(y + h, TOP + height) - top;
-      if (tall < ROW || right - left < 30) continue;
+      if (tall < ROW || right - left < 30 || run.endedBy[i] & 1) continue;
       const model = page.about.models[jobs.model[run.job[i]]];
       const lines = [jobs.short(run.job[i])];
       if (model && tall >= 2.4 * ROW) lines.push(model);
+      lines[0] = cut(context, lines[0], right - left - 9);
+      if (!lines[0]) continue;
       lines.forEach((line, k) => {
-        const text = cut(context, line, right - left - 9, k > 0);
-        const middle = top + tall / 2 + (k - (lines.length - 1) / 2) * (ROW + 2);
-        if (text && (run.share[i] === 1000 || h < 2 * row)) context.fillText(text, left + 4, middle);
+        const middle = top + tall / 2 + (k - (lines.length - 1) / 2) * (ROW + 1);
+        context.fillText(k ? cut(context, line, right - left - 9, true) : line, left + 4, middle);
       });
     }
   }

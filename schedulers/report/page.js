@@ -41,7 +41,8 @@ class Page {
     const percent = (value, fine) => `${((100 * value) / all).toFixed(fine ? 1 : 0)} %`;
     const quarters = [0, 0.25, 0.5, 0.75, 1].map((part) => part * all);
     const down = this.runs.some((run) => run.down.node.length);
-    const up = { name: "up", steps: this.runs[0].up, colour: "muted", dashed: true };
+    const longest = this.runs.reduce((a, b) => (b.up.end > a.up.end ? b : a));
+    const up = { name: "up", steps: longest.up, colour: "muted", dashed: true };
     const most = Math.max(...this.runs.map((run) => run.pending.most), 1) * 1.03;
     this.curves = [
       new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), most: all, ticks: quarters, shown: percent }),
@@ -120,7 +121,7 @@ class Page {
       tab.setAttribute("aria-selected", String(i === number));
       tab.tabIndex = i === number ? 0 : -1;
     });
-    const full = Math.min(Math.max(this.nodeOf.length * 12, 150), 620) + TOP + BOTTOM;
+    const full = Math.min(Math.max(this.nodeOf.length * 22, 150), 620) + TOP + BOTTOM;
     this.gantts.forEach((gantt, i) => {
       gantt.element.hidden = !all && i !== number;
       gantt.title.hidden = !all;
@@ -205,6 +206,7 @@ class Page {
     if (run.down.node.length) items.push('<li><span class="swatch hatched"></span>node is down</li>');
     const preempted = [["preempt", "preempted"], ["migrate", "moved"], ["pause", "paused"]].filter(([end]) => edges.has(end));
     if (preempted.length) items.push(`<li><span class="swatch edge" style="background:${theme.ink}"></span>${preempted.map(([, name]) => name).join(", ")}</li>`);
+    if (run.endedBy.some((end) => end & 1)) items.push(`<li><span class="swatch" style="background:${colours[0]};opacity:${PAUSED}"></span>pale: paused</li>`);
     const lost = [["lost", "node failed"], ["overflow", "out of memory"]].filter(([end]) => edges.has(end));
     if (lost.length) items.push(`<li><span class="swatch edge" style="background:${theme.lost}"></span>${lost.map(([, name]) => name).join(", ")}</li>`);
     document.getElementById("colours").innerHTML = items.join("");

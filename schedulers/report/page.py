@@ -34,6 +34,15 @@ _MOST_STEPS = 4096  # of a curve: beyond, means over equal spans
 _FINEST_S = 0.001
 _MOST_TICKS = 2**28  # of time: fewer digits make a smaller page
 _PHASES = ("starved", Phase.FINISHED, Phase.FAILED, Phase.REJECTED)
+# Marks of a logarithmic axis of time, and those between on one that is short.
+_MARKS = {
+    "1 s": 1, "10 s": 10, "1 min": 60, "10 min": 600, "1 h": 3600, "6 h": 21600, "1 d": 86400,
+    "7 d": 604800, "30 d": 2592000,
+}  # fmt: skip
+_MORE_MARKS = {
+    "3 s": 3, "30 s": 30, "3 min": 180, "30 min": 1800, "2 h": 7200, "12 h": 43200, "3 d": 259200,
+}  # fmt: skip
+_WIDE = math.log(300)
 _MOST_USERS = 7  # with a colour of their own, those with most jobs
 
 
@@ -83,8 +92,7 @@ def _scale(spreads: Sequence[Spread]) -> dict[str, Any]:
     """A logarithmic axis of times from the least to the greatest, and its labelled marks in %."""
     low = math.log(max(min((one.p10_s for one in spreads), default=1.0), 1.0))
     high = max(math.log(max((one.p90_s for one in spreads), default=1.0)), low + 1.0)
-    marks = {"1 s": 1, "10 s": 10, "1 min": 60, "10 min": 600, "1 h": 3600, "6 h": 21600,
-             "1 d": 86400, "7 d": 604800, "30 d": 2592000}  # fmt: skip
+    marks = _MARKS if high - low > _WIDE else _MARKS | _MORE_MARKS
 
     def at(seconds: float) -> float:
         return round(100 * (math.log(max(seconds, 1.0)) - low) / (high - low), 2)
@@ -107,6 +115,7 @@ def _data(simulated: Mapping[str, Simulation]) -> str:
     about = {
         "tick_s": tick_s,
         "end_s": end_s,
+        "ends_s": [line.end_s for line in lines.values()],
         "policies": list(simulated),
         "nodes": [[node.name, node.devices, node.kind] for node in first.ledger.cluster.nodes],
         "gangs": list(GANG_CLASSES.values()),
