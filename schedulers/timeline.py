@@ -107,13 +107,12 @@ class Timeline:
     end_s: float
 
     def busy_devices(self) -> Steps:
-        """How many devices anyone ran on."""
+        """How many devices anyone was on, paused or not."""
         held = self.held
-        ran = ~held.paused
         # On each device, +1 where a job comes and -1 where one goes; it is busy above 0.
-        device = np.tile(held.device[ran], 2)
-        at_s = np.concatenate([held.start_s[ran], held.end_s[ran]])
-        change = np.repeat([1, -1], np.count_nonzero(ran))
+        device = np.tile(held.device, 2)
+        at_s = np.concatenate([held.start_s, held.end_s])
+        change = np.repeat([1, -1], len(held.device))
         order = np.lexsort((-change, at_s, device))
         there = np.cumsum(change[order])  # of all devices one after the other: each ends at 0
         before = there - change[order]

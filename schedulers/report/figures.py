@@ -19,6 +19,7 @@ GANG_CLASSES = {1: "1", 2: "2", 4: "3-4", 8: "5-8", 16: "9-16", math.inf: "17 or
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _LONGEST = {"s": 300.0, "min": 3 * 3600.0, "h": math.inf}
 _POINTS = 400  # of a distribution
+_Best = Callable[[list[float]], float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,17 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
         values = {name: getattr(one, key) for name, one in found.items()}
         unit = unit_of([value for value in values.values() if value is not None])
         columns.append(_column(key, title, unit, values, _in(unit), min))
-    uses = {name: one.device_use for name, one in found.items()}
-    columns.append(_column("device_use", "devices in use", "%", uses, _per_cent, max))
+    columns += [
+        _ratio("average_slowdown", "slowdown mean", found),
+        _ratio("p99_unfairness", "unfairness 99 %", found),
+        _part("unfair_share", "unfair", found, min),
+        _part("device_use", "devices in use", found, max),
+    ]
     for key in ("preemptions", "overflows"):
         if any(getattr(one, key) for one in found.values()):
             columns.append(_counts(key, key, found, None))
+    if any(one.exceeded_share is not None for one in found.values()):
+        columns.append(_part("exceeded_share", "memory exceeded", found, None))
     return columns
 
 
@@ -142,18 +149,24 @@ def _counts(
     key: str,
     title: str,
     found: Mapping[str, Metrics],
-    best: Callable[[list[float]], float] | None,
+    best: _Best,
 ) -> Column:
     values = {name: getattr(one, key) for name, one in found.items()}
     return _column(key, title, "", values, "{:,.0f}".format, best)
 
 
+def _ratio(key: str, title: str, found: Mapping[str, Metrics]) -> Column:
+    values = {name: getattr(one, key) for name, one in found.items()}
+    return _column(key, title, "x", values, "{:,.2f}".format, min)
+
+
+def _part(key: str, title: str, found: Mapping[str, Metrics], best: _Best) -> Column:
+    values = {name: getattr(one, key) for name, one in found.items()}
+    return _column(key, title, "%", values, lambda part: f"{100 * part:.1f}", best)
+
+
 def _in(unit: str) -> Callable[[float], str]:
     return lambda seconds: f"{seconds / _UNITS[unit]:,.2f}"
-
-
-def _per_cent(part: float) -> str:
-    return f"{100 * part:.1f}"
 
 
 def _column(
@@ -162,7 +175,7 @@ def _column(
     unit: str,
     values: Mapping[str, float | None],
     shown: Callable[[float], str],
-    best: Callable[[list[float]], float] | None,
+    best: _Best,
 ) -> Column:
     """The best are those that are shown as the best one is, unless all are."""
     known = [value for value in values.values() if value is not None]

@@ -8,14 +8,15 @@ from random import Random
 import pytest
 
 from presage.schedulers.action import Start
+from presage.schedulers.faults import Fault
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.metrics import metrics_of
+from presage.schedulers.policy import Policy
 from presage.schedulers.report.figures import columns_of, distribution, span
 from presage.schedulers.report.page import render
 from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.simulator import Fault
 from tests.chromium import CONTRAST
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_simulator import Sizes
@@ -38,7 +39,11 @@ class Halves(Fifo):
         return actions
 
 
-POLICIES = {"fifo": Fifo, "srtf": ShortestRemainingFirst, "<b>halves": Halves}
+POLICIES: dict[str, type[Policy]] = {
+    "fifo": Fifo,
+    "srtf": ShortestRemainingFirst,
+    "<b>halves": Halves,
+}
 LAST = "a node/job-199"
 SECTIONS = ["metrics", "timeline", "time", "jct", "gangs", "reading"]
 
@@ -85,19 +90,23 @@ def test_equal_simulations_give_equal_bytes_and_text_is_text(content, simulated_
 
 
 def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
-    slow, fast = (
-        metrics_of(simulated(cluster(1), Fifo(), [job("a"), job("b")], {"a": a, "b": 4000.0}))
-        for a in (9000.0, 8999.0)
-    )
-    columns = {one.key: one for one in columns_of({"x": slow, "y": fast, "z": slow})}
+    def columns(*durations_s):
+        found = {
+            str(one): metrics_of(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
+            for one in durations_s
+        }
+        return {column.key: column for column in columns_of(found)}
 
-    assert columns["makespan_s"].unit == "h"
-    assert [cell.text for cell in columns["makespan_s"].cells.values()] == ["3.61", "3.61", "3.61"]
-    assert not any(cell.best for cell in columns["makespan_s"].cells.values())
-    assert "overflows" not in columns
-    first, second, third = columns["p99_jct_s"].cells.values()
-    assert first.value > second.value
-    assert first.best == second.best == third.best
+    def shown(column):
+        return [(cell.text, cell.best) for cell in column.cells.values()]
+
+    close = columns(36000.0, 36001.0, 72000.0)
+    assert close["makespan_s"].unit == "h"
+    assert shown(close["makespan_s"]) == [("10.00", True), ("10.00", True), ("20.00", False)]
+    assert shown(close["device_use"]) == [("100.0", False)] * 3
+    assert shown(columns(36000.0, 36001.0)["makespan_s"]) == [("10.00", False)] * 2
+    assert columns(60.0)["makespan_s"].unit == "s"
+    assert "overflows" not in close
 
 
 def test_a_time_is_told_in_two_units():

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presage.schedulers.faults import Fault
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.policies import POLICIES
 from presage.schedulers.report.bars import bars_of
-from presage.schedulers.simulator import Fault
 from presage.schedulers.timeline import ENDS, Steps, timeline_of
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.test_simulator import Packs, Sizes, traces
@@ -72,8 +72,8 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
     assert list(waits) == [(0, 0.0, 1.0), (0, 8.0, 9.0), (0, 9.0, 10.0), (1, 0.0, 12.0)]
     assert list(zip(line.down.start_s, line.down.end_s, strict=True)) == [(8.0, 9.0), (11.0, 12.0)]
     busy = line.busy_devices()
-    assert busy.at_s.tolist() == [1.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0]
-    assert busy.value.tolist() == [2.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    assert busy.at_s.tolist() == [1.0, 3.0, 8.0, 10.0, 12.0]
+    assert busy.value.tolist() == [2.0, 1.0, 0.0, 1.0, 0.0]
     assert line.compute_held().integral(12.0) == 4 + 1 + 1 + 0.5 + 2
     up = line.devices_up()
     assert (up.at_s.tolist(), up.value.tolist()) == ([0, 8, 9, 11, 12], [4, 2, 4, 2, 4])
@@ -104,7 +104,7 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
     busy, up = line.busy_devices(), line.devices_up()
     place = np.searchsorted(up.at_s, busy.at_s, side="right") - 1
     assert (busy.value <= up.value[place]).all()
-    assert busy.integral(line.end_s) <= held_s + 1e-6
+    assert busy.integral(line.end_s) == pytest.approx(done.busy_s)
 
 
 @given(trace=traces(most_gpus=1), gib=st.sampled_from((1, 9)))
