@@ -3,7 +3,8 @@
 const CURVE = { top: 8, bottom: 26 };
 
 class Curves {
-  // `lines`: of {name, colour, steps, dashed}; `most` is the axis' end; `shown` writes a value.
+  // `lines`: of {name, colour, steps, dashed}; `most` is the axis' end, else it is the greatest value
+  // shown; `ticks` are its marks, else round values; `shown` writes a value.
   constructor(id, page, { lines, most, ticks, shown }) {
     Object.assign(this, { page, lines, most, ticks, shown, canvas: document.getElementById(id) });
     navigate(this.canvas, page.view, { withDevices: false });
@@ -16,26 +17,21 @@ class Curves {
     const [context, width, height] = fitted(this.canvas);
     const inside = width - MARGIN.left - MARGIN.right, tall = height - CURVE.top - CURVE.bottom;
     if (inside < 10) return;
-    const y = (value) => CURVE.top + tall * (1 - value / this.most);
+    const columns = Math.round(inside);
+    const values = lines.map(({ steps }) => means(steps, view, columns));
+    const most = this.most ?? Math.max(4, ...values.map((line) => line.reduce((a, b) => Math.max(a, b), 0))) * 1.04;
+    const y = (value) => CURVE.top + tall * (1 - value / most);
     timeAxis(context, theme, view, width, CURVE.top, height - CURVE.bottom);
-    valueAxis(context, theme, this.ticks, y, this.shown, width);
+    valueAxis(context, theme, this.ticks ?? numberTicks(most), y, this.shown, width);
     context.lineJoin = "round";
-    const columns = Math.round(inside), step = (view.t1 - view.t0) / columns;
-    for (const { steps, colour, dashed } of lines) {
+    lines.forEach(({ colour, dashed }, i) => {
       context.strokeStyle = theme[colour];
       context.setLineDash(dashed ? [6, 4] : []);
       context.lineWidth = dashed ? 1.3 : 1.6;
       context.beginPath();
-      let before = steps.integral(view.t0);
-      for (let x = 0; x < columns; x++) {
-        const now = steps.integral(view.t0 + (x + 1) * step);
-        const value = (now - before) / step;
-        if (view.t0 + x * step >= steps.end) break;
-        context[x ? "lineTo" : "moveTo"](MARGIN.left + x + 0.5, y(value));
-        before = now;
-      }
+      values[i].forEach((value, x) => context[x ? "lineTo" : "moveTo"](MARGIN.left + x + 0.5, y(value)));
       context.stroke();
-    }
+    });
     context.setLineDash([]);
     if (at !== null) cross(context, theme, at, CURVE.top, height - CURVE.bottom);
   }
@@ -54,6 +50,16 @@ class Curves {
       this.shown(steps.mean(time - step / 2, time + step / 2), true)]);
     return this.page.tell(event, `<b>${moment(time, step)}</b>${rows(told)}`);
   }
+}
+
+// Means over each column of what is shown, as far as the function goes.
+function means(steps, view, columns) {
+  const step = (view.t1 - view.t0) / columns, values = [];
+  for (let x = 0; x < columns && view.t0 + x * step < steps.end; x++) {
+    const from = view.t0 + x * step;
+    values.push(steps.mean(from, Math.min(from + step, steps.end)));
+  }
+  return values;
 }
 
 class Distribution {

@@ -38,7 +38,6 @@ class Steps {
     for (let i = 1; i < at.length; i++) {
       this.area[i] = this.area[i - 1] + value[i - 1] * (at[i] - at[i - 1]);
     }
-    this.most = value.reduce((a, b) => Math.max(a, b), 0);
   }
 
   place(time) {  // of the last step that is not after it, or -1
@@ -48,11 +47,6 @@ class Steps {
       if (this.at[middle] <= time) low = middle + 1; else high = middle;
     }
     return low - 1;
-  }
-
-  at_time(time) {
-    const i = this.place(time);
-    return i < 0 || time > this.end ? 0 : this.value[i];
   }
 
   integral(time) {

@@ -61,6 +61,7 @@ class Gantt {
     if (inside.width < 10) return;
     context.fillStyle = theme.idle;
     context.fillRect(MARGIN.left, TOP, inside.width, inside.height);
+    this.drawSeparators(context, inside);
     timeAxis(context, theme, view, width, TOP, height - BOTTOM);
     context.save();
     context.beginPath();
@@ -182,6 +183,18 @@ class Gantt {
     }
   }
 
+  // Between nodes, under the bars: a gang on several nodes is one bar.
+  drawSeparators(context, inside) {
+    const { view, theme, about } = this.page, row = inside.height / (view.d1 - view.d0);
+    if ((view.devices / about.nodes.length) * row < 5) return;
+    context.fillStyle = theme.paper;
+    for (const first of this.page.firstDevice) {
+      if (first > view.d0 && first < view.d1) {
+        context.fillRect(MARGIN.left, Math.round(TOP + (first - view.d0) * row) - 1, inside.width, 1);
+      }
+    }
+  }
+
   // Names of nodes, as many as there is room for, and of devices where each has a line's height.
   drawNodes(context, inside) {
     const { page } = this, { view, theme, about } = page;
@@ -196,10 +209,6 @@ class Gantt {
       const first = page.firstDevice[n];
       if (first > view.d1 || first + devices < view.d0) continue;
       const y = TOP + (first - view.d0) * row;
-      if (average >= 5 && y > TOP + 1) {
-        context.fillStyle = theme.separator;
-        context.fillRect(MARGIN.left, Math.round(y) - 1, inside.width, 1);
-      }
       context.fillStyle = theme.muted;
       if (row >= 13) {
         for (let d = 0; d < devices; d++) {
@@ -211,7 +220,7 @@ class Gantt {
       } else if (n % each === 0) {
         const top = Math.max(y, TOP), bottom = Math.min(y + devices * row, TOP + inside.height);
         const middle = Math.max((top + bottom) / 2, TOP + 5);
-        if (bottom - top >= Math.min(9, devices * row)) context.fillText(tail(context, name), MARGIN.left - 7, middle);
+        if (bottom - top >= Math.min(9, 0.99 * devices * row)) context.fillText(tail(context, name), MARGIN.left - 7, middle);
       }
     }
   }

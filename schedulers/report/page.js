@@ -12,7 +12,6 @@ function themeNow() {
   const theme = {};
   for (const name of ["paper", "ink", "muted", "line", "down", "lost", "idle", "accent"]) theme[name] = style.getPropertyValue(`--${name}`).trim();
   for (let i = 0; i < 8; i++) theme[`policy${i}`] = style.getPropertyValue(`--policy${i}`).trim();
-  theme.separator = `${theme.paper}99`;
   theme.rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   return theme;
 }
@@ -43,10 +42,9 @@ class Page {
     const down = this.runs.some((run) => run.down.node.length);
     const longest = this.runs.reduce((a, b) => (b.up.end > a.up.end ? b : a));
     const up = { name: "up", steps: longest.up, colour: "muted", dashed: true };
-    const most = Math.max(...this.runs.map((run) => run.pending.most), 1) * 1.03;
     this.curves = [
       new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), most: all, ticks: quarters, shown: percent }),
-      new Curves("pending", this, { lines: lines("pending"), most, ticks: numberTicks(most), shown: (v, fine) => (fine && v < 100 ? v.toFixed(1) : counted(v)) }),
+      new Curves("pending", this, { lines: lines("pending"), shown: (v, fine) => (fine && v < 100 ? v.toFixed(1) : counted(v)) }),
     ];
     if (about.shared) this.curves.push(new Curves("held", this, { lines: lines("held"), most: all, ticks: quarters, shown: percent }));
     const spread = (name) => this.runs.map((run) => ({ name: run.name, curve: run[name], colour: `policy${run.number % 8}` }));
