@@ -1,4 +1,4 @@
-// What the page was written with: see packing.py and page.py.
+// What the page was written with: see packing.py and drawn.py.
 
 async function unpack(text) {
   const letters = atob(text.trim());
@@ -65,7 +65,7 @@ function readPolicy(about, arrays, number, jobs) {
   const start = summed(of("start"), tick);
   const end = start.map((s, i) => s + of("length")[i] * tick);
   const run = {
-    name: about.policies[number], number, start, end,
+    name: about.policies[number], number, logEnd: about.ends_s[number], start, end,
     job: of("job"), device: of("device"), devices: of("devices"), share: of("share"),
     above: of("above"), endedBy: of("end"), phase: of("phase"),
     down: {
@@ -76,7 +76,7 @@ function readPolicy(about, arrays, number, jobs) {
     wait: { at: of("wait.at_s"), value: of("wait.value") },
   };
   for (const name of ["busy", "held", "up", "pending"]) {
-    run[name] = new Steps(of(`${name}.at_s`), of(`${name}.value`), about.ends_s[number]);
+    run[name] = new Steps(of(`${name}.at_s`), of(`${name}.value`), run.logEnd);
   }
   // What each job held, in time: bars lie by their start, so a gang's bars of one stay are together
   // in the order in which one meets them.
@@ -99,10 +99,10 @@ function readPolicy(about, arrays, number, jobs) {
 }
 
 // Time that a job waited until it was over, or until the log's end.
-function waited(run, jobs, j, end) {
+function waited(run, jobs, j) {
   const phase = run.phase[j];
   if (phase === REJECTED) return 0;
-  return Math.max(0, (phase === STARVED ? end : run.lastEnd[j]) - jobs.submit[j] - run.heldFor[j]);
+  return Math.max(0, (phase === STARVED ? run.logEnd : run.lastEnd[j]) - jobs.submit[j] - run.heldFor[j]);
 }
 
 const STARVED = 0, FINISHED = 1, FAILED = 2, REJECTED = 3;  // places in about.phases

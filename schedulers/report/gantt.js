@@ -326,7 +326,7 @@ class Gantt {
     if (user) facts.push(["user", escaped(user)]);
     facts.push(["devices", `${jobs.gpus[job]}${run.share[i] < 1000 ? `, ${run.share[i] / 10} % of each` : ""}`]);
     facts.push(["on", onDevice], ["submitted", moment(jobs.submit[job])], ["started", moment(run.firstStart[job])]);
-    facts.push(["waited", span(waited(run, jobs, job, about.end_s))]);
+    facts.push(["waited", span(waited(run, jobs, job))]);
     facts.push([run.endedBy[i] & 1 ? "this pause" : "this run", span(run.end[i] - run.start[i])]);
     if (run.stays[job] > 1) facts.push(["in all", `${span(run.heldFor[job])}, ${run.stays[job]} times`]);
     const why = about.ends[run.endedBy[i] >> 1];

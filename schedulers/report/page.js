@@ -140,7 +140,7 @@ class Page {
     const classes = new Uint8Array(count);
     if (by === "wait") {
       for (let j = 0; j < count; j++) {
-        const seconds = waited(run, jobs, j, about.end_s);
+        const seconds = waited(run, jobs, j);
         classes[j] = WAITS.findIndex(([most]) => seconds < most);
       }
       return { classes, colours: PALETTE.ordered, names: WAITS.map(([, name]) => `waited ${name}`) };
