@@ -64,6 +64,37 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
+def check_report_path(path: Path) -> None:
+    """Refuse a place where no page can be put, before any work is done.
+
+    Raises
+    ------
+    ConfigError
+        The path is a folder, or its own folder does not exist.
+    """
+    if path.is_dir():
+        raise ConfigError(f"--report {path}: that is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--report {path}: there is no folder {path.parent}; make it first")
+
+
+def write_page(content: str, path: Path) -> None:
+    """A page as a file, whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written there.
+    """
+    check_report_path(path)
+    try:
+        write_atomically(path, lambda partial: partial.write_text(content, encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"--report {path}: cannot be written ({error.strerror}); name another place"
+        ) from error
+
+
 def replace_folder(folder: Path, names: Iterable[str], write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a partial folder with ``names``, then put it in place of the one there.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
@@ -24,7 +23,7 @@ from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.queue import Key
-from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 
 _GRANTING: Mapping[str, type[Start | Resize | Migrate]] = {
@@ -36,7 +35,7 @@ _PLAIN: Mapping[str, type[Preempt | Pause | Resume]] = {
 
 
 class Replay:
-    """Does at each moment what a log says was decided then, and wakes for the next one.
+    """Does in each decision what a log says was done in it: no policy, for it counts them.
 
     Parameters
     ----------
@@ -50,22 +49,23 @@ class Replay:
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._decided: dict[float, list[Action]] = {}
-        self._refused: set[float] = set()
+        self._of_decision: dict[int, list[Action]] = {}
+        self._decisions = 0
+        actions: list[Action] = []
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-                now_s, what = float(entry["s"]), entry["what"]
-                job_id, more = entry.get("job", ""), entry.get("more")
-                if what == "refused":
-                    wanted = [_action(*one) for one in more["actions"]]
-                    self._decided.setdefault(now_s, []).extend(wanted)
-                    self._refused.add(now_s)
-                elif what in _GRANTING or what in _PLAIN or what == "reject":
-                    self._decided.setdefault(now_s, []).append(_action(what, job_id, more))
+                what, job_id, more = entry["what"], entry.get("job", ""), entry.get("more")
+                if what == "decide":
+                    actions = self._of_decision.setdefault(int(more), [])
+                elif what == "refused":
+                    actions += [_action(*one) for one in more["actions"]]
+                elif what in _ACTIONS:
+                    actions.append(_action(what, job_id or more, more))
+                elif what == "submit":  # after it, a line may say that the job can never run
+                    actions = []
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise TableError(f"line {number} is none of a simulation's log ({error})") from None
-        self._moments = sorted(self._decided)
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
         """As they come: what is logged says who is next."""
@@ -73,20 +73,11 @@ class Replay:
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
         """What was decided then."""
-        actions = [
-            action
-            for action in self._decided.get(state.now_s, ())
-            # Who could never run was rejected when it came, and nobody decided that.
-            if not isinstance(action, Reject)
-            or state.standing(action.job_id).phase is Phase.PENDING
-        ]
-        if state.now_s in self._refused:
-            return actions
-        for moment_s in self._moments[bisect_right(self._moments, state.now_s) :]:
-            actions.append(Wake(moment_s))
-            if moment_s not in self._refused:  # there it will wake for those after it
-                break
-        return actions
+        self._decisions += 1
+        return self._of_decision.get(self._decisions, [])
+
+
+_ACTIONS = {*_GRANTING, *_PLAIN, "reject", "wake"}
 
 
 def _action(what: str, whose: Any, more: Any = None) -> Action:

@@ -144,6 +144,7 @@ class Simulation:
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
         self._wakes: list[float] = []
         self._arrived = 0
+        self._decisions = 0
         self._now_s = 0.0
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
@@ -267,8 +268,10 @@ class Simulation:
         """Whether anything was."""
         state = State(self.ledger, self._now_s, self._progress)
         actions = self._policy.decide(state, self._forecasts, self._rng)
+        self._decisions += 1
         if not actions:
             return False
+        self.log.entries.append((self._now_s, "decide", "", self._decisions))
         try:
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
@@ -286,6 +289,7 @@ class Simulation:
 
     def _note(self, action: Action) -> None:
         if isinstance(action, Wake):
+            self.log.entries.append((self._now_s, "wake", "", action.at_s))
             if self._now_s < action.at_s < math.inf:
                 heapq.heappush(self._wakes, action.at_s)
             return

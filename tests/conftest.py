@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 from presage.pipelines.profiling.device_lock import FOLDER_VARIABLE
 
+pytest_plugins = ["tests.chromium"]
+
 # How long an example takes says more of the machine than of what is tested.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -11,7 +11,6 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from presage.features.errors import ConfigError
 from presage.features.units import quantity
 from presage.pipelines.assessment import Assessment
 from presage.pipelines.cross_validation import SPLITS
@@ -23,7 +22,7 @@ from presage.pipelines.report.charts import (
     calibration_curves,
     scatter,
 )
-from presage.pipelines.stage import write_atomically
+from presage.pipelines.stage import write_page
 
 TITLES = {
     "compute_utilization": "Compute utilization",
@@ -100,20 +99,6 @@ def render(assessment: Assessment) -> str:
     )
 
 
-def check_report_path(path: Path) -> None:
-    """Refuse a place where no file can be put, before any work is done.
-
-    Raises
-    ------
-    ConfigError
-        The path is a folder, or its own folder does not exist.
-    """
-    if path.is_dir():
-        raise ConfigError(f"--report {path}: that is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--report {path}: there is no folder {path.parent}; make it first")
-
-
 def write_report(assessment: Assessment, path: Path) -> None:
     """The page as a file, whole or not at all.
 
@@ -122,14 +107,7 @@ def write_report(assessment: Assessment, path: Path) -> None:
     ConfigError
         The file cannot be written there.
     """
-    content = render(assessment)
-    check_report_path(path)
-    try:
-        write_atomically(path, lambda partial: partial.write_text(content, encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"--report {path}: cannot be written ({error.strerror}); name another place"
-        ) from error
+    write_page(render(assessment), path)
 
 
 def percent(value: float, digits: int = 1) -> str:

@@ -341,7 +341,8 @@ def evaluate(
     """Score the predictors on jobs and families they have not seen, beside the baselines."""
     from presage.pipelines import evaluate as stage
     from presage.pipelines.assessment import assess
-    from presage.pipelines.report.page import check_report_path, write_report
+    from presage.pipelines.report.page import write_report
+    from presage.pipelines.stage import check_report_path
     from presage.render import print_assessment
 
     if report is not None:

@@ -8,9 +8,10 @@ _PACKAGES = {
     "features": "onnx pyarrow pandas psutil",
     "profile": "torch pynvml",
     "ray": "ray",
+    "schedulers": "sortedcontainers jinja2",
     "serve": "onnxruntime grpc_health grpc_reflection prometheus_client uvloop",
     "otel": "opentelemetry",
-    "train": "sklearn onnxscript mlflow dvc jinja2",
+    "train": "sklearn onnxscript mlflow dvc",
 }
 EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in row.split()}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
     from presage.schedulers.metrics import Metrics
+    from presage.schedulers.simulator import Simulation
 
 _FORECASTS = ("oracle", "none")
 
@@ -48,6 +50,14 @@ def simulate(
         Path | None,
         typer.Option(metavar="DIR", help="Write every event and decision to DIR/POLICY.jsonl."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page: timelines, policies side by side."),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write DIR/jobs.parquet and DIR/intervals.parquet."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Simulate a trace of jobs on a cluster, and compare policies side by side.
@@ -56,7 +66,7 @@ def simulate(
     for byte.
     """
     from presage.pipelines.progress import training_progress
-    from presage.pipelines.stage import write_atomically
+    from presage.pipelines.stage import write_atomically, write_page
     from presage.schedulers.cluster_file import read_cluster
     from presage.schedulers.metrics import metrics_of
     from presage.schedulers.no_forecasts import NoForecasts
@@ -76,22 +86,28 @@ def simulate(
             hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
             raise ConfigError(f"--{kind} {said!r} is not known; {hint}")
     devices, jobs = read_cluster(cluster), read_trace(trace)
-    if log is not None:
-        try:
-            log.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--log {log}: {error.strerror}; name a folder") from None
+    _check_outputs(log, report, parquet)
     truth = Durations(jobs.duration_s)
     found: dict[str, Metrics] = {}
+    kept: dict[str, Simulation] = {}  # for the page and the tables
     for name in names:
         forecaster = Oracle(truth, devices) if forecast == "oracle" else NoForecasts()
         run = Simulation(devices, POLICIES[name](), forecaster, truth, jobs.jobs, seed=seed)
         with training_progress(name) as move:
             run.run(partial(_move, move, len(jobs.jobs)))
         found[name] = metrics_of(run)
+        if report or parquet:
+            kept[name] = run
         if log is not None:
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
+    if report is not None:
+        from presage.schedulers.report.page import render
+
+        facts = {"trace": trace.name, "forecasts": forecast, "seed": f"{seed}"}
+        write_page(render(kept, title=f"{trace.stem} on {cluster.stem}", facts=facts), report)
+    if parquet is not None:
+        _write_tables(kept, parquet)
     if as_json:
         policies = {name: asdict(one) for name, one in found.items()}
         document = {"policies": policies, "left_out": dict(jobs.left_out)}
@@ -99,6 +115,34 @@ def simulate(
     else:
         _print(found)
         tell_left_out(jobs.left_out)
+
+
+def _check_outputs(log: Path | None, report: Path | None, parquet: Path | None) -> None:
+    """Refuse what cannot be written, before the minutes that a large trace takes."""
+    from presage.pipelines.stage import check_report_path
+
+    for option, folder in (("log", log), ("parquet", parquet)):
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"--{option} {folder}: {error.strerror}; name a folder") from None
+    if report is not None:
+        check_report_path(report)
+        import_module("jinja2")
+    if parquet is not None:
+        import_module("pyarrow")
+
+
+def _write_tables(simulated: dict[str, Simulation], folder: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from presage.pipelines.stage import write_atomically
+    from presage.schedulers.tables import intervals_table, jobs_table
+
+    for name, table in (("jobs", jobs_table), ("intervals", intervals_table)):
+        rows = table(simulated)
+        write_atomically(folder / f"{name}.parquet", partial(pq.write_table, rows))
 
 
 def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:

@@ -10,13 +10,13 @@ from presage.features.errors import ConfigError
 from presage.pipelines.assessment import assess
 from presage.pipelines.report import charts
 from presage.pipelines.report.page import (
-    check_report_path,
     coverage_mark,
     mae,
     percent,
     render,
     write_report,
 )
+from presage.pipelines.stage import check_report_path
 from tests.pipelines.forecast_examples import forecasts, metrics_of
 
 LARGEST = 3_000_000

@@ -2,39 +2,19 @@
 
 import math
 import re
-import shutil
+from functools import partial
 
 import pytest
 
 from presage.pipelines.assessment import assess
 from presage.pipelines.report.page import SHOWN_DIGITS, percent, write_report
+from tests.chromium import CONTRAST
 from tests.pipelines.forecast_examples import forecasts, metrics_of
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install 'presage[browser]'"
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine: install it with the system's packages"
-)
 
 SECTIONS = [
     "summary", "job", "family", "calibration", "compute_utilization", "memory", "step_time",
     "interference", "reading",
 ]  # fmt: skip
-CONTRAST = """
-([first, second]) => {
-  const luminance = (color) => {
-    const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((v) => {
-      const c = v / 255;
-      return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const [low, high] = [luminance(first), luminance(second)].sort((a, b) => a - b);
-  return (high + 0.05) / (low + 0.05);
-}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -49,34 +29,9 @@ def path(metrics, tmp_path_factory):
     return target
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        # No sandbox: in a container, or as root, Chromium has none to start.
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
-def show(browser, path):
-    """Opens the page; what it asks for and complains of is kept in ``asked`` and ``said``."""
-    contexts = []
-
-    def opened(width=1280, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.asked, page.said = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("console", lambda message: page.said.append(message.text))
-        page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.goto(path.as_uri(), wait_until="load")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
+def show(open_page, path):
+    return partial(open_page, path)
 
 
 def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -68,10 +70,52 @@ def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
         first = (tmp_path / "first" / name).read_bytes()
         assert first == (tmp_path / "second" / name).read_bytes()
         entries = [json.loads(line) for line in first.splitlines()]
-        assert {entry["what"] for entry in entries} == {"submit", "start", "finish", "reject"}
+        assert {entry["what"] for entry in entries} == {
+            "submit",
+            "reject",
+            "decide",
+            "start",
+            "finish",
+        }
         submitted, rejected = [entry for entry in entries if entry["job"] == "large"]
         assert submitted["more"] == {"gpus": 9}
         assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
+
+
+def test_the_page_is_a_file_with_the_same_bytes_each_time(simulate, tmp_path):
+    simulate("--report", "first.html")
+    simulate("--report", "second.html")
+    first = (tmp_path / "first.html").read_text()
+
+    assert first == (tmp_path / "second.html").read_text()
+    assert "<h1>trace on cluster</h1>" in first
+
+
+def test_tables_have_a_row_a_policy_and_job_and_a_row_an_interval(simulate, tmp_path):
+    simulate("--policy", "fifo,sjf", "--parquet", "tables")
+    jobs = pq.read_table(tmp_path / "tables" / "jobs.parquet")
+    intervals = pq.read_table(tmp_path / "tables" / "intervals.parquet")
+    fifo = jobs.slice(0, 4).to_pylist()
+
+    assert jobs["policy"].to_pylist() == ["fifo"] * 4 + ["sjf"] * 4
+    assert fifo[1] == {
+        "policy": "fifo", "job_id": "b", "model": "", "gpus": 2, "user": "", "submit_s": 1.0,
+        "first_start_s": 100.0, "end_s": 150.0, "phase": "finished", "jct_s": 149.0,
+        "waited_s": 99.0, "starts": 1, "overflows": 0, "attained_device_s": 100.0,
+    }  # fmt: skip
+    assert (fifo[3]["phase"], fifo[3]["first_start_s"], fifo[3]["jct_s"]) == (
+        "rejected",
+        None,
+        None,
+    )
+    assert intervals.slice(2, 2).to_pylist() == [
+        {"policy": "fifo", "job_id": "b", "device": f"n0/{i}", "start_s": 100.0, "end_s": 150.0,
+         "compute_milli": 1000, "paused": False, "ended_by": "finish"}
+        for i in range(2)
+    ]  # fmt: skip
+    page = (Path(__file__).parents[2] / "docs" / "simulating.md").read_text()
+    for table in (jobs, intervals):
+        assert all(f"`{column}`" in page for column in table.column_names)
 
 
 def test_help_names_every_policy():
@@ -86,6 +130,9 @@ def test_help_names_every_policy():
         (("--policy", "fifo,sfj"), "--policy 'sfj' is not known; nearest is 'sjf'"),
         (("--policy", ","), "--policy '' is not known; known are fifo, backfill, sjf"),
         (("--log", "trace.csv"), "--log trace.csv: File exists; name a folder"),
+        (("--parquet", "trace.csv"), "--parquet trace.csv: File exists; name a folder"),
+        (("--report", "absent/out.html"), "--report absent/out.html: there is no folder absent"),
+        (("--report", "."), "--report .: that is a folder; name a file in it"),
         (("--forecast", "oracel"), "--forecast 'oracel' is not known; nearest is 'oracle'"),
     ],
 )

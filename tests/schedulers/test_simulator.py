@@ -180,7 +180,7 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     # Its only checkpoint was made after 20 s of work.
     assert done.ended[0].end_s == pytest.approx(33.0 + 30.0 * 1.1)
     assert [entry[1] for entry in done.log.entries] == [
-        "submit", "start", "fail", "lost", "start", "finish"
+        "submit", "decide", "start", "fail", "lost", "decide", "start", "finish"
     ]  # fmt: skip
 
 

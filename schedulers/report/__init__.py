@@ -1,0 +1,1 @@
+"""A page that shows what became of a trace under each policy."""

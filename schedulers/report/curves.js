@@ -1,0 +1,168 @@
+// Lines over time, and distributions over a logarithmic time.
+
+const CURVE = { top: 8, bottom: 26 };
+
+class Curves {
+  // `lines`: of {name, colour, steps, dashed}; `most` is the axis' end, else it is the greatest value
+  // shown; `ticks` are its marks, else round values; `shown` writes a value.
+  constructor(id, page, { lines, most, ticks, shown }) {
+    Object.assign(this, { page, lines, most, ticks, shown, canvas: document.getElementById(id) });
+    navigate(this.canvas, page.view, { withDevices: false });
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => page.untold());
+  }
+
+  draw(at = null) {
+    const { page, lines } = this, { theme, view } = page;
+    const [context, width, height] = fitted(this.canvas);
+    const inside = width - MARGIN.left - MARGIN.right, tall = height - CURVE.top - CURVE.bottom;
+    if (inside < 10) return;
+    const columns = Math.round(inside);
+    const values = lines.map(({ steps }) => means(steps, view, columns));
+    const most = this.most ?? Math.max(4, ...values.map((line) => line.reduce((a, b) => Math.max(a, b), 0))) * 1.04;
+    const y = (value) => CURVE.top + tall * (1 - value / most);
+    timeAxis(context, theme, view, width, CURVE.top, height - CURVE.bottom);
+    valueAxis(context, theme, this.ticks ?? numberTicks(most), y, this.shown, width);
+    context.lineJoin = "round";
+    lines.forEach(({ colour, dashed }, i) => {
+      context.strokeStyle = theme[colour];
+      context.setLineDash(dashed ? [6, 4] : []);
+      context.lineWidth = dashed ? 1.3 : 1.6;
+      context.beginPath();
+      values[i].forEach((value, x) => context[x ? "lineTo" : "moveTo"](MARGIN.left + x + 0.5, y(value)));
+      context.stroke();
+    });
+    context.setLineDash([]);
+    if (at !== null) cross(context, theme, at, CURVE.top, height - CURVE.bottom);
+  }
+
+  point(event) {
+    const { view } = this.page, inside = this.canvas.clientWidth - MARGIN.left - MARGIN.right;
+    const part = (event.offsetX - MARGIN.left) / inside;
+    if (part < 0 || part > 1 || event.buttons) {
+      this.draw();
+      return this.page.untold();
+    }
+    const step = (view.t1 - view.t0) / inside, time = view.t0 + part * (view.t1 - view.t0);
+    this.draw(event.offsetX);
+    const told = this.lines.map(({ name, steps, colour, dashed }) => [
+      `<span class="swatch ${dashed ? "up" : colour}"></span>${escaped(name)}`,
+      this.shown(steps.mean(time - step / 2, time + step / 2), true)]);
+    return this.page.tell(event, `<b>${moment(time, step)}</b>${rows(told)}`);
+  }
+}
+
+// Means over each column of what is shown, as far as the function goes.
+function means(steps, view, columns) {
+  const step = (view.t1 - view.t0) / columns, values = [];
+  for (let x = 0; x < columns && view.t0 + x * step < steps.end; x++) {
+    const from = view.t0 + x * step;
+    values.push(steps.mean(from, Math.min(from + step, steps.end)));
+  }
+  return values;
+}
+
+class Distribution {
+  constructor(id, page, lines) {
+    Object.assign(this, { page, lines, canvas: document.getElementById(id) });
+    const all = lines.flatMap(({ curve }) => [...curve.at]).filter((s) => s > 0);
+    const [least, greatest] = [Math.min(...all, 1e9), Math.max(...all, 1)];
+    this.low = Math.log(Math.max(Math.min(least, greatest / 10), 1));
+    this.high = Math.log(Math.max(greatest, Math.exp(this.low) * 10));
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => page.untold());
+  }
+
+  get geometry() {
+    return { left: 52, right: 18, width: this.canvas.clientWidth - 70, tall: this.canvas.clientHeight - CURVE.top - CURVE.bottom };
+  }
+
+  draw(at = null) {
+    const { page: { theme }, low, high } = this;
+    const [context, width, height] = fitted(this.canvas);
+    const { left, right, width: inside, tall } = this.geometry;
+    const x = (seconds) => left + (inside * (Math.log(Math.max(seconds, 1e-9)) - low)) / (high - low);
+    const y = (part) => CURVE.top + tall * (1 - part);
+    valueAxis(context, theme, [0, 0.25, 0.5, 0.75, 0.9, 1], y, (v) => `${Math.round(100 * v)} %`, width, left, right);
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    let free = 0;
+    for (const [seconds, name] of logMarks(low, high)) {
+      const at = Math.round(x(seconds)) + 0.5, half = context.measureText(name).width / 2;
+      if (at < left - 1 || at > width - right + 1) continue;
+      context.strokeStyle = theme.line;
+      context.beginPath();
+      context.moveTo(at, CURVE.top);
+      context.lineTo(at, CURVE.top + tall + 4);
+      context.stroke();
+      context.fillStyle = theme.muted;
+      if (at - half < free) continue;
+      context.fillText(name, at, height - CURVE.bottom + 7);
+      free = at + half + 8;
+    }
+    context.save();
+    context.beginPath();
+    context.rect(left, 0, inside + right, height);
+    context.clip();
+    context.lineWidth = 1.8;
+    context.lineJoin = "round";
+    for (const { curve, colour } of this.lines) {
+      if (!curve.at.length) continue;
+      context.strokeStyle = theme[colour];
+      context.beginPath();
+      context.moveTo(Math.max(x(curve.at[0]), left), y(curve.at[0] < Math.exp(low) ? partWithin(curve, Math.exp(low)) : 0));
+      for (let i = 0; i < curve.at.length; i++) {
+        if (x(curve.at[i]) >= left) context.lineTo(x(curve.at[i]), y(curve.value[i]));
+      }
+      context.lineTo(left + inside + right, y(1));
+      context.stroke();
+    }
+    context.restore();
+    if (at !== null) cross(context, theme, at, CURVE.top, height - CURVE.bottom);
+  }
+
+  point(event) {
+    const { left, width } = this.geometry, part = (event.offsetX - left) / width;
+    if (part < 0 || part > 1) {
+      this.draw();
+      return this.page.untold();
+    }
+    const seconds = Math.exp(this.low + part * (this.high - this.low));
+    this.draw(event.offsetX);
+    const told = this.lines.map(({ name, curve, colour }) => [
+      `<span class="swatch ${colour}"></span>${escaped(name)}`, `${(100 * partWithin(curve, seconds)).toFixed(1)} %`]);
+    return this.page.tell(event, `<b>within ${span(seconds)}</b>${rows(told)}`);
+  }
+}
+
+function partWithin(curve, seconds) {
+  let part = 0;
+  for (let i = 0; i < curve.at.length && curve.at[i] <= seconds; i++) part = curve.value[i];
+  return part;
+}
+
+function valueAxis(context, theme, ticks, y, shown, width, left = MARGIN.left, right = MARGIN.right) {
+  context.font = FONT;
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  context.lineWidth = 1;
+  for (const tick of ticks) {
+    const at = Math.round(y(tick)) + 0.5;
+    context.strokeStyle = theme.line;
+    context.beginPath();
+    context.moveTo(left, at);
+    context.lineTo(width - right, at);
+    context.stroke();
+    context.fillStyle = theme.muted;
+    context.fillText(shown(tick), left - 7, at);
+  }
+}
+
+function cross(context, theme, x, top, bottom) {
+  context.strokeStyle = theme.muted;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(Math.round(x) + 0.5, top);
+  context.lineTo(Math.round(x) + 0.5, bottom);
+  context.stroke();
+}
