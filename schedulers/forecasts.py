@@ -56,6 +56,8 @@ class Forecasts:
     ----------
     failures : dict of str to int
         Why a forecaster gave no answer, and how often.
+    untold : dict of str to int
+        Of how many jobs nothing was foretold, by kind of device.
     """
 
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
@@ -65,6 +67,7 @@ class Forecasts:
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
         self.failures: dict[str, int] = {}
+        self.untold: dict[str, int] = {}
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Jobs that are going to be asked for; all at once, when the first of them is."""
@@ -87,6 +90,8 @@ class Forecasts:
             told = [None] * len(asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = self._sound(outlook, kind)
+            if outlook is None:
+                self.untold[kind] = self.untold.get(kind, 0) + 1
 
     def forget(self, job: Job) -> None:
         """A job that is over."""

@@ -108,6 +108,8 @@ class Simulation:
 
     Attributes
     ----------
+    forecasts : Forecasts
+        What the policy was told, and what could not be.
     ended : list of Ended
         Jobs that did, in that order.
     busy_s : float
@@ -132,9 +134,9 @@ class Simulation:
         self._jobs, self._faults = jobs, faults
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
-        self._forecasts = Forecasts(forecaster, cluster)
+        self.forecasts = Forecasts(forecaster, cluster)
         self._progress = Progress()
-        self.ledger = Ledger(cluster, Queue(_key(policy, self._forecasts)))
+        self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
         self.busy_s = 0.0
@@ -193,7 +195,7 @@ class Simulation:
     # What happens ---------------------------------------------------------------------------
 
     def _submit(self, jobs: Sequence[Job]) -> None:
-        self._forecasts.expect(jobs)
+        self.forecasts.expect(jobs)
         for job in jobs:
             why = self.ledger.submit(job, self._now_s)
             self.log.entries.append((self._now_s, "submit", job.job_id, job))
@@ -225,7 +227,7 @@ class Simulation:
     def _over(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
         self._progress.forget(job.job_id)
-        self._forecasts.forget(job)
+        self.forecasts.forget(job)
         first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
         alone_s = min(
@@ -267,7 +269,7 @@ class Simulation:
     def _decide(self) -> bool:
         """Whether anything was."""
         state = State(self.ledger, self._now_s, self._progress)
-        actions = self._policy.decide(state, self._forecasts, self._rng)
+        actions = self._policy.decide(state, self.forecasts, self._rng)
         self._decisions += 1
         if not actions:
             return False

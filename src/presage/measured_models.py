@@ -121,5 +121,7 @@ def measured_name(model: str, measured: Sequence[str]) -> str:
     if len(found) == 1:
         return found[0]
     near = get_close_matches(model, measured, n=1)
-    hint = f"nearest is {near[0]!r}" if near else f"measured are {', '.join(measured[:5])} ..."
-    raise ConfigError(f"model {model!r} of the trace was not measured; {hint}")
+    hint = f"nearest is {near[0]!r}" if near else f"measured is such as {measured[0]!r}"
+    raise ConfigError(
+        f"model {model!r} of the trace was not measured; {hint}, or let models be drawn"
+    )

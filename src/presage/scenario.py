@@ -42,6 +42,8 @@ class Scenario:
         Of whatever is drawn: models of jobs, noise, faults, and what a policy draws.
     measured : Path or None
         Tables of what jobs do to each other; without them they do nothing.
+    draw_models : bool
+        Whether every job's model is drawn from the measured ones, also where the trace names one.
     load : float
         How many times as fast as traced jobs arrive.
     risk : float
@@ -64,6 +66,7 @@ class Scenario:
     forecast: str = "oracle"
     seed: int = 0
     measured: Path | None = None
+    draw_models: bool = False
     load: float = 1.0
     risk: float = 0.1
     noise: float = 0.0
@@ -122,6 +125,11 @@ def simulation_of(scenario: Scenario) -> Simulation:
     )
 
 
+def trace_of(scenario: Scenario) -> Trace:
+    """Its jobs, as the file has them."""
+    return _trace(scenario.trace)
+
+
 @lru_cache(maxsize=8)
 def _cluster(path: Path) -> Cluster:
     from presage.schedulers.cluster_file import read_cluster
@@ -177,6 +185,8 @@ def _world(
     truth: Truth = Durations(trace.duration_s)
     if measurements is not None:
         kinds = list(cluster.kinds)
+        if scenario.draw_models:
+            trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = with_models(trace, measurements, kinds, seed=scenario.seed)
         truth = Measured(trace.duration_s, measurements, kinds[0])
     costs = Checkpointing(
@@ -230,7 +240,15 @@ def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[
             raise ConfigError(
                 f"faults {scenario.faults!r} is neither a file nor two numbers of days, MTBF,MTTR"
             ) from None
-        # Long after the last submission a job still runs; further faults would find nobody.
-        until_s = 10 * (max((job.submit_s for job in jobs), default=0.0) + 100 * DAY_S)
+        until_s = _longest_s(trace_of(scenario), jobs, cluster)
         return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
     return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
+
+
+def _longest_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:
+    """Until when faults are drawn: as if all came first, then a tenth of the devices did the work."""
+    if not jobs:
+        return 0.0
+    work_s = sum(trace.duration_s[job.job_id] * job.gpus for job in jobs)
+    longest_s = max(trace.duration_s.values())
+    return max(job.submit_s for job in jobs) + 10 * (longest_s + work_s / cluster.devices)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,24 +18,26 @@ from presage.features.errors import ConfigError
 from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from presage.scenario import Scenario
     from presage.schedulers.metrics import Metrics
     from presage.schedulers.simulator import Simulation
 
-_FORECASTS = ("oracle", "none")
+_WORLD, _OUTPUT, _SWEEP = "The world", "What is written", "Sweeps"
 
 
 def simulate(
     trace: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="As `presage trace show` takes it."),
-    ],
+        Path | None, typer.Option(metavar="FILE", help="As `presage trace show` takes it.")
+    ] = None,
     cluster: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="YAML: nodes: [{name: n0, devices: 8, kind: v100}, ...]; or openb's csv.",
         ),
-    ],
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -43,59 +46,174 @@ def simulate(
         ),
     ] = "fifo,sjf",
     forecast: Annotated[
-        str, typer.Option(help="oracle: run times come true; none: nobody foretells any.")
+        str,
+        typer.Option(
+            metavar="WHO",
+            help="oracle: all comes true; none; table: what --measured has; a release's folder, or "
+            "HOST:PORT of a service.",
+        ),
     ] = "oracle",
-    seed: Annotated[int, typer.Option(help="Of policies that draw.")] = 0,
+    risk: Annotated[
+        float,
+        typer.Option(help="Of a job taking more memory than a release foretells: 0.05, 0.1, 0.5."),
+    ] = 0.1,
+    noise: Annotated[
+        float, typer.Option(help="Spread of the log-normal factors put on forecasts.")
+    ] = 0.0,
+    bias: Annotated[float, typer.Option(help="Median of those factors.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Tables of models alone and together: jobs slow each other down as measured.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = None,
+    draw_models: Annotated[
+        bool,
+        typer.Option(
+            "--draw-models",
+            help="Draw every job's model from the measured ones, also where the trace names one.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = False,
+    load: Annotated[
+        float, typer.Option(help="Jobs arrive so many times as fast.", rich_help_panel=_WORLD)
+    ] = 1.0,
+    faults: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|MTBF,MTTR",
+            help="Nodes fail and are repaired: a file of faults, or mean times in days.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = "",
+    from_day: Annotated[
+        float,
+        typer.Option(help="Day of the faults' file to begin with.", rich_help_panel=_WORLD),
+    ] = 0.0,
+    checkpoint_interval_s: Annotated[
+        float,
+        typer.Option(
+            help="Between checkpoints of jobs; never, unless told.", rich_help_panel=_WORLD
+        ),
+    ] = math.inf,
+    checkpoint_cost_s: Annotated[
+        float, typer.Option(help="To write one.", rich_help_panel=_WORLD)
+    ] = 0.0,
+    restart_s: Annotated[
+        float, typer.Option(help="To start again from one.", rich_help_panel=_WORLD)
+    ] = 0.0,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Log a policy's impossible action, and go on.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = False,
     log: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write every event and decision to DIR/POLICY.jsonl."),
+        typer.Option(
+            metavar="DIR", help="Write every event and decision to DIR/POLICY.jsonl.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Write a page: timelines, policies side by side."),
+        typer.Option(
+            metavar="FILE.html", help="Write a page: timelines, policies side by side.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     parquet: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write DIR/jobs.parquet and DIR/intervals.parquet."),
+        typer.Option(
+            metavar="DIR", help="Write DIR/jobs.parquet and DIR/intervals.parquet.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-) -> None:
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print JSON and nothing else.", rich_help_panel=_OUTPUT
+        ),
+    ] = False,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_SWEEP,
+            help="YAML: the options above, each a value or a list; all combinations are simulated.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", rich_help_panel=_SWEEP,
+            help="Of a sweep's outcomes: one that was stopped goes on with those that are missing.",
+        ),
+    ] = Path("sweep"),
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes of a sweep; one a core unless told.", rich_help_panel=_SWEEP),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", rich_help_panel=_SWEEP,
+            help='Sweep on a Ray cluster; "auto" for the one that this machine is in.',
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Simulate a trace of jobs on a cluster, and compare policies side by side.
 
-    Every kind of device is as fast as the one that was traced. Equal input gives equal output, byte
-    for byte.
+    Without --measured, every kind of device is as fast as the one that was traced, and jobs do
+    nothing to each other. Equal input gives equal output, byte for byte (docs/simulating.md).
     """
+    from presage.scenario import Scenario
+
+    if sweep is not None:
+        _sweep(sweep, output, workers or os.cpu_count() or 1, ray, as_json=as_json)
+        return
+    if trace is None or cluster is None:
+        missing = "--trace" if trace is None else "--cluster"
+        raise ConfigError(f"{missing} is missing; name its file, or --sweep FILE")
+    names = list(dict.fromkeys(filter(None, map(str.strip, policy.split(",")))))
+    scenarios = {
+        name: Scenario(
+            trace=trace, cluster=cluster, policy=name, forecast=forecast, seed=seed,
+            measured=measured, draw_models=draw_models, load=load, risk=risk, noise=noise,
+            bias=bias, faults=faults, from_day=from_day,
+            checkpoint_interval_s=checkpoint_interval_s, checkpoint_cost_s=checkpoint_cost_s,
+            restart_s=restart_s, keep_going=keep_going,
+        )
+        for name in names or [""]
+    }  # fmt: skip
+    _check_outputs(log, report, parquet)
+    _simulate(scenarios, log, report, parquet, as_json=as_json)
+
+
+def _simulate(
+    scenarios: Mapping[str, Scenario],
+    log: Path | None,
+    report: Path | None,
+    parquet: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from presage.pipelines.progress import training_progress
     from presage.pipelines.stage import write_atomically, write_page
-    from presage.schedulers.cluster_file import read_cluster
+    from presage.scenario import simulation_of, trace_of
     from presage.schedulers.metrics import metrics_of
-    from presage.schedulers.no_forecasts import NoForecasts
-    from presage.schedulers.oracle import Oracle
-    from presage.schedulers.policies import POLICIES
-    from presage.schedulers.simulator import Simulation
-    from presage.schedulers.traces.formats import read_trace
-    from presage.schedulers.truth import Durations
 
-    names = list(dict.fromkeys(filter(None, map(str.strip, policy.split(",")))))
-    for kind, said, known in (
-        *(("policy", name, tuple(POLICIES)) for name in names or [""]),
-        ("forecast", forecast, _FORECASTS),
-    ):
-        if said not in known:
-            near = get_close_matches(said, known, n=1)
-            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
-            raise ConfigError(f"--{kind} {said!r} is not known; {hint}")
-    devices, jobs = read_cluster(cluster), read_trace(trace)
-    _check_outputs(log, report, parquet)
-    truth = Durations(jobs.duration_s)
     found: dict[str, Metrics] = {}
     kept: dict[str, Simulation] = {}  # for the page and the tables
-    for name in names:
-        forecaster = Oracle(truth, devices) if forecast == "oracle" else NoForecasts()
-        run = Simulation(devices, POLICIES[name](), forecaster, truth, jobs.jobs, seed=seed)
+    for name, scenario in scenarios.items():
+        run = simulation_of(scenario)
         with training_progress(name) as move:
-            run.run(partial(_move, move, len(jobs.jobs)))
+            run.run(partial(_move, move, len(trace_of(scenario).jobs)))
         found[name] = metrics_of(run)
+        _tell_failures(name, run, foretells=scenario.forecast != "none")
         if report or parquet:
             kept[name] = run
         if log is not None:
@@ -104,17 +222,67 @@ def simulate(
     if report is not None:
         from presage.schedulers.report.page import render
 
-        facts = {"trace": trace.name, "forecasts": forecast, "seed": f"{seed}"}
-        write_page(render(kept, title=f"{trace.stem} on {cluster.stem}", facts=facts), report)
+        title = f"{scenario.trace.stem} on {scenario.cluster.stem}"
+        write_page(render(kept, title=title, facts=_facts(scenario)), report)
     if parquet is not None:
         _write_tables(kept, parquet)
+    left_out = trace_of(scenario).left_out
     if as_json:
-        policies = {name: asdict(one) for name, one in found.items()}
-        document = {"policies": policies, "left_out": dict(jobs.left_out)}
+        document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
+        if left_out:
+            document["left_out"] = dict(left_out)
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         _print(found)
-        tell_left_out(jobs.left_out)
+        tell_left_out(left_out)
+
+
+def _facts(scenario: Scenario) -> dict[str, str]:
+    """What the page says of its making."""
+    said = {
+        "trace": scenario.trace.name,
+        "forecasts": scenario.forecast,
+        "seed": f"{scenario.seed}",
+        "load": f"{scenario.load:g}" if scenario.load != 1 else "",
+        "measured": scenario.measured.name if scenario.measured else "",
+        "faults": scenario.faults,
+    }
+    return {name: text for name, text in said.items() if text}
+
+
+def _tell_failures(name: str, run: Simulation, *, foretells: bool) -> None:
+    """Of forecasts that were missing, and of actions that were refused."""
+    for why, times in run.forecasts.failures.items():
+        typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
+    for kind, jobs in run.forecasts.untold.items() if foretells else ():
+        typer.echo(f"{name}: nothing is foretold of {jobs:,} jobs on {kind!r}", err=True)
+    refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
+    if refused:
+        typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)
+
+
+def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
+    from presage.pipelines.progress import counted_progress
+    from presage.sweep import compared, read_sweep, run_sweep, write_table
+
+    if workers < 1:
+        raise ConfigError(f"--workers {workers}, must be >= 1")
+    scenarios = read_sweep(path)
+    with counted_progress(f"{len(scenarios)} simulations", len(scenarios)) as step:
+        outcomes = run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
+    write_table(outcomes, folder / "outcomes.parquet")
+    if as_json:
+        typer.echo(json.dumps({"outcomes": outcomes}, indent=2, allow_nan=False))
+        return
+    from rich.table import Table
+
+    rows = compared(outcomes)
+    table = Table(title="means, and 95 % intervals over seeds")
+    for title in rows[0]:
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        table.add_row(*row.values())
+    _show(table)
 
 
 def _check_outputs(log: Path | None, report: Path | None, parquet: Path | None) -> None:
@@ -154,23 +322,29 @@ def _write(text: str, path: Path) -> None:
 
 
 def _print(found: dict[str, Metrics]) -> None:
-    from rich.console import Console
+    """A row a metric, a column a policy; the best is bold."""
     from rich.table import Table
 
+    from presage.schedulers.report.figures import columns_of
+
     table = Table()
-    for title in ("policy", "jobs", "JCT h", "median", "99 %", "queue h", "makespan h", "use"):
-        table.add_column(title, justify="left" if title == "policy" else "right")
-    for name, one in found.items():
-        seconds = (
-            one.average_jct_s, one.median_jct_s, one.p99_jct_s, one.average_queue_s, one.makespan_s
-        )  # fmt: skip
-        use = "-" if one.device_use is None else f"{one.device_use:.0%}"
-        shown = ["-" if value is None else f"{value / 3600:,.2f}" for value in seconds]
-        table.add_row(name, f"{one.jobs:,}", *shown, use)
-    console = Console(soft_wrap=True)
+    table.add_column("")
+    for name in found:
+        table.add_column(name, justify="right")
+    for column in columns_of(found):
+        cells = [column.cells[name] for name in found]
+        unit = f" {column.unit}" if column.unit else ""
+        shown = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in cells]
+        table.add_row(f"{column.title}{unit}", *shown)
+    _show(table)
+
+
+def _show(table: Table) -> None:
+    """As wide as its figures are, also where the terminal is not."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    wide = console.options.update(width=10_000)
+    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
     console.print(table)
-    for name, one in found.items():
-        left = {"failed": one.failed, "rejected": one.rejected, "starved": one.starved}
-        for what, count in left.items():
-            if count:
-                console.print(f"{name}: {count:,} jobs {what}", highlight=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -206,6 +207,57 @@ def _on_ray(missing: Mapping[Path, Scenario], address: str) -> Iterator[tuple[Pa
     finally:
         if mine:
             ray.shutdown()
+
+
+# What a sweep is compared by, and in which unit.
+_SHOWN = {
+    "average_jct_s": ("JCT h", 3600.0),
+    "p99_jct_s": ("JCT 99 % h", 3600.0),
+    "average_queue_s": ("waiting h", 3600.0),
+    "average_slowdown": ("slowdown", 1.0),
+    "overflows": ("overflows", 1.0),
+}
+
+
+def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
+    """A row for all outcomes that differ in their seed alone: means, and what they may be off by.
+
+    Columns are what differs between scenarios, then metrics.
+    """
+    from presage.schedulers.confidence import mean_and_margin
+
+    varied = [
+        key
+        for key in outcomes[0]["scenario"]
+        if key != "seed" and len({str(one["scenario"][key]) for one in outcomes}) > 1
+    ]
+    groups: dict[tuple[str, ...], list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault(tuple(str(one["scenario"][key]) for key in varied), []).append(one)
+    rows = []
+    for values, alike in groups.items():
+        row = {
+            key: Path(value).name if key in _FILES else value
+            for key, value in zip(varied, values, strict=True)
+        }
+        for metric, (title, unit) in _SHOWN.items():
+            known = [one["metrics"][metric] for one in alike if one["metrics"][metric] is not None]
+            row[title] = "-"
+            if known:
+                mean, margin = mean_and_margin([value / unit for value in known])
+                wide = f" ± {margin:,.2f}" if 0 < margin < math.inf else ""
+                row[title] = f"{mean:,.2f}{wide}"
+        rows.append(row)
+    return rows
+
+
+def write_table(outcomes: Sequence[Outcome], path: Path) -> None:
+    """A row an outcome: its scenario's fields, then its metrics."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [one["scenario"] | one["metrics"] for one in outcomes]
+    write_atomically(path, lambda new: pq.write_table(pa.Table.from_pylist(rows), new))
 
 
 def _absolute(scenario: Scenario) -> Scenario:
