@@ -4,9 +4,10 @@ Only jobs on devices where something changed are timed anew. All events of one m
 before the policy decides, once: finished jobs first, then repairs, failures, arrivals.
 
 What it costs to be moved about: a preempted job gives its devices up at once, keeps what it has
-done, and pays for its checkpoint when it starts again, beside the restart. A job whose device
-fails falls back to its last periodic checkpoint. A job that does not fit into a device's memory,
-together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
+done, and pays for its checkpoint when it starts again, beside the restart; so does one that goes on
+on other devices, or on more or fewer. Other shares of the same devices cost nothing. A job whose
+device fails falls back to its last periodic checkpoint. A job that does not fit into a device's
+memory, together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
 """
 
 from __future__ import annotations
@@ -316,7 +317,7 @@ class Simulation:
             run.since_s = self._now_s
             if before.grants != after.grants:
                 self._count_part(job, after.grants[0])
-                run.since_s += run.restart_s if run.done else 0.0
+                run.since_s += run.restart_s if run.done and _moved(before, after) else 0.0
                 self._arrived += 1
                 run.arrival = self._arrived
             began.append((run, after))
@@ -451,6 +452,11 @@ def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]
 
 def _per_s(pace_s: float) -> float:
     return 1.0 / pace_s if pace_s > 0 else 0.0
+
+
+def _moved(before: Standing, after: Standing) -> bool:
+    """Whether a job is on other devices, or more or fewer: other shares it has at once."""
+    return {grant.device for grant in before.grants} != {grant.device for grant in after.grants}
 
 
 def _net(changes: Collection[Change]) -> Iterable[Change]:
