@@ -15,6 +15,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -49,6 +50,9 @@ class AnyThing(Fifo):
         for one in [*state.pending][:3]:
             if rng.random() < 0.05:
                 actions.append(Reject(one.job_id, "for no reason"))
+            elif rng.random() < 0.15:
+                kept = tuple(state.cluster.whole[: one.gpus])[: rng.randint(1, 4)]
+                actions.append(Reserve(one.job_id, kept, state.now_s + rng.choice((5.0, 50.0))))
             elif rng.random() < 0.7:
                 share, memory = rng.choice(((WHOLE, 16), (300, 4), (600, 8)))
                 devices = rng.sample(range(state.cluster.devices), one.gpus)
