@@ -125,7 +125,7 @@ def golden_lines():
     days = [
         busy_day(7, POLICIES["packing"](), jobs=30),
         busy_day(7, POLICIES["srtf"](), jobs=30),
-        busy_day(1, AnyThing(), jobs=20),
+        busy_day(34, AnyThing(), jobs=20),
     ]
     return [line for day in days for line in day.log.lines()]
 
@@ -135,7 +135,10 @@ def test_a_day_is_simulated_as_it_always_was():
     lines = golden_lines()
     assert GOLDEN.read_text().splitlines() == lines
     words = {word for line in lines for word in line.split('"')}
-    assert {"overflow", "fail", "repair", "lost", "preempt", "reject", "finish"} <= words
+    assert {
+        "overflow", "fail", "repair", "lost", "preempt", "reject", "finish", "reserve", "expire",
+        "resize", "migrate", "pause", "resume", "refused",
+    } <= words  # fmt: skip
 
 
 def test_names_of_nodes_and_devices_are_of_no_effect():
