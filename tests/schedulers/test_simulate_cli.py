@@ -171,6 +171,16 @@ def test_a_kind_of_device_that_nobody_foretells_is_told(simulate, tmp_path):
     assert "packing: nothing is foretold of 1 jobs on 'mine'" in told.stderr
 
 
+def test_the_example_shows_what_forecasts_are_worth(simulate):
+    examples = Path(__file__).parents[2] / "examples"
+    told = simulate(
+        "--trace", str(examples / "trace.csv"), "--cluster", str(examples / "cluster.yaml"),
+        "--measured", str(ZOO), "--forecast", str(RELEASE), "--policy", "fifo,sjf", "--json",
+    )  # fmt: skip
+    fifo, sjf = json.loads(told)["policies"].values()
+    assert sjf["average_jct_s"] < 0.7 * fifo["average_jct_s"]
+
+
 def test_failing_nodes_cost_what_was_not_saved(simulate):
     never, often = (
         json.loads(simulate("--policy", "fifo", "--faults", faults, "--json"))["policies"]["fifo"]
