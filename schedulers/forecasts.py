@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from presage.features.errors import PresageError
 from presage.schedulers.cluster import Cluster
@@ -12,6 +12,9 @@ from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 
 MOST_TOGETHER = 500_000  # answers that are remembered
+MOST_FAILURES = 3  # in a row, each of which may take as long as a service's deadline
+
+Asked, Told = TypeVar("Asked"), TypeVar("Told")
 
 
 class Outlook(NamedTuple):
@@ -62,6 +65,7 @@ class Forecasts:
 
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
         self._forecaster = forecaster
+        self._failed = 0  # in a row
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
@@ -83,11 +87,7 @@ class Forecasts:
             if not job.kinds or kind in job.kinds
         ]
         self._known.update((job_id, {}) for job_id in jobs)
-        try:
-            told: Sequence[Outlook | None] = self._forecaster.outlooks(asked)
-        except PresageError as error:
-            self._failed(error)
-            told = [None] * len(asked)
+        told = self._asked(self._forecaster.outlooks, asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = self._sound(outlook, kind)
             if outlook is None:
@@ -121,13 +121,7 @@ class Forecasts:
         if new:
             if len(self._together) > MOST_TOGETHER:
                 self._together = {key: self._together[key] for key in keys if key in self._together}
-            try:
-                told: Sequence[Sequence[float] | None] = self._forecaster.slowdowns(
-                    list(new.values())
-                )
-            except PresageError as error:
-                self._failed(error)
-                told = [None] * len(new)
+            told = self._asked(self._forecaster.slowdowns, list(new.values()))
             for (key, (_, jobs)), factors in zip(new.items(), told, strict=True):
                 self._together[key] = _sound_factors(factors, len(jobs))
         return [self._together[key] for key in keys]
@@ -138,8 +132,20 @@ class Forecasts:
             self._learn(job)
         return self._known[job.job_id]
 
-    def _failed(self, error: PresageError) -> None:
-        self.failures[str(error)] = self.failures.get(str(error), 0) + 1
+    def _asked(
+        self, ask: Callable[[Sequence[Asked]], Sequence[Told | None]], asked: Sequence[Asked]
+    ) -> Sequence[Told | None]:
+        """What a forecaster answers; nothing once it has failed too often in a row."""
+        if self._failed < MOST_FAILURES:
+            try:
+                told = ask(asked)
+            except PresageError as error:
+                self._failed += 1
+                self.failures[str(error)] = self.failures.get(str(error), 0) + 1
+            else:
+                self._failed = 0
+                return told
+        return [None] * len(asked)
 
     def _sound(self, outlook: Outlook | None, kind: str) -> Outlook:
         whole = Outlook(math.inf, WHOLE, self._memory[kind])

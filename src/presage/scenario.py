@@ -96,7 +96,7 @@ def simulation_of(scenario: Scenario) -> Simulation:
     Raises
     ------
     PresageError
-        A file, a model's name or the forecaster is missing or wrong.
+        A file, a model's name or the forecaster is missing or wrong, or a service is down.
     """
     from presage.schedulers.policies import policy_of
     from presage.schedulers.simulator import Simulation
@@ -172,7 +172,9 @@ def _predictor(of: str, _stamp: object) -> Predictor:
         )
     from presage.serving.client import PresageClient
 
-    return PresageClient(of)
+    client = PresageClient(of)
+    client.release()  # a service that is not there is better known before than after a simulation
+    return client
 
 
 def _world(

@@ -105,3 +105,25 @@ def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
     ((why, times),) = told.failures.items()
     assert "127.0.0.1:1" in why
     assert times == 1  # asked once for all
+
+
+class Down(NoForecasts):
+    """Fails, but for one time."""
+
+    def __init__(self, answers):
+        self.asked, self._answers = 0, answers
+
+    def outlooks(self, asked):
+        self.asked += 1
+        if self.asked != self._answers:
+            raise ServiceError("nobody is there")
+        return super().outlooks(asked)
+
+
+@pytest.mark.parametrize(("answers", "asked"), [(0, 3), (3, 6)])
+def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
+    forecaster = Down(answers)
+    told = Forecasts(forecaster, DEVICES)
+    for number in range(20):
+        assert told.runtime_s(job(str(number))) == math.inf
+    assert forecaster.asked == asked

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from presage.cli import app
 from presage.features.errors import PresageError
 from presage.schedulers.policies import POLICIES
+from tests.serving.processes import serving
 
 
 @pytest.fixture
@@ -154,6 +155,17 @@ def test_forecasts_that_are_too_low_pack_too_much(shared):
 def test_whoever_foretells_all_jobs_finish(shared, forecast):
     found = shared("--policy", "srtf,packing", "--forecast", forecast, "--restart-s", "5")
     assert all(one["jobs"] == 20 for one in found.values())
+
+
+def test_a_service_foretells_as_its_release_does(shared):
+    with serving("--release", RELEASE) as server:
+        there = shared("--policy", "sjf", "--forecast", server.target)
+    assert there == shared("--policy", "sjf", "--forecast", str(RELEASE))
+
+
+def test_a_service_that_is_down_is_named_before_anything_is_simulated(shared):
+    with pytest.raises(PresageError, match=r"127\.0\.0\.1:1"):
+        shared("--policy", "sjf", "--forecast", "127.0.0.1:1")
 
 
 def test_what_is_drawn_is_the_seeds(shared):
