@@ -14,7 +14,8 @@ from presage.schedulers.job import Job
 MOST_TOGETHER = 500_000  # answers that are remembered
 MOST_FAILURES = 3  # in a row, each of which may take as long as a service's deadline
 
-Asked, Told = TypeVar("Asked"), TypeVar("Told")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 
 
 class Outlook(NamedTuple):
