@@ -44,7 +44,7 @@ TRACES = {
     "ITP 2": ("microsoft_itp/cluster02.csv.gz", "", 16),
     "Philly 6c71a0": ("philly/philly.csv.gz", "6c71a0", 7),
 }
-FOUR = "packing:most_members=4"
+TWICE, FOUR = "packing:overcommit=2", "packing:most_members=4:overcommit=2"
 # Policy, who foretells, with which risk.
 RUNS = [
     ("fifo", "none", 0.1), ("las", "none", 0.1), ("best-fit", "none", 0.1),
@@ -52,9 +52,9 @@ RUNS = [
     ("srtf", "shipped", 0.1), ("srtf", "retrained", 0.1), ("srtf", "oracle", 0.1),
     ("packing", "none", 0.1), ("packing", "shipped", 0.1), ("packing", "retrained", 0.1),
     ("packing", "table", 0.1), ("packing", "oracle", 0.1),
-    (FOUR, "shipped", 0.1),
-    (FOUR, "retrained", 0.05), (FOUR, "retrained", 0.1), (FOUR, "retrained", 0.5),
-    (FOUR, "oracle", 0.1),
+    (TWICE, "shipped", 0.1), (TWICE, "retrained", 0.1), (TWICE, "oracle", 0.1),
+    (FOUR, "shipped", 0.1), (FOUR, "shipped", 0.5), (FOUR, "retrained", 0.05),
+    (FOUR, "retrained", 0.1), (FOUR, "retrained", 0.5), (FOUR, "oracle", 0.1),
 ]  # fmt: skip
 NOISES = [(0.0, 1.0), (0.25, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (0.0, 0.5), (0.0, 2.0)]
 NOISY = ("ITP 2", 1.1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 from presage.features.errors import ConfigError
 from presage.schedulers.action import Start
-from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
@@ -28,41 +30,49 @@ class Packing(ShortestFirst):
     beside others. It gets a device of its own as long as there are idle ones; then it goes where
     whoever is slowed most is slowed least. Gangs have whole devices. The first job that needs some
     and does not get them holds up all others that do, while jobs go on to be packed; but not on the
-    nodes that are nearest to having them: these run dry for it.
+    nodes that are nearest to having them: these run dry for it. So they do for a job of which
+    nothing is foretold, or which ran out of memory before: it is not packed.
 
     Parameters
     ----------
     most_members : int
         Jobs on a device.
+    overcommit : float
+        How many times over a device's compute is granted: at 1 its jobs are foretold to need no
+        more than there is; above, what they lose by taking turns is left to ``most_slowdown``.
     """
 
     def __init__(
-        self, most_slowdown: float = MOST_SLOWDOWN, most_members: int = MOST_MEMBERS
+        self,
+        most_slowdown: float = MOST_SLOWDOWN,
+        most_members: int = MOST_MEMBERS,
+        overcommit: float = 1.0,
     ) -> None:
-        if not (most_slowdown >= 1 and most_members >= 1):
-            raise ConfigError(
-                f"packing: most_slowdown={most_slowdown} and most_members={most_members}, both "
-                "must be >= 1"
-            )
-        self._most_members = most_members
-        self._neighbours = _Neighbours(most_slowdown, most_members)
+        self._limits = _Limits(most_slowdown, most_members, overcommit)
+        for field, value in self._limits._asdict().items():
+            if not 1 <= value < math.inf:
+                raise ConfigError(f"packing: {field}={value}, must be a finite number >= 1")
+        self._neighbours = _Neighbours(self._limits)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start who has a device of its own, then who has a place beside others."""
         if not len(state.pending):
             return []
-        places = _Places(state, forecasts, self._most_members)
+        places = _Places(state, forecasts, self._limits)
         actions, idle = [], state.idle()
         for job in state.pending:
             grants = consolidated(job, state.cluster, idle)
             if grants is None:
-                places.spare(_run_dry(job, state, idle))
+                places.spare(_run_dry(job, state, forecasts, idle))
                 break
-            if job.gpus == 1:
+            if job.gpus == 1 and not state.standing(job.job_id).overflows:
                 grants = (places.take_part(job, grants[0].device, _nobody_on(grants[0], state)),)
             actions.append(Start(job.job_id, grants))
-        if places.devices and len(actions) < len(state.pending):
-            actions += self._beside(state, forecasts, places, {start.job_id for start in actions})
+        while places.devices and len(actions) < len(state.pending):
+            started = {start.job_id for start in actions}
+            actions += self._beside(state, forecasts, places, started)
+            if len(actions) == len(started) or self._limits.most_members <= 2:
+                break  # else there may be room beside those who went beside others
         return actions
 
     def _beside(
@@ -80,7 +90,7 @@ class Packing(ShortestFirst):
         urgent = [job for job in single.values() if job.latency_sensitive]
         turns = state.pending.turns(beside)
         for job in turns:
-            if job.job_id in started:
+            if job.job_id in started or state.standing(job.job_id).overflows:
                 continue
             company = places.best(beside[job.shape])
             if company is None:
@@ -88,11 +98,23 @@ class Packing(ShortestFirst):
                 continue
             device = places.first(company)
             if not job.latency_sensitive and any(
-                covers(part(job, device, state, forecasts), one, state.cluster) for one in urgent
+                covers(places.part(job, device), one, state.cluster) for one in urgent
             ):
                 turns.pass_over()  # it would be where a latency-sensitive job would fit
                 continue
             yield Start(job.job_id, (places.take_part(job, device, company),))
+
+
+class _Limits(NamedTuple):
+    """How much of a device is given away; see :class:`Packing`."""
+
+    most_slowdown: float
+    most_members: int
+    overcommit: float
+
+    def needs(self, outlook: Outlook) -> tuple[int, int]:
+        """Thousandths of a device's compute, and bytes of its memory, that a job is granted."""
+        return math.ceil(outlook.compute_milli / self.overcommit), outlook.memory_bytes
 
 
 class _Places:
@@ -104,8 +126,8 @@ class _Places:
         Of each company the bits of devices that have it.
     """
 
-    def __init__(self, state: State, forecasts: Forecasts, most_members: int) -> None:
-        self._state, self._forecasts, self._most_members = state, forecasts, most_members
+    def __init__(self, state: State, forecasts: Forecasts, limits: _Limits) -> None:
+        self._state, self._forecasts, self._limits = state, forecasts, limits
         self.devices = dict(state.shared.devices)
 
     def first(self, company: Company) -> int:
@@ -130,16 +152,21 @@ class _Places:
             default=None,
         )
 
+    def part(self, job: Job, device: int) -> Grant:
+        """What a job would be granted of a device."""
+        outlook = self._forecasts.outlook(job, self._state.cluster.kind_of(device))
+        return Grant(device, *self._limits.needs(outlook))
+
     def take_part(self, job: Job, device: int, company: Company) -> Grant:
         """What a job gets beside a company; what is left is a place."""
         if company in self.devices:
             self.devices[company] ^= 1 << device
             if not self.devices[company]:
                 del self.devices[company]
-        grant = part(job, device, self._state, self._forecasts)
+        grant = self.part(job, device)
         compute_milli = company.compute_milli - grant.compute_milli
         memory_bytes = company.memory_bytes - grant.memory_bytes
-        if compute_milli > 0 and len(company.jobs) + 1 < self._most_members:
+        if compute_milli > 0 and len(company.jobs) + 1 < self._limits.most_members:
             left = self._state.shared.company(
                 company.kind, compute_milli, memory_bytes, (*company.jobs, job)
             )
@@ -147,20 +174,15 @@ class _Places:
         return grant
 
 
-def part(job: Job, device: int, state: State, forecasts: Forecasts) -> Grant:
-    """What is foretold that a job takes of a device."""
-    outlook = forecasts.outlook(job, state.cluster.kind_of(device))
-    return Grant(device, outlook.compute_milli, outlook.memory_bytes)
-
-
-def _run_dry(job: Job, state: State, idle: IdleDevices) -> list[int]:
-    """Nodes that have most idle devices, as many as a gang needs; none for a lone job.
+def _run_dry(job: Job, state: State, forecasts: Forecasts, idle: IdleDevices) -> list[int]:
+    """Nodes that have most idle devices, as many as a job needs that cannot go beside others.
 
     Where nobody new is put, idle devices become more: these nodes are the ones again next time.
     """
     nodes: list[int] = []
     devices = 0
-    if job.gpus > 1:
+    known = forecasts.runtime_s(job) < math.inf
+    if job.gpus > 1 or state.standing(job.job_id).overflows or not known:
         for node in idle.emptiest(allowed_nodes(job, state.cluster)):
             nodes.append(node)
             devices += state.cluster.nodes[node].devices
@@ -184,8 +206,8 @@ class _Neighbours:
         whoever is slowed most becomes there.
     """
 
-    def __init__(self, most_slowdown: float, most_members: int) -> None:
-        self._most_slowdown, self._most_members = most_slowdown, most_members
+    def __init__(self, limits: _Limits) -> None:
+        self._limits = limits
         self._known: Sequence[Company] = ()
         self._looked_at = 0  # of those known, by every shape
         self._jobs: dict[Hashable, Job] = {}  # one of each shape
@@ -209,7 +231,7 @@ class _Neighbours:
         self.slowest.update((shape, {}) for shape in new)
         told = forecasts.slowdowns([(one.kind, (*one.jobs, self._jobs[of])) for of, one in asked])
         for (shape, company), slowdowns in zip(asked, told, strict=True):
-            if max(slowdowns) <= self._most_slowdown:
+            if max(slowdowns) <= self._limits.most_slowdown:
                 self.slowest[shape][company] = max(slowdowns)
 
     def _meetings(
@@ -223,9 +245,9 @@ class _Neighbours:
         ]
 
     def _has_room(self, job: Job, company: Company, forecasts: Forecasts) -> bool:
-        if len(company.jobs) >= self._most_members:
+        if len(company.jobs) >= self._limits.most_members:
             return False
         if job.kinds and company.kind not in job.kinds:
             return False
-        _, compute_milli, memory_bytes = forecasts.outlook(job, company.kind)
+        compute_milli, memory_bytes = self._limits.needs(forecasts.outlook(job, company.kind))
         return company.compute_milli >= compute_milli and company.memory_bytes >= memory_bytes

@@ -78,6 +78,12 @@ def test_memory_and_compute_that_are_foretold_are_not_given_twice():
     assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 0.0, pytest.approx(110.0)]
 
 
+def test_compute_is_given_twice_where_it_may_be_overcommitted():
+    jobs = [of("small", str(i)) for i in range(3)]
+    done = packed(jobs, policy=Packing(most_members=3, overcommit=1.25))
+    assert {now_s for now_s, _ in starts_of(done).values()} == {0.0}
+
+
 def test_a_gang_has_whole_devices_and_is_not_overtaken_on_them():
     jobs = [of("small", "0"), of("small", "1", 0.5), of("small", "gang", 1.0, gpus=2),
             of("small", "2", 2.0), of("small", "3", 3.0)]  # fmt: skip
@@ -91,9 +97,31 @@ def test_a_gang_has_whole_devices_and_is_not_overtaken_on_them():
     }  # fmt: skip
 
 
+def test_who_ran_out_of_memory_has_a_device_alone_from_then_on():
+    jobs = [of("large", "0"), of("large", "1", 1.0), of("small", "2", 2.0), of("small", "3", 3.0)]
+    done = packed(jobs, forecaster=Careless)
+
+    overflows = [entry[2] for entry in done.log.entries if entry[1] == "overflow"]
+    assert overflows == ["1"]
+    again = [e for e in done.log.entries if e[1] == "start" and e[2] == "1"][1]
+    assert again[3] == (Grant(0, 1000, 16 * GIB),)
+    assert [one.phase for one in done.ended] == [Phase.FINISHED] * 4
+
+
 def test_who_is_not_foretold_has_a_device_alone():
     done = packed([of("", "0"), of("small", "1"), of("", "2", 1.0)], forecaster=Unknown)
     assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 100.0, 200.0]
+
+
+class Careless(Oracle):
+    """Foretells a quarter of the memory, and that nobody minds anybody."""
+
+    def outlooks(self, asked):
+        told = super().outlooks(asked)
+        return [one._replace(memory_bytes=one.memory_bytes // 4) for one in told]
+
+    def slowdowns(self, asked):
+        return [(1.0,) * len(jobs) for _, jobs in asked]
 
 
 class Unknown(Oracle):

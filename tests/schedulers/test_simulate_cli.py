@@ -229,7 +229,7 @@ def test_help_names_every_policy():
             "policy 'packing': most is not known; known are most_slowdown, most_members",
         ),
         (("--policy", "packing:most_members=two"), "most_members='two' is no number"),
-        (("--policy", "packing:most_members=0"), "most_members=0, both must be >= 1"),
+        (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),
         (("--noise", "-1"), r"noise=-1\.0, must be a finite number >= 0"),
