@@ -29,11 +29,14 @@ class Outlook(NamedTuple):
         Thousandths of a device that each member keeps busy, in the median.
     memory_bytes : int
         What each member takes of a device at most, with the certainty that was asked for.
+    in_domain : bool
+        Whether whoever foretells learnt from anything like it; else that certainty is no promise.
     """
 
     runtime_s: float
     compute_milli: int
     memory_bytes: int
+    in_domain: bool = True
 
 
 class Forecaster(Protocol):
@@ -62,6 +65,8 @@ class Forecasts:
         Why a forecaster gave no answer, and how often.
     untold : dict of str to int
         Of how many jobs nothing was foretold, by kind of device.
+    strange : dict of str to int
+        Of how many jobs what was foretold is out of the forecaster's domain, by kind of device.
     """
 
     def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
@@ -73,6 +78,7 @@ class Forecasts:
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
         self.failures: dict[str, int] = {}
         self.untold: dict[str, int] = {}
+        self.strange: dict[str, int] = {}
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Jobs that are going to be asked for; all at once, when the first of them is."""
@@ -93,6 +99,8 @@ class Forecasts:
             self._known[of.job_id][kind] = self._sound(outlook, kind)
             if outlook is None:
                 self.untold[kind] = self.untold.get(kind, 0) + 1
+            elif not outlook.in_domain:
+                self.strange[kind] = self.strange.get(kind, 0) + 1
 
     def forget(self, job: Job) -> None:
         """A job that is over."""
@@ -152,7 +160,7 @@ class Forecasts:
         whole = Outlook(math.inf, WHOLE, self._memory[kind])
         if outlook is None:
             return whole
-        runtime_s, compute_milli, memory_bytes = outlook
+        runtime_s, compute_milli, memory_bytes, in_domain = outlook
         known = math.isfinite(compute_milli) and math.isfinite(memory_bytes)
         if not known or not compute_milli >= 0 or not memory_bytes > 0:
             compute_milli, memory_bytes = whole.compute_milli, whole.memory_bytes
@@ -160,6 +168,7 @@ class Forecasts:
             runtime_s if math.isfinite(runtime_s) and runtime_s >= 0 else math.inf,
             min(max(1, int(compute_milli)), WHOLE),
             min(int(memory_bytes), whole.memory_bytes),
+            in_domain,
         )
 
 

@@ -52,10 +52,10 @@ class Noisy:
 
     def _changed(self, job: Job, outlook: Outlook) -> Outlook:
         model = job.likeness
-        return Outlook(
-            outlook.runtime_s * self._factor("runtime", job.job_id),
-            round(outlook.compute_milli * self._factor("compute", model)),
-            round(outlook.memory_bytes * self._factor("memory", model)),
+        return outlook._replace(
+            runtime_s=outlook.runtime_s * self._factor("runtime", job.job_id),
+            compute_milli=round(outlook.compute_milli * self._factor("compute", model)),
+            memory_bytes=round(outlook.memory_bytes * self._factor("memory", model)),
         )
 
     def _factor(self, what: str, whose: object) -> float:

@@ -127,6 +127,7 @@ class Predicted:
             max(0.0, setup_s) + job.iterations * step_s if job.iterations else float("inf"),
             round(told.compute_utilization.median * WHOLE),
             round(self._bound(told.memory_bytes)),
+            told.memory_bytes.in_domain,
         )
 
     def _bound(self, forecast: Forecast) -> float:

@@ -256,6 +256,12 @@ def _tell_failures(name: str, run: Simulation, *, foretells: bool) -> None:
         typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
     for kind, jobs in run.forecasts.untold.items() if foretells else ():
         typer.echo(f"{name}: nothing is foretold of {jobs:,} jobs on {kind!r}", err=True)
+    for kind, jobs in run.forecasts.strange.items():
+        typer.echo(
+            f"{name}: {jobs:,} jobs on {kind!r} are unlike all that the release learnt from: its "
+            "bounds of memory promise nothing there",
+            err=True,
+        )
     refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
     if refused:
         typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)

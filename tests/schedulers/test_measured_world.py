@@ -203,3 +203,17 @@ def test_models_are_known_by_the_names_that_traces_give_them():
     assert measured_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
     with pytest.raises(ConfigError, match=r"'gavel/ResNet-18/b46' .* nearest is 'gavel/ResNet-18"):
         measured_name("gavel/ResNet-18/b46", measured)
+
+
+def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
+    from dataclasses import replace
+
+    from presage.schedulers.forecasts import Forecasts
+
+    features = zoo.features[zoo.models_on("cpu-2")[0]]
+    huge = replace(features, job=replace(features.job, job_id="huge", batch_size=10_000_000))
+    devices = cluster(1, kind="cpu-2")
+    told = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
+    for one in (features, huge):
+        told.outlook(job(one.job.job_id, features=one, iterations=5), "cpu-2")
+    assert told.strange == {"cpu-2": 1}
