@@ -86,7 +86,8 @@ class Forecasts:
 
     def _learn(self, job: Job) -> None:
         """Ask for a job and all that are expected, on every kind that will do."""
-        jobs, self._expected = {**self._expected, job.job_id: job}, {}
+        expected, self._expected = self._expected, {}
+        jobs = {**expected, job.job_id: job}
         asked = [
             (job, kind)
             for job in jobs.values()
@@ -97,6 +98,8 @@ class Forecasts:
         told = self._asked(self._forecaster.outlooks, asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = self._sound(outlook, kind)
+            if of.job_id not in expected:  # it is over, and asked for in the name of one like it
+                continue
             if outlook is None:
                 self.untold[kind] = self.untold.get(kind, 0) + 1
             elif not outlook.in_domain:

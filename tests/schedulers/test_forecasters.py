@@ -90,6 +90,7 @@ def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster
 def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs):
     stranger, forecaster = job("stranger"), made(name, zoo, jobs)
     told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
+    told.expect([stranger])
     assert told.outlook(stranger, kind) == Outlook(math.inf, 1000, GIB)
     assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
     assert told.untold == {kind: 1}

@@ -214,6 +214,10 @@ def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
     huge = replace(features, job=replace(features.job, job_id="huge", batch_size=10_000_000))
     devices = cluster(1, kind="cpu-2")
     told = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
-    for one in (features, huge):
-        told.outlook(job(one.job.job_id, features=one, iterations=5), "cpu-2")
+    jobs = [job(one.job.job_id, features=one, iterations=5) for one in (features, huge)]
+    told.expect(jobs)
+    for one in jobs:
+        told.outlook(one, "cpu-2")
+        told.forget(one)
+        told.outlook(one, "cpu-2")
     assert told.strange == {"cpu-2": 1}
