@@ -14,9 +14,12 @@ export DVC_NO_ANALYTICS = 1
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
-run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare with reality
+run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare, simulate a cluster
 	dvc repro
 	@python examples/first_answers.py
+	@echo "a cluster of 16 such devices, simulated with what the release foretells:"
+	@presage simulate --trace examples/trace.csv --cluster examples/cluster.yaml \
+	  --measured data/profiles/cpu-2-zoo --forecast data/release --policy fifo,sjf,srtf
 
 test: lint ## set up, lint, types, import rules, tests: the same as CI
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile

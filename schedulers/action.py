@@ -7,15 +7,29 @@ from typing import NamedTuple
 from presage.schedulers.grant import Grant
 
 
+class Reserve(NamedTuple):
+    """Keep devices for a waiting job's gang, or for some of its members, until a time.
+
+    Then it is pending as before, unless it was started or reserved anew.
+    """
+
+    job_id: str
+    grants: tuple[Grant, ...]
+    until_s: float
+
+
 class Start(NamedTuple):
-    """Run a pending job; one grant a member."""
+    """Run a waiting job; one grant a member. What it had reserved is free again."""
 
     job_id: str
     grants: tuple[Grant, ...]
 
 
 class Preempt(NamedTuple):
-    """Let a running or paused job write a checkpoint and go back into the queue."""
+    """Let a running or paused job write a checkpoint and go back into the queue.
+
+    One that is reserved gives up what it reserved.
+    """
 
     job_id: str
 
@@ -59,4 +73,4 @@ class Wake(NamedTuple):
     at_s: float
 
 
-Action = Start | Preempt | Resize | Migrate | Pause | Resume | Reject | Wake
+Action = Reserve | Start | Preempt | Resize | Migrate | Pause | Resume | Reject | Wake

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from presage.features.errors import ConfigError
 from presage.schedulers.action import Action, Wake
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.job import Job
@@ -30,6 +31,8 @@ class LeastAttainedService:
     """
 
     def __init__(self, threshold_s: float = THRESHOLD_S) -> None:
+        if not threshold_s > 0:
+            raise ConfigError(f"las: threshold_s={threshold_s}, must be > 0")
         self._threshold_s = threshold_s
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:

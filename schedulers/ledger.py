@@ -5,6 +5,7 @@ Every change is checked against the invariants of a cluster:
 - no device's compute or memory is held beyond what it has, and nothing of one that is down;
 - a gang runs with 0 members, or with as many as it needs;
 - every submitted job is in exactly one phase;
+- no reservation outlives its expiry;
 - while a latency-sensitive job waits, no best-effort job is put where it would fit.
 
 A batch of actions is a transaction: all of them are done, or none.
@@ -12,6 +13,7 @@ A batch of actions is a transaction: all of them are done, or none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -36,7 +39,7 @@ from presage.schedulers.placing import covers
 from presage.schedulers.queue import Queue
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
-from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.standing import WAITING, Phase, Standing
 
 
 class Change(NamedTuple):
@@ -78,6 +81,7 @@ class Ledger:
         self._running: dict[str, Standing] = {}
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
         self._on: list[tuple[str, ...]] = [()] * cluster.devices
+        self._reserved: dict[str, Standing] = {}
         self._down: set[int] = set()
         self.was_shared = False
 
@@ -137,6 +141,11 @@ class Ledger:
         """A running or paused job lost its devices, perhaps by an overflow, and waits again."""
         return self._move(self._jobs[job_id], Phase.PENDING, now_s, (), overflow=overflow)
 
+    def expire(self, now_s: float) -> list[Change]:
+        """Reservations that are over: their jobs wait again without them."""
+        over = [job_id for job_id, held in self._reserved.items() if held.until_s <= now_s]
+        return [self._move(self._jobs[job_id], Phase.PENDING, now_s, ()) for job_id in over]
+
     def fail(self, node: int, now_s: float) -> list[Change]:
         """A node is down: who was on it waits again, and nobody is given its devices."""
         if node in self._down:
@@ -160,7 +169,7 @@ class Ledger:
     # What a policy decides ------------------------------------------------------------------
 
     def apply(self, actions: Sequence[Action], now_s: float) -> list[Change]:
-        """Do all of a batch, in order.
+        """Do all of a batch, in order; reservations that are over expire before.
 
         Raises
         ------
@@ -168,6 +177,7 @@ class Ledger:
             One of them cannot be done; says which and why. Then nothing was done.
         """
         order = tuple(self._running) if any(type(a) is not Start for a in actions) else ()
+        expired = self.expire(now_s) if self._reserved else []
         changes: list[Change] = []
         try:
             for number, action in enumerate(actions, 1):
@@ -177,7 +187,7 @@ class Ledger:
         except ImpossibleActionError:
             self._undo(changes, order)
             raise
-        return changes
+        return expired + changes if expired else changes
 
     def _act(self, action: Action, number: int, now_s: float) -> Change:
         assert not isinstance(action, Wake)
@@ -189,19 +199,24 @@ class Ledger:
             standing = self._standings[job.job_id]
             if standing.phase not in allowed:
                 raise ImpossibleActionError(f"it is {standing.phase}")
+            until_s = math.inf
             if isinstance(action, _GRANTING):
                 grants = action.grants
-                self._check_gang(job, grants)
+                if isinstance(action, Reserve):
+                    until_s = action.until_s
+                    if not now_s < until_s < math.inf:
+                        raise ImpossibleActionError(f"it would expire at {until_s} s")
+                self._check_gang(job, grants, least=1 if isinstance(action, Reserve) else 0)
             else:
                 grants = standing.grants if after in _HOLDING else ()
-            return self._move(job, after, now_s, grants)
+            return self._move(job, after, now_s, grants, until_s=until_s)
         except ImpossibleActionError as error:
             raise ImpossibleActionError(
                 f"action {number}, {type(action).__name__} of job {action.job_id!r}: {error}"
             ) from None
 
-    def _check_gang(self, job: Job, grants: Sequence[Grant]) -> None:
-        if not job.fewest_gpus <= len(grants) <= job.gpus:
+    def _check_gang(self, job: Job, grants: Sequence[Grant], *, least: int) -> None:
+        if not (least or job.fewest_gpus) <= len(grants) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
             raise ImpossibleActionError(f"{len(grants)} members of a gang that needs {needs}")
         for device, compute, memory in grants:
@@ -222,7 +237,7 @@ class Ledger:
         put = [
             change for change in changes
             if not change.job.latency_sensitive and len(change.after.grants) > 0
-            and change.after.phase is Phase.RUNNING
+            and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
             and change.after.grants != change.before.grants
         ]  # fmt: skip
         if not put:
@@ -260,6 +275,7 @@ class Ledger:
         grants: tuple[Grant, ...],
         *,
         overflow: bool = False,
+        until_s: float = math.inf,
     ) -> Change:
         """Let a job stand otherwise from now on; raises, and changes nothing, if it cannot."""
         before = self._standings[job.job_id]
@@ -268,9 +284,10 @@ class Ledger:
             now_s,
             grants,
             before.attained_at(now_s),
-            before.starts + (phase is Phase.RUNNING and before.phase is Phase.PENDING),
+            before.starts + (phase is Phase.RUNNING and before.phase in WAITING),
             before.overflows + overflow,
-            before.waited_s + (now_s - before.since_s if before.phase is Phase.PENDING else 0.0),
+            before.waited_s + (now_s - before.since_s if before.phase in WAITING else 0.0),
+            until_s,
         )
         self._put(job, before, after)
         return Change(job, before, after)
@@ -292,10 +309,14 @@ class Ledger:
             self._urgent.pop(job_id, None)
         elif before.phase is Phase.RUNNING and after.phase is not Phase.RUNNING:
             del self._running[job_id]
+        elif before.phase is Phase.RESERVED:
+            del self._reserved[job_id]
         if after.phase is Phase.PENDING:
             self._wait(job, after)
         elif after.phase is Phase.RUNNING:
             self._running[job_id] = after
+        elif after.phase is Phase.RESERVED:
+            self._reserved[job_id] = after
 
     def _wait(self, job: Job, standing: Standing) -> None:
         self.pending.add(job, standing)
@@ -373,11 +394,12 @@ class Ledger:
             self._running = {job_id: self._running[job_id] for job_id in order}
 
 
-_GRANTING = Start, Resize, Migrate
-_HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED})
+_GRANTING = Reserve, Start, Resize, Migrate
+_HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED, Phase.RESERVED})
 # In which phases a job may be, and in which it is afterwards.
 _MOVES: dict[type[Action], tuple[frozenset[Phase], Phase]] = {
-    Start: (frozenset({Phase.PENDING}), Phase.RUNNING),
+    Reserve: (WAITING, Phase.RESERVED),
+    Start: (WAITING, Phase.RUNNING),
     Preempt: (_HOLDING, Phase.PENDING),
     Resize: (frozenset({Phase.RUNNING}), Phase.RUNNING),
     Migrate: (frozenset({Phase.RUNNING}), Phase.RUNNING),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
+from presage.features.errors import ConfigError
 from presage.schedulers.action import Start
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
@@ -38,6 +39,11 @@ class Packing(ShortestFirst):
     def __init__(
         self, most_slowdown: float = MOST_SLOWDOWN, most_members: int = MOST_MEMBERS
     ) -> None:
+        if not (most_slowdown >= 1 and most_members >= 1):
+            raise ConfigError(
+                f"packing: most_slowdown={most_slowdown} and most_members={most_members}, both "
+                "must be >= 1"
+            )
         self._most_members = most_members
         self._neighbours = _Neighbours(most_slowdown, most_members)
 

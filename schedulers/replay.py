@@ -14,6 +14,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -77,10 +78,14 @@ class Replay:
         return self._of_decision.get(self._decisions, [])
 
 
-_ACTIONS = {*_GRANTING, *_PLAIN, "reject", "wake"}
+_ACTIONS = {*_GRANTING, *_PLAIN, "reserve", "reject", "wake"}
 
 
-def _action(what: str, whose: Any, more: Any = None) -> Action:
+def _action(what: str, whose: Any, more: Any = None, until_s: float = 0.0) -> Action:
+    if what == "reserve":
+        if isinstance(more, dict):
+            more, until_s = more["grants"], more["until_s"]
+        return Reserve(whose, tuple(Grant(*grant) for grant in more), until_s)
     if what in _GRANTING:
         return _GRANTING[what](whose, tuple(Grant(*grant) for grant in more))
     if what == "reject":

@@ -4,9 +4,10 @@ Only jobs on devices where something changed are timed anew. All events of one m
 before the policy decides, once: finished jobs first, then repairs, failures, arrivals.
 
 What it costs to be moved about: a preempted job gives its devices up at once, keeps what it has
-done, and pays for its checkpoint when it starts again, beside the restart. A job whose device
-fails falls back to its last periodic checkpoint. A job that does not fit into a device's memory,
-together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
+done, and pays for its checkpoint when it starts again, beside the restart; so does one that goes on
+on other devices, or on more or fewer. Other shares of the same devices cost nothing. A job whose
+device fails falls back to its last periodic checkpoint. A job that does not fit into a device's
+memory, together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -41,7 +43,7 @@ from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
 from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
-from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.standing import WAITING, Phase, Standing
 from presage.schedulers.state import State
 from presage.schedulers.truth import Truth
 
@@ -50,7 +52,7 @@ MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
 _WHAT = {
     action: action.__name__.lower()
-    for action in (Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
+    for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
 }
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
 
@@ -185,6 +187,8 @@ class Simulation:
                 self._submit(came)
             while self._wakes and self._wakes[0] == now_s:
                 heapq.heappop(self._wakes)
+            for change in self.ledger.expire(now_s):
+                self.log.entries.append((now_s, "expire", change.job.job_id, None))
             decided = self._decide()
             waits = job is None and fault is None and not self._heap and not decided
             idle_wakes = idle_wakes + 1 if waits else 0
@@ -295,9 +299,12 @@ class Simulation:
             if self._now_s < action.at_s < math.inf:
                 heapq.heappush(self._wakes, action.at_s)
             return
-        job_id, *more = action
-        what = _WHAT[type(action)]
-        self.log.entries.append((self._now_s, what, job_id, more[0] if more else None))
+        job_id, *rest = action
+        more: object = rest[0] if rest else None
+        if isinstance(action, Reserve):
+            heapq.heappush(self._wakes, action.until_s)
+            more = {"grants": action.grants, "until_s": action.until_s}
+        self.log.entries.append((self._now_s, _WHAT[type(action)], job_id, more))
 
     # How fast jobs run ----------------------------------------------------------------------
 
@@ -314,9 +321,9 @@ class Simulation:
                 continue
             self._first_start_s.setdefault(job.job_id, self._now_s)
             run.since_s = self._now_s
-            if before.grants != after.grants:
+            if before.grants != after.grants or before.phase in WAITING:
                 self._count_part(job, after.grants[0])
-                run.since_s += run.restart_s if run.done else 0.0
+                run.since_s += run.restart_s if run.done and _moved(before, after) else 0.0
                 self._arrived += 1
                 run.arrival = self._arrived
             began.append((run, after))
@@ -396,7 +403,11 @@ class Simulation:
             there = self.ledger.on(grant.device)
             if len(there) == 1 and node.kind in fits:
                 continue
-            runs = (self._runs[job_id] for job_id in there)
+            runs = (
+                self._runs[job_id]
+                for job_id in there
+                if self.ledger.standing(job_id).phase is not Phase.RESERVED
+            )
             before = [one.job for one in runs if one.arrival <= run.arrival]
             if not self._truth.fits(node.kind, node.memory_bytes, before):
                 return True
@@ -451,6 +462,13 @@ def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]
 
 def _per_s(pace_s: float) -> float:
     return 1.0 / pace_s if pace_s > 0 else 0.0
+
+
+def _moved(before: Standing, after: Standing) -> bool:
+    """Whether a job is on other devices, or more or fewer: other shares it has at once."""
+    return before.phase in WAITING or {grant.device for grant in before.grants} != {
+        grant.device for grant in after.grants
+    }
 
 
 def _net(changes: Collection[Change]) -> Iterable[Change]:

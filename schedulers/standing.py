@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ class Phase(StrEnum):
     """The one state that a submitted job is in."""
 
     PENDING = "pending"
+    RESERVED = "reserved"  # waits, and keeps what it reserved from others until that expires
     RUNNING = "running"
     PAUSED = "paused"  # keeps its memory, and none of its compute
     FINISHED = "finished"
@@ -19,6 +21,7 @@ class Phase(StrEnum):
     REJECTED = "rejected"
 
 
+WAITING = frozenset({Phase.PENDING, Phase.RESERVED})
 ENDED = frozenset({Phase.FINISHED, Phase.FAILED, Phase.REJECTED})
 
 
@@ -30,13 +33,15 @@ class Standing(NamedTuple):
     since_s : float
         When it came to stand so.
     grants : tuple of Grant
-        One a member; none unless it runs or is paused.
+        One a member, perhaps of only some if it is reserved; none of a job that holds nothing.
     attained_s : float
         Device-seconds that it ran before ``since_s``.
     starts, overflows : int
         How often it was started, and ran out of a device's memory.
     waited_s : float
-        Seconds that it was pending before ``since_s``.
+        Seconds that it was pending or reserved before ``since_s``.
+    until_s : float
+        When its reservation expires; infinite if it has none.
     """
 
     phase: Phase
@@ -46,6 +51,7 @@ class Standing(NamedTuple):
     starts: int = 0
     overflows: int = 0
     waited_s: float = 0.0
+    until_s: float = math.inf
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -113,6 +112,8 @@ def measured_name(model: str, measured: Sequence[str]) -> str:
     ConfigError
         It is none of ``measured``; says which is nearest.
     """
+    from presage.schedulers.keys import nearest
+
     if model in measured:
         return model
     said = _GAVEL.fullmatch(model)
@@ -120,8 +121,7 @@ def measured_name(model: str, measured: Sequence[str]) -> str:
     found = [name for name in measured if name.endswith(end)]
     if len(found) == 1:
         return found[0]
-    near = get_close_matches(model, measured, n=1)
-    hint = f"nearest is {near[0]!r}" if near else f"measured is such as {measured[0]!r}"
     raise ConfigError(
-        f"model {model!r} of the trace was not measured; {hint}, or let models be drawn"
+        f"model {model!r} of the trace was not measured; {nearest(model, measured)}; or let models "
+        "be drawn"
     )

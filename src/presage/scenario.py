@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,24 +78,16 @@ class Scenario:
     keep_going: bool = False
 
     def __post_init__(self) -> None:
-        from presage.schedulers.policies import POLICIES
+        from presage.schedulers.policies import policy_of
 
-        if self.policy not in POLICIES:
-            raise ConfigError(
-                f"policy {self.policy!r} is not known; {nearest(self.policy, list(POLICIES))}"
-            )
-        for field, least in (("load", 0.0), ("bias", 0.0), ("noise", -math.inf)):
-            value = getattr(self, field)
-            if not (math.isfinite(value) and value > least and value >= 0):
-                raise ConfigError(f"{field}={value}, must be a finite number > 0")
+        policy_of(self.policy)
+        for field in ("load", "bias"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ConfigError(f"{field}={getattr(self, field)}, must be a finite number > 0")
+        if not 0 <= self.noise < math.inf:
+            raise ConfigError(f"noise={self.noise}, must be a finite number >= 0")
         if self.forecast == "table" and self.measured is None:
             raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
-
-
-def nearest(said: str, known: Sequence[str]) -> str:
-    """What somebody may have meant."""
-    near = get_close_matches(said, list(known), n=1)
-    return f"nearest is {near[0]!r}" if near else f"known are {', '.join(known)}"
 
 
 def simulation_of(scenario: Scenario) -> Simulation:
@@ -107,15 +98,17 @@ def simulation_of(scenario: Scenario) -> Simulation:
     PresageError
         A file, a model's name or the forecaster is missing or wrong.
     """
-    from presage.schedulers.policies import POLICIES
+    from presage.schedulers.policies import policy_of
     from presage.schedulers.simulator import Simulation
 
-    cluster, trace = _cluster(scenario.cluster), _trace(scenario.trace)
-    measurements = None if scenario.measured is None else _measurements(scenario.measured)
+    cluster, trace = _cluster(scenario.cluster, stamp(scenario.cluster)), trace_of(scenario)
+    measurements = None
+    if scenario.measured is not None:
+        measurements = _measurements(scenario.measured, stamp(scenario.measured))
     jobs, truth = _world(scenario, cluster, trace, measurements)
     return Simulation(
         cluster,
-        POLICIES[scenario.policy](),
+        policy_of(scenario.policy),
         _forecaster(scenario, cluster, truth, measurements),
         truth,
         jobs,
@@ -127,43 +120,55 @@ def simulation_of(scenario: Scenario) -> Simulation:
 
 def trace_of(scenario: Scenario) -> Trace:
     """Its jobs, as the file has them."""
-    return _trace(scenario.trace)
+    return _trace(scenario.trace, stamp(scenario.trace))
+
+
+def stamp(path: Path) -> tuple[object, ...]:
+    """Another one for a file, or a folder of files, that was written since."""
+    files = path.iterdir() if path.is_dir() else (path,) if path.exists() else ()
+    written = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in files))
+    return (Path.cwd(), *written)
+
+
+# What many scenarios of a process have in common is read once, as long as it is the same.
 
 
 @lru_cache(maxsize=8)
-def _cluster(path: Path) -> Cluster:
+def _cluster(path: Path, _stamp: object) -> Cluster:
     from presage.schedulers.cluster_file import read_cluster
 
     return read_cluster(path)
 
 
 @lru_cache(maxsize=4)
-def _trace(path: Path) -> Trace:
+def _trace(path: Path, _stamp: object) -> Trace:
     from presage.schedulers.traces.formats import read_trace
 
     return read_trace(path)
 
 
 @lru_cache(maxsize=4)
-def _measurements(folder: Path) -> Measurements:
+def _measurements(folder: Path, _stamp: object) -> Measurements:
     from presage.measured_models import read_measurements
 
     return read_measurements(folder)
 
 
 @lru_cache(maxsize=4)
-def _predictor(of: str) -> Predictor:
+def _predictor(of: str, _stamp: object) -> Predictor:
     """A release in this process, or the client of a service."""
     if Path(of).is_dir():
         from presage.models.release import load_release
         from presage.serving.predictor import Predictor as InProcess
 
         return InProcess(load_release(Path(of)))
+    from presage.schedulers.keys import nearest
+
     host, colon, port = of.rpartition(":")
     if not (colon and host and port.isdecimal()):
         raise ConfigError(
-            f"forecast {of!r} is not known: say none, oracle or table, the folder of a release, "
-            "or HOST:PORT of a service"
+            f"forecast {of!r} is not known; {nearest(of, ('none', 'oracle', 'table'))}, or name "
+            "the folder of a release, or HOST:PORT of a service"
         )
     from presage.serving.client import PresageClient
 
@@ -220,7 +225,9 @@ def _forecaster(
     elif scenario.forecast == "table" and measurements is not None:
         found = Table(measurements)
     else:
-        found = Predicted(_predictor(scenario.forecast), risk=scenario.risk)
+        found = Predicted(
+            _predictor(scenario.forecast, stamp(Path(scenario.forecast))), risk=scenario.risk
+        )
     if scenario.noise == 0 and scenario.bias == 1:
         return found
     return Noisy(found, spread=scenario.noise, bias=scenario.bias, seed=scenario.seed)
@@ -246,7 +253,7 @@ def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[
 
 
 def _longest_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:
-    """Until when faults are drawn: as if all came first, then a tenth of the devices did the work."""
+    """Until when faults are drawn: all come, and then a tenth of the devices does the work."""
     if not jobs:
         return 0.0
     work_s = sum(trace.duration_s[job.job_id] * job.gpus for job in jobs)

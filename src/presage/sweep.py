@@ -29,7 +29,8 @@ from typing import Any
 
 from presage.features.errors import ConfigError, PresageError
 from presage.pipelines.stage import write_atomically
-from presage.scenario import Scenario, nearest, simulation_of
+from presage.scenario import Scenario, simulation_of, stamp
+from presage.schedulers.keys import check_known
 
 Outcome = dict[str, Any]  # of a scenario: its fields, and what its schedule was worth
 
@@ -58,10 +59,7 @@ def read_sweep(path: Path) -> list[Scenario]:
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: is no mapping; write `trace:`, `cluster:` and `policy:`")
-    known = [field.name for field in fields(Scenario)]
-    for key in content:
-        if key not in known:
-            raise ConfigError(f"{path}: {key} is not known; {nearest(str(key), known)}")
+    check_known(content, [field.name for field in fields(Scenario)], f"{path}: ")
     for key in ("trace", "cluster"):
         if key not in content:
             raise ConfigError(f"{path}: no {key}; name a file, or a list of them")
@@ -138,8 +136,12 @@ def digest_of(scenario: Scenario) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=64)
 def _content(path: Path) -> str:
+    return _content_now(path, stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _content_now(path: Path, _stamp: object) -> str:
     digest = hashlib.sha256()
     inside = (one for one in path.rglob("*") if one.is_file() and one.suffix != ".pyc")
     files = [path] if path.is_file() else sorted(inside)

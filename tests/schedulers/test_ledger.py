@@ -14,6 +14,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -23,7 +24,7 @@ from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.queue import Queue, urgency
-from presage.schedulers.standing import ENDED, Phase
+from presage.schedulers.standing import ENDED, WAITING, Phase
 from tests.schedulers.clusters import GIB, cluster, job
 
 HALF = WHOLE // 2
@@ -179,6 +180,43 @@ def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
     assert picture(made)[3:] == picture(ledger(2, 2))[3:]
 
 
+def test_a_reservation_keeps_devices_from_others_until_it_expires():
+    made = ledger(2, 2, jobs=[job("gang", gpus=3), job("b"), job("c", gpus=2)])
+    whole = made.cluster.whole
+    made.apply([Reserve("gang", whole[:2], 10.0)], 0.0)
+
+    assert made.standing("gang").phase is Phase.RESERVED
+    assert [waiting.job_id for waiting in made.pending] == ["b", "c"]
+    with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
+        made.apply([Start("b", whole[:1])], 5.0)
+    made.apply([Reserve("gang", whole[1:3], 20.0)], 6.0)  # elsewhere, and for longer
+    made.apply([Start("b", whole[:1])], 7.0)
+    assert made.expire(19.9) == []
+    # Whoever decides after that finds it free, also if nobody told the ledger.
+    changes = made.apply([Start("c", whole[1:3])], 20.0)
+    assert [(change.job.job_id, change.after.phase) for change in changes] == [
+        ("gang", Phase.PENDING), ("c", Phase.RUNNING)
+    ]  # fmt: skip
+    assert made.standing("gang").waited_s == 20.0
+
+
+def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
+    made = ledger(2, jobs=[job("gang", gpus=2)])
+    whole = made.cluster.whole
+    made.apply([Reserve("gang", whole[:1], 10.0)], 0.0)
+    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2"):
+        made.apply([Start("gang", whole[:1])], 1.0)
+    with pytest.raises(ImpossibleActionError, match="it would expire at 1"):
+        made.apply([Reserve("gang", whole, 1.0)], 1.0)
+    made.apply([Start("gang", whole)], 2.0)
+
+    assert made.standing("gang")[:3] == (Phase.RUNNING, 2.0, whole)
+    assert made.expire(99.0) == []
+    made.apply([Preempt("gang"), Reserve("gang", whole, 200.0), Preempt("gang")], 100.0)
+    assert made.standing("gang").phase is Phase.PENDING
+    assert made.idle.count == 2
+
+
 class AnyActions(RuleBasedStateMachine):
     """Whatever is asked, in any order: the invariants hold, and a refusal changes nothing."""
 
@@ -193,6 +231,7 @@ class AnyActions(RuleBasedStateMachine):
     grants = st.lists(st.builds(Grant, st.integers(0, 5), shares, memories), max_size=4).map(tuple)
     actions = st.one_of(
         st.builds(Start, jobs, grants),
+        st.builds(Reserve, jobs, grants, st.floats(0, 200)),
         st.builds(Preempt, jobs),
         st.builds(Resize, jobs, grants),
         st.builds(Migrate, jobs, grants),
@@ -253,7 +292,7 @@ class AnyActions(RuleBasedStateMachine):
                 if grant.device == device
             ]
             down = node in made.down
-            compute = sum(g.compute_milli for g, phase in held if phase is Phase.RUNNING)
+            compute = sum(g.compute_milli for g, phase in held if phase is not Phase.PAUSED)
             memory = sum(g.memory_bytes for g, _ in held)
             assert not (down and held)
             assert made.room.compute_milli[device] == (0 if down else WHOLE - compute) >= 0
@@ -268,10 +307,11 @@ class AnyActions(RuleBasedStateMachine):
     def a_gang_runs_with_as_many_as_it_needs_or_with_none(self):
         for job_id, one in self.made.jobs.items():
             standing = self.made.standing(job_id)
-            holds = standing.phase in (Phase.RUNNING, Phase.PAUSED)
+            least = {Phase.RUNNING: one.fewest_gpus, Phase.PAUSED: one.fewest_gpus}
+            least[Phase.RESERVED] = 1
             assert (
-                (one.fewest_gpus <= len(standing.grants) <= one.gpus)
-                if holds
+                (least[standing.phase] <= len(standing.grants) <= one.gpus)
+                if standing.phase in least
                 else (standing.grants == ())
             )
             assert len({grant.device for grant in standing.grants}) == len(standing.grants)
@@ -284,8 +324,16 @@ class AnyActions(RuleBasedStateMachine):
             phase = made.standing(job_id).phase
             assert (job_id in pending) == (phase is Phase.PENDING)
             assert (job_id in made.running) == (phase is Phase.RUNNING)
-            assert (phase in ENDED) + (phase in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)) == 1
+            assert (phase in ENDED) + (phase in WAITING) + (
+                phase in (Phase.RUNNING, Phase.PAUSED)
+            ) == 1
         assert len(pending) == len(set(pending)) == len(made.pending)
+
+    @rule()
+    def expire(self):
+        self.made.expire(self.now_s)
+        standings = [self.made.standing(job_id) for job_id in self.made.jobs]
+        assert all(one.until_s > self.now_s for one in standings if one.phase is Phase.RESERVED)
 
     @invariant()
     def who_is_urgent_is_first(self):

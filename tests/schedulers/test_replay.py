@@ -15,6 +15,7 @@ from presage.schedulers.action import (
     Pause,
     Preempt,
     Reject,
+    Reserve,
     Resize,
     Resume,
     Start,
@@ -49,6 +50,9 @@ class AnyThing(Fifo):
         for one in [*state.pending][:3]:
             if rng.random() < 0.05:
                 actions.append(Reject(one.job_id, "for no reason"))
+            elif rng.random() < 0.15:
+                kept = tuple(state.cluster.whole[: one.gpus])[: rng.randint(1, 4)]
+                actions.append(Reserve(one.job_id, kept, state.now_s + rng.choice((5.0, 50.0))))
             elif rng.random() < 0.7:
                 share, memory = rng.choice(((WHOLE, 16), (300, 4), (600, 8)))
                 devices = rng.sample(range(state.cluster.devices), one.gpus)
@@ -121,7 +125,7 @@ def golden_lines():
     days = [
         busy_day(7, POLICIES["packing"](), jobs=30),
         busy_day(7, POLICIES["srtf"](), jobs=30),
-        busy_day(1, AnyThing(), jobs=20),
+        busy_day(34, AnyThing(), jobs=20),
     ]
     return [line for day in days for line in day.log.lines()]
 
@@ -131,7 +135,10 @@ def test_a_day_is_simulated_as_it_always_was():
     lines = golden_lines()
     assert GOLDEN.read_text().splitlines() == lines
     words = {word for line in lines for word in line.split('"')}
-    assert {"overflow", "fail", "repair", "lost", "preempt", "reject", "finish"} <= words
+    assert {
+        "overflow", "fail", "repair", "lost", "preempt", "reject", "finish", "reserve", "expire",
+        "resize", "migrate", "pause", "resume", "refused",
+    } <= words  # fmt: skip
 
 
 def test_names_of_nodes_and_devices_are_of_no_effect():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.action import Preempt, Start, Wake
+from presage.schedulers.action import Preempt, Resize, Start, Wake
 from presage.schedulers.faults import Fault
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.grant import WHOLE, Grant
@@ -273,3 +273,28 @@ def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
     assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["why"]
     assert [wanted[:2] for wanted in refused[0][3]["actions"]] == [("start", "a"), ("start", "b")]
     assert [one.job.job_id for one in done.ended] == ["a", "b", "c"]
+
+
+class Changes(Fifo):
+    """Starts a job on one device, and changes what it has at given times."""
+
+    def __init__(self, changes):
+        self.changes = changes
+
+    def decide(self, state, forecasts, rng):
+        due = [Resize("a", grants) for at_s, grants in self.changes.items() if at_s == state.now_s]
+        wakes = [Wake(at_s) for at_s in self.changes if at_s > state.now_s]
+        if state.now_s == 0.0:
+            return [Start("a", (Grant(0, 500, GIB),)), *wakes]
+        return due if "a" in state.running else []
+
+
+def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
+    costs = Checkpointing(cost_s=1.0, restart_s=2.0)
+    changes = {10.0: (Grant(0, 900, GIB),), 20.0: (Grant(0, 900, GIB), Grant(1, 900, GIB))}
+    one = job("a", gpus=2, min_gpus=1, checkpointing=costs)
+    done = simulated(cluster(2), Changes(changes), [one], {"a": 50.0})
+
+    # On one device it would take 100 s; after 20 s it stops for 3 s, and goes on twice as fast.
+    assert done.ended[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
+    assert done.ended[0].standing.starts == 1

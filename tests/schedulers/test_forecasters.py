@@ -1,0 +1,107 @@
+"""One contract for whoever foretells."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from presage.features.errors import ServiceError
+from presage.measured_models import read_measurements
+from presage.models.release import load_release
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasts import Forecaster, Forecasts, Outlook
+from presage.schedulers.measured import Measured
+from presage.schedulers.no_forecasts import NoForecasts
+from presage.schedulers.noisy import Noisy
+from presage.schedulers.oracle import Oracle
+from presage.schedulers.predicted import Predicted
+from presage.schedulers.table import Table
+from presage.serving.client import PresageClient
+from presage.serving.predictor import Predictor
+from tests.schedulers.clusters import GIB, job
+
+ROOT = Path(__file__).parents[2]
+DEVICES = Cluster((Node("n0", 2, "cpu-2", 16 * GIB),))
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    return read_measurements(ROOT / "data/profiles/cpu-2-zoo")
+
+
+@pytest.fixture(scope="module")
+def jobs(zoo):
+    models = zoo.models_on("cpu-2")[:9]
+    return [
+        job(str(i), model=model, features=zoo.features[model], iterations=100 * i)
+        for i, model in enumerate([*models, *models[:3]])
+    ]
+
+
+def made(name: str, zoo, jobs) -> Forecaster:
+    noisy, _, of = name.rpartition(" ")
+    found: Forecaster = NoForecasts()
+    if of == "oracle":
+        truth = Measured({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
+        found = Oracle(truth, DEVICES)
+    elif of == "table":
+        found = Table(zoo)
+    elif of == "release":
+        found = Predicted(Predictor(load_release(ROOT / "data/pretrained/release")))
+    return Noisy(found, spread=0.4, seed=5) if noisy else found
+
+
+# Oracles are asked of the jobs and kinds of their world alone.
+STRANGERS_TO_JOBS = ("none", "table", "release", "noisy release")
+
+
+@pytest.fixture(scope="module", params=["oracle", "noisy oracle", *STRANGERS_TO_JOBS])
+def forecaster(request, zoo, jobs):
+    return made(request.param, zoo, jobs)
+
+
+def test_as_many_answers_as_questions_whatever_their_order_and_company(forecaster, jobs):
+    alone = [(one, "cpu-2") for one in jobs]
+    pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
+    told, together = forecaster.outlooks(alone), forecaster.slowdowns(pairs)
+    assert (len(told), len(together)) == (len(alone), len(pairs))
+
+    order = list(range(len(alone)))
+    Random(1).shuffle(order)
+    assert list(forecaster.outlooks([alone[i] for i in order])) == [told[i] for i in order]
+    for (_, members), slowdowns in zip(pairs, together, strict=True):
+        assert slowdowns is None or len(slowdowns) == len(members)
+        again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
+        assert again is slowdowns is None or again[::-1] == pytest.approx(slowdowns)
+    assert list(forecaster.outlooks([])) == list(forecaster.slowdowns([])) == []
+
+
+def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
+    one, like_it = forecaster.outlooks([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
+    assert (one is None) == (like_it is None)
+    assert one is None or one[1:] == like_it[1:]
+
+
+@pytest.mark.parametrize("kind", ["cpu-2", "no such kind"])
+@pytest.mark.parametrize("name", STRANGERS_TO_JOBS)
+def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs):
+    stranger, forecaster = job("stranger"), made(name, zoo, jobs)
+    told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
+    assert told.outlook(stranger, kind) == Outlook(math.inf, 1000, GIB)
+    assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
+    assert told.untold == {kind: 1}
+
+
+def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
+    with PresageClient("127.0.0.1:1", timeout_s=0.3) as client:
+        with pytest.raises(ServiceError):
+            client.device("cpu-2")
+        told = Forecasts(Predicted(client), DEVICES)
+        told.expect(jobs)
+        assert {told.outlook(one, "cpu-2") for one in jobs} == {Outlook(math.inf, 1000, 16 * GIB)}
+    ((why, times),) = told.failures.items()
+    assert "127.0.0.1:1" in why
+    assert times == 1  # asked once for all
