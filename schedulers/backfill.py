@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from random import Random
 
@@ -44,6 +45,8 @@ class Backfill(Fifo):
         if at_s == math.inf:
             return actions
         past, looked = {head.job_id, *(start.job_id for start in actions)}, 0
+        elsewhere = idle.copy()  # where the head will not be
+        elsewhere.take([device for device in kept if elsewhere.has(device)])
         urgent = state.cluster.devices + 1  # of latency-sensitive jobs passed over, the smallest
         for job in state.pending.of_at_most(idle.count):
             if job.job_id in past:
@@ -53,13 +56,11 @@ class Backfill(Fifo):
                 break
             if not job.latency_sensitive and job.gpus >= urgent:
                 continue  # best effort never goes where a latency-sensitive job would fit
-            # One that ends in time may go anywhere, another one where the head will not be.
-            free = idle.copy()
-            if state.now_s + forecasts.runtime_s(job) > at_s:
-                free.take([device for device in kept if free.has(device)])
+            in_time = state.now_s + forecasts.runtime_s(job) <= at_s
+            free, other = (idle, elsewhere) if in_time else (elsewhere, idle)
             grants = consolidated(job, state.cluster, free)
             if grants is not None:
-                idle.take([grant.device for grant in grants])
+                other.take([grant.device for grant in grants if other.has(grant.device)])
                 actions.append(Start(job.job_id, grants))
             elif job.latency_sensitive:
                 urgent = min(urgent, job.gpus)
@@ -85,12 +86,14 @@ class Backfill(Fifo):
             seconds = foretold_s(state.job(start.job_id), start.grants[0].device, state, forecasts)
             ends.append((state.now_s + seconds, start.job_id, start.grants))
         free = idle.copy()
-        for end_s, _, grants in sorted(ends):
-            if end_s == math.inf:
-                break
+        heapq.heapify(ends)
+        size, node_of = state.cluster.largest_node, state.cluster.node_of
+        least = head.gpus % size or size  # idle devices of a node that can make a difference
+        while ends and ends[0][0] < math.inf:
+            end_s, _, grants = heapq.heappop(ends)
             free.give([grant.device for grant in grants])
-            if free.count >= head.gpus:
-                found = consolidated(head, state.cluster, free.copy())
+            if free.count >= head.gpus and any(free.on(node_of[g.device]) >= least for g in grants):
+                found = consolidated(head, state.cluster, free)
                 if found is not None:
                     return end_s, frozenset(grant.device for grant in found)
         return math.inf, frozenset()

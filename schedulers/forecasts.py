@@ -74,6 +74,7 @@ class Forecasts:
         self._failed = 0  # in a row
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
+        self._runtime_s: dict[str, float] = {}  # of those: asked for more often than anything else
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
         self.failures: dict[str, int] = {}
@@ -104,10 +105,14 @@ class Forecasts:
                 self.untold[kind] = self.untold.get(kind, 0) + 1
             elif not outlook.in_domain:
                 self.strange[kind] = self.strange.get(kind, 0) + 1
+        for job_id in jobs:
+            told_s = [outlook.runtime_s for outlook in self._known[job_id].values()]
+            self._runtime_s[job_id] = min(told_s, default=math.inf)
 
     def forget(self, job: Job) -> None:
         """A job that is over."""
         self._known.pop(job.job_id, None)
+        self._runtime_s.pop(job.job_id, None)
         self._expected.pop(job.job_id, None)
 
     def outlook(self, job: Job, kind: str) -> Outlook:
@@ -116,8 +121,9 @@ class Forecasts:
 
     def runtime_s(self, job: Job) -> float:
         """Of a job on the kind where it takes least; infinite where nothing is known."""
-        known = self._of(job)
-        return min([outlook.runtime_s for outlook in known.values()], default=math.inf)
+        if job.job_id not in self._runtime_s:
+            self._learn(job)
+        return self._runtime_s[job.job_id]
 
     def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
         """Of jobs together on a kind of device, at least 1; infinite where nothing is known.

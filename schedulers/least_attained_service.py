@@ -45,13 +45,15 @@ class LeastAttainedService:
         def rank(job: Job, standing: Standing) -> Key:
             return self._rank(job, standing, state.now_s)
 
+        if not len(state.pending):
+            return []
         actions: list[Action] = [*start_by_rank(state, rank)]
         ages_s = [
             state.now_s + (self._threshold_s - attained_s) / len(standing.grants)
             for standing in state.running.values()
             if (attained_s := standing.attained_at(state.now_s)) < self._threshold_s
         ]
-        if ages_s and len(state.pending):
+        if ages_s:
             actions.append(Wake(min(ages_s)))
         return actions
 

@@ -57,6 +57,8 @@ class Ledger:
 
     Attributes
     ----------
+    jobs : mapping of str to Job
+        All that were submitted, by id, ended ones too.
     pending : Queue
         Jobs that wait, in the policy's order.
     idle : IdleDevices
@@ -74,6 +76,7 @@ class Ledger:
         self.idle, self.room = IdleDevices(cluster), Room.of(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
+        self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
         self._standings: dict[str, Standing] = {}
         self._running: dict[str, Standing] = {}
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
@@ -83,11 +86,6 @@ class Ledger:
         self.was_shared = False
 
     # Looking --------------------------------------------------------------------------------
-
-    @property
-    def jobs(self) -> Mapping[str, Job]:
-        """All that were submitted, by id, ended ones too."""
-        return MappingProxyType(self._jobs)
 
     @property
     def running(self) -> Mapping[str, Standing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from presage.schedulers.action import Preempt, Start
 from presage.schedulers.job import Job
@@ -20,32 +20,36 @@ def start_by_rank(state: State, rank: Callable[[Job, Standing], Key]) -> list[Pr
     ones that rank behind it, of the last one first, if it fits then.
     """
     actions: list[Preempt | Start] = []
-    if not len(state.pending):
-        return actions
+    worst: list[tuple[Key, str]] | None = None  # who ranks behind the first that does not fit
     idle = state.idle()
-    worst = sorted(
-        ((rank(state.job(job_id), standing), job_id) for job_id, standing in state.running.items()),
-        reverse=True,
-    )
     for job in state.pending:
-        free = idle.copy()
-        grants = consolidated(job, state.cluster, free)
+        grants = consolidated(job, state.cluster, idle)
         out = 0
         if grants is None:
             mine = rank(job, state.standing(job.job_id))
+            if worst is None:
+                worst = sorted(_behind(mine, state, rank), reverse=True)
             freed = idle.copy()
             for theirs, victim in worst:
                 if theirs <= mine:
                     break
                 out += 1
                 freed.give([grant.device for grant in state.standing(victim).grants])
-                free = freed.copy()
-                grants = consolidated(job, state.cluster, free)
+                grants = consolidated(job, state.cluster, freed)
                 if grants is not None:
                     break
-        if grants is None:
-            break
-        actions += [Preempt(victim) for _, victim in worst[:out]]
+            if grants is None:
+                break
+            actions += [Preempt(victim) for _, victim in worst[:out]]
+            worst, idle = worst[out:], freed
         actions.append(Start(job.job_id, grants))
-        worst, idle = worst[out:], free
     return actions
+
+
+def _behind(
+    mine: Key, state: State, rank: Callable[[Job, Standing], Key]
+) -> Iterator[tuple[Key, str]]:
+    for job_id, standing in state.running.items():
+        theirs = rank(state.job(job_id), standing)
+        if theirs > mine:
+            yield theirs, job_id
