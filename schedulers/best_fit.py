@@ -9,6 +9,7 @@ from presage.schedulers.fifo import Fifo
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.placing import consolidated
 from presage.schedulers.state import State
+from presage.schedulers.urgent import PassedOver
 
 
 class BestFit(Fifo):
@@ -22,12 +23,15 @@ class BestFit(Fifo):
         actions: list[Start] = []
         if not state.idle_count or not len(state.pending):
             return actions
-        idle, turns = state.idle(), state.pending.turns()
+        idle, turns, passed_over = state.idle(), state.pending.turns(), PassedOver(state)
         for job in turns:
-            grants = consolidated(job, state.cluster, idle)
-            if grants is None:
+            free = idle.copy()
+            grants = consolidated(job, state.cluster, free)
+            if grants is None or passed_over.forbid(job, grants):
+                passed_over.add(job)
                 turns.pass_over()
                 continue
+            idle = free
             actions.append(Start(job.job_id, grants))
             if not idle.count:
                 break

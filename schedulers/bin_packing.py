@@ -15,6 +15,7 @@ from presage.schedulers.job import Job
 from presage.schedulers.placing import consolidated
 from presage.schedulers.room import Room
 from presage.schedulers.state import State
+from presage.schedulers.urgent import PassedOver
 
 
 class BinPacking(Fifo):
@@ -22,7 +23,8 @@ class BinPacking(Fifo):
     over.
 
     Requests are taken at their word: what a job really needs, and who slows whom, is not asked. So
-    is a fraction requested of vCUDA-like device plugins (Alibaba's openb trace is of one).
+    is a fraction requested of vCUDA-like device plugins (Alibaba's openb trace is of one). Who ran
+    out of memory beside others has whole devices from then on.
     """
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
@@ -31,15 +33,19 @@ class BinPacking(Fifo):
         if not len(state.pending):
             return actions
         room, idle, turns = state.room(), state.idle(), state.pending.turns()
+        passed_over = PassedOver(state)
         for job in turns:
-            if job.compute_milli == WHOLE and not job.memory_bytes:
-                grants = consolidated(job, state.cluster, idle)
+            overflowed = state.standing(job.job_id).overflows > 0
+            if overflowed or (job.compute_milli == WHOLE and not job.memory_bytes):
+                grants = consolidated(job, state.cluster, idle.copy())
             else:
                 grants = fullest(job, state.cluster, room)
-                idle.take([g.device for g in grants or () if idle.has(g.device)])
-            if grants is None:
-                turns.pass_over()
+            if grants is None or passed_over.forbid(job, grants):
+                passed_over.add(job)
+                if not overflowed:  # others of its shape have not, and may yet fit
+                    turns.pass_over()
                 continue
+            idle.take([grant.device for grant in grants if idle.has(grant.device)])
             room.take(grants)
             actions.append(Start(job.job_id, grants))
         return actions

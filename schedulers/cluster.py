@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,12 +157,33 @@ class Cluster:
         return max(node.devices for node in self.nodes)
 
     @cached_property
+    def node_sizes(self) -> tuple[int, ...]:
+        """How many devices nodes have, the largest first."""
+        return tuple(sorted({node.devices for node in self.nodes}, reverse=True))
+
+    def nodes_of(self, kinds: tuple[str, ...]) -> tuple[int, int]:
+        """Bits of the nodes of some kinds, and how many devices the largest of them has.
+
+        Of all nodes if there are no kinds.
+        """
+        found = self._nodes_of.get(kinds)
+        if found is None:
+            there = [i for i, node in enumerate(self.nodes) if not kinds or node.kind in kinds]
+            largest = max((self.nodes[i].devices for i in there), default=0)
+            found = self._nodes_of[kinds] = sum(1 << i for i in there), largest
+        return found
+
+    @cached_property
+    def _nodes_of(self) -> dict[tuple[str, ...], tuple[int, int]]:
+        return {}
+
+    @cached_property
     def kinds(self) -> Mapping[str, int]:
         """How many devices there are of each kind."""
         found: dict[str, int] = {}
         for node in self.nodes:
             found[node.kind] = found.get(node.kind, 0) + node.devices
-        return found
+        return MappingProxyType(found)
 
     def kind_of(self, device: int) -> str:
         """Kind of a device."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from presage.features.errors import ConfigError
-from presage.schedulers.action import Action, Wake
+from presage.schedulers.action import Action, Start, Wake
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.preempting import start_by_rank
@@ -39,7 +40,7 @@ class LeastAttainedService:
         """By queue, then by arrival, within a class and a priority."""
         return self._rank(job, standing, standing.since_s)
 
-    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Start the young, in place of the old where there is no room; look again as one ages."""
 
         def rank(job: Job, standing: Standing) -> Key:
@@ -47,14 +48,19 @@ class LeastAttainedService:
 
         if not len(state.pending):
             return []
-        actions: list[Action] = [*start_by_rank(state, rank)]
+        actions = start_by_rank(state, rank)
+        running = {job_id: len(standing.grants) for job_id, standing in state.running.items()}
+        for action in actions:  # what runs from now on
+            running.pop(action.job_id, None)
+            if isinstance(action, Start):
+                running[action.job_id] = len(action.grants)
         ages_s = [
-            state.now_s + (self._threshold_s - attained_s) / len(standing.grants)
-            for standing in state.running.values()
-            if (attained_s := standing.attained_at(state.now_s)) < self._threshold_s
+            state.now_s + (self._threshold_s - attained_s) / members
+            for job_id, members in running.items()
+            if (attained_s := state.standing(job_id).attained_at(state.now_s)) < self._threshold_s
         ]
         if ages_s:
-            actions.append(Wake(min(ages_s)))
+            return [*actions, Wake(min(ages_s))]
         return actions
 
     def _rank(self, job: Job, standing: Standing, now_s: float) -> Key:

@@ -35,8 +35,8 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
-from presage.schedulers.placing import covers
 from presage.schedulers.queue import Queue
+from presage.schedulers.requests import covers, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
 from presage.schedulers.standing import WAITING, Phase, Standing
@@ -231,28 +231,31 @@ class Ledger:
                 )
 
     def _check_urgency(self, changes: Sequence[Change]) -> None:
-        """No best-effort job was put where one that waits and is latency-sensitive would fit."""
+        """No best-effort job has what one that waits and is latency-sensitive needs.
+
+        That is the case if the devices that a batch gave to best-effort jobs, and those that are
+        left, are enough for its gang.
+        """
         if not self._urgent:
             return
-        put = [
-            change for change in changes
-            if not change.job.latency_sensitive and len(change.after.grants) > 0
+        put = {
+            grant: change.job
+            for change in changes
+            if not change.job.latency_sensitive
             and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
-            and change.after.grants != change.before.grants
-        ]  # fmt: skip
-        if not put:
-            return
-        needs = {
-            (j.gpus, j.compute_milli, j.memory_bytes, j.kinds): j for j in self._urgent.values()
+            and self._standings[change.job.job_id] is change.after
+            for grant in change.after.grants
+            if grant not in change.before.grants
         }
-        for change in put:
-            for urgent in needs.values():
-                fits = sum(covers(grant, urgent, self.cluster) for grant in change.after.grants)
-                if fits >= urgent.gpus:
-                    raise ImpossibleActionError(
-                        f"best-effort job {change.job.job_id!r} goes where latency-sensitive job "
-                        f"{urgent.job_id!r}, which waits, would fit"
-                    )
+        for urgent in {one.shape: one for one in self._urgent.values()}.values() if put else ():
+            taken = [grant for grant in put if covers(grant, urgent, self.cluster)]
+            enough = suitable(urgent, self.cluster, self.room)
+            enough[[grant.device for grant in taken]] = True
+            if taken and enough.sum() >= urgent.gpus:
+                raise ImpossibleActionError(
+                    f"best-effort job {put[taken[0]].job_id!r} goes where "
+                    f"latency-sensitive job {urgent.job_id!r}, which waits, would fit"
+                )
 
     # How it is kept -------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
-from presage.schedulers.placing import allowed_nodes, consolidated, covers
+from presage.schedulers.placing import consolidated
 from presage.schedulers.shared_devices import MOST_KNOWN, Company
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.state import State
+from presage.schedulers.urgent import PassedOver
 
 MOST_SLOWDOWN = 1.5
 MOST_MEMBERS = 2
@@ -87,7 +88,10 @@ class Packing(ShortestFirst):
             for shape in single
             if not slowest[shape].keys().isdisjoint(places.devices)
         }
-        urgent = [job for job in single.values() if job.latency_sensitive]
+        passed_over = PassedOver(state)
+        for job in state.pending.one_of_each().values():
+            if job.job_id not in started:
+                passed_over.add(job)
         turns = state.pending.turns(beside)
         for job in turns:
             if job.job_id in started or state.standing(job.job_id).overflows:
@@ -97,9 +101,7 @@ class Packing(ShortestFirst):
                 turns.pass_over()
                 continue
             device = places.first(company)
-            if not job.latency_sensitive and any(
-                covers(places.part(job, device), one, state.cluster) for one in urgent
-            ):
+            if passed_over.forbid(job, (places.part(job, device),)):
                 turns.pass_over()  # it would be where a latency-sensitive job would fit
                 continue
             yield Start(job.job_id, (places.take_part(job, device, company),))
@@ -183,7 +185,7 @@ def _run_dry(job: Job, state: State, forecasts: Forecasts, idle: IdleDevices) ->
     devices = 0
     known = forecasts.runtime_s(job) < math.inf
     if job.gpus > 1 or state.standing(job.job_id).overflows or not known:
-        for node in idle.emptiest(allowed_nodes(job, state.cluster)):
+        for node in idle.emptiest(state.cluster.nodes_of(job.kinds)[0]):
             nodes.append(node)
             devices += state.cluster.nodes[node].devices
             if devices >= job.gpus:

@@ -12,17 +12,21 @@ def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, 
     """Whole devices for a gang on as few nodes as can be, taken from ``idle``; None if not now.
 
     A gang that a node can hold goes to the one with the fewest idle devices that holds it, ties
-    to the first. A larger one takes nodes that are wholly idle, and its rest goes as a smaller
-    one does.
+    to the first. A larger one takes nodes that are wholly idle, the largest first, and its rest
+    goes as a smaller one does: so it always fits where all devices that will do are idle.
     """
     if job.gpus > idle.count:
         return None
-    allowed = allowed_nodes(job, cluster)
-    size = cluster.largest_node
-    wholes, rest = (0, job.gpus) if job.gpus <= size else divmod(job.gpus, size)
-    nodes = [node for node, _ in zip(idle.wholly_idle(size, allowed), range(wholes), strict=False)]
-    if len(nodes) < wholes:
-        return None
+    allowed, largest = cluster.nodes_of(job.kinds)
+    nodes: list[int] = []
+    rest = job.gpus
+    if rest > largest:
+        for size in cluster.node_sizes:
+            for node in idle.wholly_idle(size, allowed) if size <= rest else ():
+                nodes.append(node)
+                rest -= size
+                if size > rest:
+                    break
     last = None
     if rest:
         for node in nodes:
@@ -30,24 +34,9 @@ def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, 
         last = idle.fullest_with(rest, allowed)
         if last is None:
             return None
-    devices = [device for node in nodes for device in idle.take_some(node, size)]
+    devices = [
+        device for node in nodes for device in idle.take_some(node, cluster.nodes[node].devices)
+    ]
     if last is not None:
         devices += idle.take_some(last, rest)
     return tuple([cluster.whole[device] for device in devices])
-
-
-def covers(grant: Grant, job: Job, cluster: Cluster) -> bool:
-    """Whether a grant is as much as a job's user requests of each device."""
-    asked = job.requested(cluster.whole[grant.device])
-    return (
-        grant.compute_milli >= asked.compute_milli
-        and grant.memory_bytes >= asked.memory_bytes
-        and (not job.kinds or cluster.kind_of(grant.device) in job.kinds)
-    )
-
-
-def allowed_nodes(job: Job, cluster: Cluster) -> int:
-    """Bits of the nodes whose devices will do for a job."""
-    if not job.kinds:
-        return -1
-    return sum(1 << i for i, node in enumerate(cluster.nodes) if node.kind in job.kinds)
