@@ -36,10 +36,11 @@ class Metrics:
         jobs that took longer than that.
     device_use : float
         Part of all devices' time, over the makespan, that somebody was on them.
-    preemptions, overflows : int
-        How often a job was started again, and ran out of memory.
+    preemptions, restarts, overflows : int
+        How often a policy took a job's devices; a job was started again, after that or after its
+        node failed or it ran out of memory; and ran out of memory.
     exceeded_share : float or None
-        Of the times that a job was granted a part of a device's memory, those when it took more:
+        Of jobs that were first granted a part of a device's memory, those that took more:
         what a bound's risk promises. None where no device was shared.
 
     References
@@ -61,6 +62,7 @@ class Metrics:
     unfair_share: float | None
     device_use: float | None
     preemptions: int
+    restarts: int
     overflows: int
     exceeded_share: float | None
 
@@ -88,7 +90,8 @@ def metrics_of(done: Simulation) -> Metrics:
         p99_unfairness=_percentile(unfairness, 99),
         unfair_share=_mean(unfairness > 1 + 1e-9),
         device_use=done.busy_s / (makespan_s * devices) if makespan_s else None,
-        preemptions=sum(max(0, one.standing.starts - 1) for one in done.ended),
+        preemptions=done.preempted,
+        restarts=sum(max(0, one.standing.starts - 1) for one in done.ended),
         overflows=sum(one.standing.overflows for one in done.ended),
         exceeded_share=done.exceeded / done.partly if done.partly else None,
     )

@@ -43,6 +43,7 @@ from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
 from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
+from presage.schedulers.run import Run
 from presage.schedulers.standing import WAITING, Phase, Standing
 from presage.schedulers.state import State
 from presage.schedulers.truth import Truth
@@ -55,30 +56,6 @@ _WHAT = {
     for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
 }
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
-
-
-@dataclass(slots=True)
-class _Run:
-    """A job as the world knows it.
-
-    Attributes
-    ----------
-    done : float
-        Part of it that was done at ``since_s``.
-    pace_s : float
-        Seconds that all of it would take as it runs now; infinite while it does not.
-    timing : int
-        Counts how often it was timed; an end that was foreseen by an earlier timing is none.
-    """
-
-    job: Job
-    done: float = 0.0
-    since_s: float = 0.0
-    pace_s: float = math.inf
-    timing: int = 0
-    arrival: int = 0  # who came first to a device has its memory
-    restart_s: float = 0.0  # until it goes on, once it is started again
-    overflows_at: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +92,9 @@ class Simulation:
     ended : list of Ended
         Jobs that did, in that order.
     busy_s : float
-        Device-seconds that somebody was on a device.
+        Device-seconds that somebody held a device, until the last job ended.
+    preempted : int
+        How often a policy took a job's devices.
     partly, exceeded : int
         How often a job was granted a part of a device's memory, and took more than that.
     """
@@ -141,9 +120,10 @@ class Simulation:
         self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
-        self.busy_s = 0.0
+        self.busy_s = self._held_s = 0.0
+        self.preempted = 0
         self.partly = self.exceeded = 0
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._first_start_s: dict[str, float] = {}
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
         self._wakes: list[float] = []
@@ -170,12 +150,12 @@ class Simulation:
                 self._heap[0][0] if self._heap else math.inf,
                 self._wakes[0] if self._wakes else math.inf,
             )
-            all_over = job is None and not self._runs
-            if all_over or now_s == math.inf or idle_wakes > IDLE_WAKES:
+            if now_s == math.inf or (job is None and not self._runs):
                 break
-            self.busy_s += self.ledger.busy * (now_s - self._now_s)
+            self._held_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
             self._end_runs()
+            is_fault = fault is not None and fault.at_s == now_s
             while fault is not None and fault.at_s == now_s:
                 self._fault(fault)
                 fault = next(faults, None)
@@ -189,9 +169,15 @@ class Simulation:
                 heapq.heappop(self._wakes)
             for change in self.ledger.expire(now_s):
                 self.log.entries.append((now_s, "expire", change.job.job_id, None))
-            decided = self._decide()
-            waits = job is None and fault is None and not self._heap and not decided
-            idle_wakes = idle_wakes + 1 if waits else 0
+            self._decide()
+            # Where nothing runs, only an arrival or a repair can change what wakes and decisions
+            # have not: a policy that goes on and on does not put it off for ever.
+            idle_wakes = 0 if self.ledger.running or came or is_fault else idle_wakes + 1
+            if idle_wakes > IDLE_WAKES:
+                if job is None and fault is None:
+                    break
+                self._wakes.clear()
+                idle_wakes = 0
             if len(self.ended) >= told + _TOLD_EVERY:
                 told = len(self.ended)
                 progress(told)
@@ -207,7 +193,7 @@ class Simulation:
                 self.log.entries.append((self._now_s, "reject", job.job_id, why))
                 self._over(job, Phase.REJECTED)
             else:
-                self._runs[job.job_id] = _Run(job)
+                self._runs[job.job_id] = Run(job)
 
     def _end_runs(self) -> None:
         """Jobs that are done now, or run out of memory."""
@@ -242,6 +228,7 @@ class Simulation:
             ],
             default=math.inf,
         )
+        self.busy_s = self._held_s
         self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
 
     def _fault(self, fault: Fault) -> None:
@@ -253,14 +240,20 @@ class Simulation:
             self.ledger.repair(fault.node)
             return
         changes = self.ledger.fail(fault.node, self._now_s)
-        for change in changes:
-            self.log.entries.append((self._now_s, "lost", change.job.job_id, None))
-            self._stop_run(self._runs[change.job.job_id], lost=True)
+        for job, before, _ in changes:
+            reserved = before.phase is Phase.RESERVED
+            self.log.entries.append(
+                (self._now_s, "expire" if reserved else "lost", job.job_id, None)
+            )
+            if not reserved:
+                self._runs[job.job_id].lose(self._now_s)
+                self._report(self._runs[job.job_id])
         self._time_others(changes)
 
-    def _overflow(self, run: _Run) -> Change:
+    def _overflow(self, run: Run) -> Change:
         job = run.job
-        self._stop_run(run, lost=True)
+        run.lose(self._now_s)
+        self._report(run)
         self.log.entries.append((self._now_s, "overflow", job.job_id, None))
         if self.ledger.standing(job.job_id).overflows + 1 >= MOST_OVERFLOWS:
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
@@ -270,13 +263,12 @@ class Simulation:
 
     # What is decided ------------------------------------------------------------------------
 
-    def _decide(self) -> bool:
-        """Whether anything was."""
+    def _decide(self) -> None:
         state = State(self.ledger, self._now_s, self._progress)
         actions = self._policy.decide(state, self.forecasts, self._rng)
         self._decisions += 1
         if not actions:
-            return False
+            return
         self.log.entries.append((self._now_s, "decide", "", self._decisions))
         try:
             changes = self.ledger.apply(actions, self._now_s)
@@ -287,11 +279,10 @@ class Simulation:
             )
             if self._stop:
                 raise
-            return False
+            return
         for action in actions:
             self._note(action)
         self._time(changes)
-        return bool(changes)
 
     def _note(self, action: Action) -> None:
         if isinstance(action, Wake):
@@ -299,6 +290,7 @@ class Simulation:
             if self._now_s < action.at_s < math.inf:
                 heapq.heappush(self._wakes, action.at_s)
             return
+        self.preempted += isinstance(action, Preempt)
         job_id, *rest = action
         more: object = rest[0] if rest else None
         if isinstance(action, Reserve):
@@ -310,22 +302,29 @@ class Simulation:
 
     def _time(self, changes: Sequence[Change]) -> None:
         """Time the jobs that a decision changed, and whoever is beside them."""
-        began: list[tuple[_Run, Standing]] = []
+        began: list[tuple[Run, Standing]] = []
         for job, before, after in _net(changes):
             if after.phase is Phase.REJECTED:
                 self._over(job, Phase.REJECTED)
                 continue
             run = self._runs[job.job_id]
-            self._stop_run(run, lost=False)
+            moved = _moved(before, after)
+            if before.phase in WAITING:
+                pass  # it stood still
+            elif moved:
+                run.save(self._now_s)
+            else:
+                run.hold(self._now_s)
+            self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
             self._first_start_s.setdefault(job.job_id, self._now_s)
-            run.since_s = self._now_s
-            if before.grants != after.grants or before.phase in WAITING:
-                self._count_part(job, after.grants[0])
-                run.since_s += run.restart_s if run.done and _moved(before, after) else 0.0
+            if moved:
+                if not run.arrival:
+                    self._count_part(job, after.grants[0])
                 self._arrived += 1
                 run.arrival = self._arrived
+            run.begin(self._now_s)
             began.append((run, after))
         for run, standing in began:
             self._set_pace(run, standing)
@@ -345,7 +344,7 @@ class Simulation:
             standing = self.ledger.standing(job_id)
             if standing.phase is Phase.RUNNING:
                 run = self._runs[job_id]
-                self._integrate(run)
+                run.advance(self._now_s)
                 self._set_pace(run, standing)
 
     def _count_part(self, job: Job, grant: Grant) -> None:
@@ -356,7 +355,7 @@ class Simulation:
             self.partly += 1
             self.exceeded += taken > grant.memory_bytes
 
-    def _set_pace(self, run: _Run, standing: Standing) -> None:
+    def _set_pace(self, run: Run, standing: Standing) -> None:
         run.pace_s = self._pace_s(run.job, standing)
         run.timing += 1
         if not self._overflows(run, standing):
@@ -365,7 +364,11 @@ class Simulation:
             run.overflows_at = self._now_s + OVERFLOW_S
         end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
-        self._progress.report(run.job.job_id, run.done, run.since_s, _per_s(run.pace_s))
+        self._report(run)
+
+    def _report(self, run: Run) -> None:
+        since_s = self._now_s if run.pace_s == math.inf else run.since_s
+        self._progress.report(run.job.job_id, run.done, since_s, _per_s(run.pace_s))
 
     def _pace_s(self, job: Job, standing: Standing) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
@@ -395,7 +398,7 @@ class Simulation:
         told = self._truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 
-    def _overflows(self, run: _Run, standing: Standing) -> bool:
+    def _overflows(self, run: Run, standing: Standing) -> bool:
         """Whether any of its devices has too little memory left by those who came before it."""
         fits: set[str] = set()  # kinds on which it fits alone
         for grant in standing.grants:
@@ -414,29 +417,6 @@ class Simulation:
             if len(there) == 1:
                 fits.add(node.kind)
         return False
-
-    def _stop_run(self, run: _Run, *, lost: bool) -> None:
-        """It does not run from now on; of what is lost, the last periodic checkpoint remains."""
-        if run.pace_s == math.inf:
-            return
-        self._integrate(run)
-        costs = run.job.checkpointing
-        run.restart_s = costs.restart_s + (0.0 if lost else costs.cost_s)
-        if lost:
-            step = (costs.interval_s + costs.cost_s) / run.pace_s  # done from one to the next
-            run.done = 0.0 if step == math.inf else math.floor(run.done / step) * step
-        run.pace_s, run.overflows_at, run.timing = math.inf, math.inf, run.timing + 1
-        self._progress.report(run.job.job_id, run.done, self._now_s, 0.0)
-
-    def _integrate(self, run: _Run) -> None:
-        """Count what it has done until now."""
-        run.done = self._done(run)
-        run.since_s = max(run.since_s, self._now_s)
-
-    def _done(self, run: _Run) -> float:
-        if run.pace_s == math.inf or self._now_s <= run.since_s:
-            return run.done
-        return min(1.0, run.done + (self._now_s - run.since_s) / run.pace_s)
 
 
 @contextmanager
@@ -465,7 +445,7 @@ def _per_s(pace_s: float) -> float:
 
 
 def _moved(before: Standing, after: Standing) -> bool:
-    """Whether a job is on other devices, or more or fewer: other shares it has at once."""
+    """Whether a job is on other devices, or none: other shares of the same it has at once."""
     return before.phase in WAITING or {grant.device for grant in before.grants} != {
         grant.device for grant in after.grants
     }

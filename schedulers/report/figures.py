@@ -78,7 +78,7 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
         _part("unfair_share", "unfair", found, min),
         _part("device_use", "devices in use", found, max),
     ]
-    for key in ("preemptions", "overflows"):
+    for key in ("preemptions", "restarts", "overflows"):
         if any(getattr(one, key) for one in found.values()):
             columns.append(_counts(key, key, found, None))
     if any(one.exceeded_share is not None for one in found.values()):

@@ -48,7 +48,7 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
         "average_jct_s": (100 + 149 + 158) / 3, "median_jct_s": 149.0, "p99_jct_s": 0,
         "makespan_s": 160.0, "average_queue_s": (0 + 99 + 148) / 3,
         "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_share": 2 / 3,
-        "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "overflows": 0,
+        "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "restarts": 0, "overflows": 0,
         "exceeded_share": None,
     }  # fmt: skip
     assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
