@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable
 from random import Random
 
 from presage.schedulers.action import Start
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.grant import Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.placing import consolidated
+from presage.schedulers.standing import Phase
 from presage.schedulers.state import State
+from presage.schedulers.urgent import PassedOver
 
 DEPTH = 100  # jobs behind the first that does not fit which are looked at
 
@@ -47,23 +51,24 @@ class Backfill(Fifo):
         past, looked = {head.job_id, *(start.job_id for start in actions)}, 0
         elsewhere = idle.copy()  # where the head will not be
         elsewhere.take([device for device in kept if elsewhere.has(device)])
-        urgent = state.cluster.devices + 1  # of latency-sensitive jobs passed over, the smallest
+        passed_over = PassedOver(state)
+        passed_over.add(head)
         for job in state.pending.of_at_most(idle.count):
             if job.job_id in past:
                 continue
             looked += 1
             if looked > DEPTH or not idle.count:
                 break
-            if not job.latency_sensitive and job.gpus >= urgent:
-                continue  # best effort never goes where a latency-sensitive job would fit
-            in_time = state.now_s + forecasts.runtime_s(job) <= at_s
-            free, other = (idle, elsewhere) if in_time else (elsewhere, idle)
-            grants = consolidated(job, state.cluster, free)
-            if grants is not None:
-                other.take([grant.device for grant in grants if other.has(grant.device)])
-                actions.append(Start(job.job_id, grants))
-            elif job.latency_sensitive:
-                urgent = min(urgent, job.gpus)
+            grants = consolidated(job, state.cluster, idle.copy())
+            if grants is not None and end_s(job, grants, state, forecasts) > at_s:
+                # It would end too late where it fits best: it may only go where the head will not.
+                grants = consolidated(job, state.cluster, elsewhere.copy())
+            if grants is None or passed_over.forbid(job, grants):
+                passed_over.add(job)
+                continue
+            for free in (idle, elsewhere):
+                free.take([grant.device for grant in grants if free.has(grant.device)])
+            actions.append(Start(job.job_id, grants))
         return actions
 
     def _reservation(
@@ -75,30 +80,36 @@ class Backfill(Fifo):
         started: list[Start],
     ) -> tuple[float, frozenset[int]]:
         """When the head can start by the forecasts, and on which devices; never is infinite."""
-        ends = []
-        for job_id, standing in state.running.items():
-            left = 1.0 - state.progress(job_id)
-            seconds = left * foretold_s(
-                state.job(job_id), standing.grants[0].device, state, forecasts
-            )
-            ends.append((state.now_s + seconds, job_id, standing.grants))
-        for start in started:
-            seconds = foretold_s(state.job(start.job_id), start.grants[0].device, state, forecasts)
-            ends.append((state.now_s + seconds, start.job_id, start.grants))
+        held = [(job_id, standing.grants) for job_id, standing in state.running.items()]
+        held += started
+        ends = [
+            (end_s(state.job(job_id), grants, state, forecasts), job_id, grants)
+            for job_id, grants in held
+        ]
         free = idle.copy()
         heapq.heapify(ends)
-        size, node_of = state.cluster.largest_node, state.cluster.node_of
-        least = head.gpus % size or size  # idle devices of a node that can make a difference
+        size, node_of = state.cluster.nodes_of(head.kinds)[1], state.cluster.node_of
+        least = head.gpus if head.gpus <= size else 1  # of a node, that can make a difference
         while ends and ends[0][0] < math.inf:
-            end_s, _, grants = heapq.heappop(ends)
+            ends_s, _, grants = heapq.heappop(ends)
             free.give([grant.device for grant in grants])
             if free.count >= head.gpus and any(free.on(node_of[g.device]) >= least for g in grants):
                 found = consolidated(head, state.cluster, free)
                 if found is not None:
-                    return end_s, frozenset(grant.device for grant in found)
+                    return ends_s, frozenset(grant.device for grant in found)
         return math.inf, frozenset()
 
 
-def foretold_s(job: Job, device: int, state: State, forecasts: Forecasts) -> float:
-    """Run time of a whole job on the kind of a device."""
-    return forecasts.outlook(job, state.cluster.kind_of(device)).runtime_s
+def end_s(job: Job, grants: Iterable[Grant], state: State, forecasts: Forecasts) -> float:
+    """When a job is foretold to end that runs on these devices, or is started there now.
+
+    With its periodic checkpoints, and what it owes if it was started before.
+    """
+    kinds = {state.cluster.kind_of(grant.device) for grant in grants}
+    costs, standing = job.checkpointing, state.standing(job.job_id)
+    runtime_s = max(forecasts.outlook(job, kind).runtime_s for kind in kinds)
+    left_s = (1.0 - state.progress(job.job_id)) * runtime_s * (1 + costs.cost_s / costs.interval_s)
+    runs = standing.phase is Phase.RUNNING
+    owed_s = costs.cost_s + costs.restart_s if standing.starts > runs else 0.0
+    begins_s = standing.since_s + owed_s if runs else state.now_s + owed_s
+    return max(state.now_s, begins_s) + left_s

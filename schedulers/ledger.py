@@ -181,7 +181,9 @@ class Ledger:
         changes: list[Change] = []
         try:
             for number, action in enumerate(actions, 1):
-                if type(action) is not Wake:
+                if type(action) is Wake:
+                    _number(action.at_s)
+                else:
                     changes.append(self._act(action, number, now_s))
             self._check_urgency(changes)
         except ImpossibleActionError:
@@ -191,6 +193,10 @@ class Ledger:
 
     def _act(self, action: Action, number: int, now_s: float) -> Change:
         assert not isinstance(action, Wake)
+        if type(action) not in _MOVES:
+            raise ImpossibleActionError(f"action {number} is none: {action!r}")
+        if not isinstance(action.job_id, str):
+            raise ImpossibleActionError(f"action {number} names no job: {action.job_id!r}")
         job = self._jobs.get(action.job_id)
         allowed, after = _MOVES[type(action)]
         try:
@@ -203,7 +209,7 @@ class Ledger:
             if isinstance(action, _GRANTING):
                 grants = action.grants
                 if isinstance(action, Reserve):
-                    until_s = action.until_s
+                    until_s = _number(action.until_s)
                     if not now_s < until_s < math.inf:
                         raise ImpossibleActionError(f"it would expire at {until_s} s")
                 self._check_gang(job, grants, least=1 if isinstance(action, Reserve) else 0)
@@ -216,10 +222,15 @@ class Ledger:
             ) from None
 
     def _check_gang(self, job: Job, grants: Sequence[Grant], *, least: int) -> None:
+        if not isinstance(grants, tuple):
+            raise ImpossibleActionError(f"grants are no tuple: {grants!r}")
         if not (least or job.fewest_gpus) <= len(grants) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
             raise ImpossibleActionError(f"{len(grants)} members of a gang that needs {needs}")
-        for device, compute, memory in grants:
+        for grant in grants:
+            if type(grant) is not Grant or not all(isinstance(part, int) for part in grant):
+                raise ImpossibleActionError(f"{grant!r} is no grant of whole numbers")
+            device, compute, memory = grant
             if not 0 <= device < self.cluster.devices:
                 raise ImpossibleActionError(f"there is no device {device}")
             if compute < 1 or memory < 0:
@@ -233,8 +244,8 @@ class Ledger:
     def _check_urgency(self, changes: Sequence[Change]) -> None:
         """No best-effort job has what one that waits and is latency-sensitive needs.
 
-        That is the case if the devices that a batch gave to best-effort jobs, and those that are
-        left, are enough for its gang.
+        That is the case if devices that a batch gave to best-effort jobs are what it requests, and
+        with those that are left they are enough for its gang: it could have been started first.
         """
         if not self._urgent:
             return
@@ -395,6 +406,12 @@ class Ledger:
             self._put(job, after, before)
         if order:  # who came to run first is first again
             self._running = {job_id: self._running[job_id] for job_id in order}
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ImpossibleActionError(f"{value!r} is no time")
+    return value
 
 
 _GRANTING = Reserve, Start, Resize, Migrate

@@ -273,7 +273,7 @@ class Simulation:
         try:
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
-            wanted = [(_WHAT[type(action)], *action) for action in actions]
+            wanted = [(_WHAT[type(action)], *action) for action in actions if type(action) in _WHAT]
             self.log.entries.append(
                 (self._now_s, "refused", "", {"why": str(error), "actions": wanted})
             )
@@ -303,12 +303,13 @@ class Simulation:
     def _time(self, changes: Sequence[Change]) -> None:
         """Time the jobs that a decision changed, and whoever is beside them."""
         began: list[tuple[Run, Standing]] = []
+        let_go = {change.job.job_id for change in changes if change.after.phase in WAITING}
         for job, before, after in _net(changes):
             if after.phase is Phase.REJECTED:
                 self._over(job, Phase.REJECTED)
                 continue
             run = self._runs[job.job_id]
-            moved = _moved(before, after)
+            moved = job.job_id in let_go or _moved(before, after)
             if before.phase in WAITING:
                 pass  # it stood still
             elif moved:

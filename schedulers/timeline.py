@@ -205,8 +205,9 @@ class _Log:
         elif what == "finish":
             self.leave(job_id, what)
         elif what in {"preempt", "overflow", "lost"}:
-            self.leave(job_id, what)
-            self.waits_since[job_id] = self.now_s
+            if job_id in self.holds:  # else it gives up what it had reserved, and still waits
+                self.leave(job_id, what)
+                self.waits_since[job_id] = self.now_s
         elif what in {"resize", "migrate"}:
             self.leave(job_id, what)
             self.holds[job_id] = (self.now_s, more, False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -215,6 +218,47 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
     made.apply([Preempt("gang"), Reserve("gang", whole, 200.0), Preempt("gang")], 100.0)
     assert made.standing("gang").phase is Phase.PENDING
     assert made.idle.count == 2
+
+
+def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
+    gang = job("gang", gpus=2, latency_sensitive=True)
+    made = ledger(2, 1, jobs=[job("first", latency_sensitive=True), gang, job("b"), job("c")])
+    whole = made.cluster.whole
+    made.apply([Start("first", whole[2:])], 0.0)
+
+    with pytest.raises(ImpossibleActionError, match="best-effort job 'c' goes where"):
+        made.apply([Start("c", whole[1:2])], 1.0)  # one device is left, and it needs both
+    with pytest.raises(ImpossibleActionError, match="best-effort job 'b' goes where"):
+        made.apply([Start("b", whole[:1]), Start("c", whole[1:2])], 0.0)
+
+
+WHOLE_DEVICE = Grant(0, WHOLE, 16 * GIB)
+# What a policy returns nobody has type-checked.
+ANY_START: Any = Start
+ANY_GRANT: Any = Grant
+ANY_RESERVE: Any = Reserve
+ANY_WAKE: Any = Wake
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("start", "action 1 is none: 'start'"),
+        (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job: 7"),
+        (ANY_START("a", None), "grants are no tuple: None"),
+        (ANY_START("a", ((0, WHOLE, GIB),)), "is no grant of whole numbers"),
+        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "is no grant of whole numbers"),
+        (ANY_START("a", (ANY_GRANT(0, float("nan"), GIB),)), "is no grant of whole numbers"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "'soon' is no time"),
+        (ANY_WAKE("soon"), "'soon' is no time"),
+        (Wake(float("nan")), "nan is no time"),
+    ],
+)
+def test_whatever_a_policy_returns_is_refused_with_a_reason(action: Any, said: str) -> None:
+    made = ledger(1, jobs=[job("a")])
+    with pytest.raises(ImpossibleActionError, match=re.escape(said)):
+        made.apply([action], 0.0)
+    assert made.idle.count == 1
 
 
 class AnyActions(RuleBasedStateMachine):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.backfill import Backfill
+from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.idle_devices import IdleDevices
+from presage.schedulers.job import NO_COST, Checkpointing
 from presage.schedulers.least_attained_service import LeastAttainedService
 from presage.schedulers.oracle import Oracle
+from presage.schedulers.placing import consolidated
 from presage.schedulers.policies import POLICIES
 from presage.schedulers.shortest_first import ShortestFirst
 from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
@@ -54,24 +60,67 @@ def jobs_of(draw):
                 compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),
                 memory_bytes=draw(st.sampled_from((0, 0, 4 * GIB))),
                 model=draw(st.sampled_from(("", "a", "b"))),
+                kinds=draw(st.sampled_from(((), (), ("v100",), ("k80",), ("k80", "v100")))),
+                checkpointing=draw(st.sampled_from((NO_COST, Checkpointing(2.0, 1.0, 3.0)))),
             )
         )  # fmt: skip
         truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))
     return jobs, truth
 
 
+def nodes(*sizes_and_kinds):
+    made = (Node(f"n{i}", size, kind, 16 * GIB) for i, (size, kind) in enumerate(sizes_and_kinds))
+    return Cluster(tuple(made))
+
+
+CLUSTERS = st.sampled_from(
+    (
+        cluster(2, 2),
+        cluster(1, 2),
+        cluster(4, 2, 1),
+        nodes((2, "v100"), (1, "k80"), (2, "k80")),
+        nodes((1, "k80"), (4, "v100"), (1, "k80")),
+    )
+)
+
+
 @pytest.mark.parametrize("name", POLICIES)
-@settings(deadline=None, max_examples=40)
-@given(made=jobs_of(), told=st.lists(outlooks, min_size=1, max_size=3))
-def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refused(name, made, told):
+@settings(deadline=None, max_examples=60)
+@given(made=jobs_of(), told=st.lists(outlooks, min_size=1, max_size=3), devices=CLUSTERS)
+def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refused(
+    name, made, told, devices
+):
     jobs, truth = made
-    done = simulated(cluster(2, 2), POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+    done = simulated(devices, POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
 
     for one in done.ended:
-        assert one.phase is (Phase.REJECTED if one.job.gpus > 4 else Phase.FINISHED)
+        assert one.phase is (Phase.FINISHED if can_run(one.job, devices) else Phase.REJECTED)
     assert len(done.ended) == len(jobs)
-    again = simulated(cluster(2, 2), POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+    again = simulated(devices, POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
     assert list(again.log.lines()) == list(done.log.lines())
+
+
+def can_run(one, devices):
+    there = [node.devices for node in devices.nodes if not one.kinds or node.kind in one.kinds]
+    return one.gpus <= sum(there)
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(("v100", "k80"))), min_size=1, max_size=6
+    ),
+    gpus=st.integers(1, 36),
+    kinds=st.sampled_from(((), ("v100",), ("k80",))),
+)
+def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_devices(
+    sizes, gpus, kinds
+):
+    devices, one = nodes(*sizes), job("a", gpus=gpus, kinds=kinds)
+    grants = consolidated(one, devices, IdleDevices(devices))
+    assert (grants is not None) == can_run(one, devices)
+    if grants is not None:
+        assert len({grant.device for grant in grants}) == gpus
+        assert all(not kinds or devices.kind_of(grant.device) in kinds for grant in grants)
 
 
 class Watched:
@@ -211,3 +260,54 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
         Outlook(float("inf"), 1000, devices.nodes[0].memory_bytes)
     }
     assert asked == [10_000]
+
+
+def test_a_job_that_ages_makes_room_also_if_it_was_started_with_those_that_wait():
+    done = simulated(cluster(1), POLICIES["las"](), [job("a"), job("b")], {"a": 1e5, "b": 100.0})
+    assert starts_of(done)["b"] == 3600.0
+
+
+def test_only_those_are_preempted_whose_devices_are_used():
+    jobs = [job("x", gpus=7), job("a"), job("b", gpus=8), job("n", 10.0, gpus=8)]
+    lengths = {"x": 110.0, "a": 1000.0, "b": 900.0, "n": 100.0}
+    done = simulated(cluster(8, 8), POLICIES["srtf"](), jobs, lengths)
+    assert [entry[2] for entry in done.log.entries if entry[1] == "preempt"] == ["b"]
+
+
+def test_who_is_preempted_waits_in_its_turn():
+    # The third takes a device of the first; what is left of that is not for the last.
+    jobs = [job("0", latency_sensitive=True), job("1", latency_sensitive=True, gpus=2),
+            job("2", 1.0), job("3", 2.0, gpus=2, latency_sensitive=True)]  # fmt: skip
+    lengths = {"0": 1000.0, "1": 1000.0, "2": 5.0, "3": 10.0}
+    done = simulated(cluster(1, 2), POLICIES["srtf"](), jobs, lengths)
+    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert starts_of(done)["2"] > 2.0
+
+
+@pytest.mark.parametrize("name", ["best-fit", "bin-packing"])
+def test_nobody_has_what_a_latency_sensitive_gang_would_take_on_one_node(name):
+    jobs = [job("o1", gpus=3), job("x1"), job("o2", gpus=3), job("x2"),
+            job("urgent", 5.0, gpus=2, latency_sensitive=True),
+            job("b", 5.0, gpus=2, memory_bytes=16 * GIB)]  # fmt: skip
+    lengths = {"o1": 1000.0, "x1": 10.0, "o2": 1000.0, "x2": 10.0, "urgent": 10.0, "b": 10.0}
+    done = simulated(cluster(4, 4), POLICIES[name](), jobs, lengths)
+    assert starts_of(done)["urgent"] <= starts_of(done)["b"]
+
+
+@settings(deadline=None, max_examples=100)
+@given(made=jobs_of(), devices=CLUSTERS)
+def test_backfilling_delays_nobody_beyond_what_was_foretold(made, devices):
+    """By exact forecasts: the first that waits starts no later than was reserved for it."""
+    jobs, truth = made
+    promised: dict[str, float] = {}
+
+    class Promises(Backfill):
+        def _reservation(self, head, *others):
+            found = super()._reservation(head, *others)
+            promised[head.job_id] = min(found[0], promised.get(head.job_id, math.inf))
+            return found
+
+    plain = [replace(one, latency_sensitive=False, priority=0) for one in jobs]
+    starts = starts_of(simulated(devices, Promises(), plain, truth))
+    for job_id, at_s in promised.items():
+        assert starts[job_id] <= at_s + 1e-6

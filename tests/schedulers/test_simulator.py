@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.action import Preempt, Resize, Start, Wake
+from presage.schedulers.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
 from presage.schedulers.faults import Fault
 from presage.schedulers.fifo import Fifo
 from presage.schedulers.grant import WHOLE, Grant
@@ -298,3 +298,104 @@ def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
     # On one device it would take 100 s; after 20 s it stops for 3 s, and goes on twice as fast.
     assert done.ended[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
     assert done.ended[0].standing.starts == 1
+
+
+class Scripted(Fifo):
+    """Does given actions at given times, and starts jobs by arrival otherwise."""
+
+    def __init__(self, script, *, starts=True):
+        self.script, self.starts = script, starts
+
+    def decide(self, state, forecasts, rng):
+        wakes = [Wake(at_s) for at_s in self.script if at_s > state.now_s]
+        if state.now_s in self.script:
+            return [*self.script[state.now_s], *wakes]
+        return [*(super().decide(state, forecasts, rng) if self.starts else ()), *wakes]
+
+
+def down(at_s, until_s=None, node=0):
+    repaired = [] if until_s is None else [Fault(until_s, node, repaired=True)]
+    return [Fault(at_s, node, repaired=False), *repaired]
+
+
+def test_what_a_preempted_job_saved_outlives_the_next_failure():
+    # Saved after 900 s; started again at 900, and its node fails 50 s later.
+    done = simulated(
+        cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).whole)]}),
+        [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0),
+    )  # fmt: skip
+    assert done.ended[0].end_s == 950.0 + 100.0
+
+    script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).whole)]}
+    done = simulated(
+        cluster(1), Scripted(script), [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0)
+    )
+    assert done.ended[0].end_s == 950.0 + 100.0
+
+
+def test_a_checkpoint_holds_what_was_done_when_it_was_written():
+    # Half as fast until 1000 s, where a checkpoint is due; then alone, until the node fails.
+    class Both(Fifo):
+        def decide(self, state, forecasts, rng):
+            return [
+                Start(one.job_id, (Grant(0, 500, 8 * GIB),))
+                for one in state.pending
+                if one.job_id not in state.on(0) and len(state.on(0)) < 2
+            ]
+
+    saves = Checkpointing(interval_s=1000.0)
+    jobs = [job("a", checkpointing=saves), job("b")]
+    truth = Sizes({"a": 2000.0, "b": 500.0}, {"a": 1, "b": 1})
+    done = simulated(cluster(1), Both(), jobs, truth, faults=down(1900.0, 1900.0))
+
+    # After 1000 s: 500 s of its work are saved. 900 s more are lost.
+    ends = {one.job.job_id: one.end_s for one in done.ended}
+    assert ends["a"] == pytest.approx(1900.0 + 1500.0)
+
+
+def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
+    saves = Checkpointing(interval_s=30.0)
+    done = simulated(
+        cluster(1), Scripted({50.0: [Pause("a")]}), [job("a", checkpointing=saves)], {"a": 100.0},
+        faults=down(60.0, 70.0),
+    )  # fmt: skip
+    assert done.ended[0].end_s == pytest.approx(70.0 + 70.0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {101.0: [Pause("a")], 102.0: [Resume("a")]},
+        {101.0: [Resize("a", (Grant(0, 900, 16 * GIB),))]},
+    ],
+)
+def test_a_restart_is_paid_whole_whatever_comes_between(more):
+    costs = Checkpointing(restart_s=600.0)
+    script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).whole)]}
+    done = simulated(
+        cluster(1), Scripted(script | more, starts=True), [job("a", checkpointing=costs)],
+        {"a": 110.0},
+    )  # fmt: skip
+    paused_s = 1.0 if 102.0 in more else 0.0
+    assert done.ended[0].end_s == pytest.approx(100.0 + 600.0 + 100.0 + paused_s)
+
+
+@pytest.mark.parametrize("faults", [[], down(1e9)])
+@pytest.mark.parametrize(
+    "wants",
+    [
+        lambda state: [Wake(state.now_s + 1e-3)],
+        lambda state: [Reserve("a", state.cluster.whole, state.now_s + 1.0)],
+        lambda state: [Start("a", state.cluster.whole), Preempt("a"), Wake(state.now_s + 1.0)],
+    ],
+)
+def test_a_policy_that_goes_on_for_ever_and_starts_nobody_is_stopped(wants, faults):
+    class Restless(Fifo):
+        def decide(self, state, forecasts, rng):
+            return wants(state) if len(state.pending) or state.now_s else []
+
+    done = simulated(
+        cluster(1), Restless(), [job("a")], {"a": 1.0}, faults=faults, stop_on_impossible=False
+    )
+    assert done.ended == []
+    assert len(done.ledger.jobs) == 1
