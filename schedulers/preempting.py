@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from presage.schedulers.action import Preempt, Start
+from presage.schedulers.grant import Grant
+from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.placing import consolidated
 from presage.schedulers.queue import Key
@@ -24,26 +26,35 @@ def start_by_rank(state: State, rank: Callable[[Job, Standing], Key]) -> list[Pr
     idle = state.idle()
     for job in state.pending:
         grants = consolidated(job, state.cluster, idle)
-        out = 0
         if grants is None:
             mine = rank(job, state.standing(job.job_id))
             if worst is None:
                 worst = sorted(_behind(mine, state, rank), reverse=True)
-            freed = idle.copy()
-            for theirs, victim in worst:
-                if theirs <= mine:
-                    break
-                out += 1
-                freed.give([grant.device for grant in state.standing(victim).grants])
-                grants = consolidated(job, state.cluster, freed)
-                if grants is not None:
-                    break
-            if grants is None:
+            found = _in_place_of(
+                [who for rank_of, who in worst if rank_of > mine], job, state, idle
+            )
+            if found is None:
                 break
+            grants, out = found
             actions += [Preempt(victim) for _, victim in worst[:out]]
-            worst, idle = worst[out:], freed
+            worst = worst[out:]
         actions.append(Start(job.job_id, grants))
     return actions
+
+
+def _in_place_of(
+    victims: Iterable[str], job: Job, state: State, idle: IdleDevices
+) -> tuple[tuple[Grant, ...], int] | None:
+    """Grants for a job with the devices of the first victims, and of how many; None if not so.
+
+    They are given to ``idle``, and the job's taken from it.
+    """
+    for out, victim in enumerate(victims, 1):
+        idle.give([grant.device for grant in state.standing(victim).grants])
+        grants = consolidated(job, state.cluster, idle)
+        if grants is not None:
+            return grants, out
+    return None
 
 
 def _behind(
