@@ -32,9 +32,9 @@ def start_in_order(state: State) -> list[Start]:
         return actions
     if first.gpus > state.idle_count:
         return actions
-    idle = state.idle()
+    cluster, idle = state.cluster, state.idle()
     for job in state.pending:
-        grants = consolidated(job, state.cluster, idle)
+        grants = consolidated(job, cluster, idle)
         if grants is None:
             break
         actions.append(Start(job.job_id, grants))

@@ -96,18 +96,17 @@ class Forecasts:
             if not job.kinds or kind in job.kinds
         ]
         self._known.update((job_id, {}) for job_id in jobs)
+        self._runtime_s.update((job_id, math.inf) for job_id in jobs)
         told = self._asked(self._forecaster.outlooks, asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
-            self._known[of.job_id][kind] = self._sound(outlook, kind)
+            self._known[of.job_id][kind] = sound = self._sound(outlook, kind)
+            self._runtime_s[of.job_id] = min(self._runtime_s[of.job_id], sound.runtime_s)
             if of.job_id not in expected:  # it is over, and asked for in the name of one like it
                 continue
             if outlook is None:
                 self.untold[kind] = self.untold.get(kind, 0) + 1
             elif not outlook.in_domain:
                 self.strange[kind] = self.strange.get(kind, 0) + 1
-        for job_id in jobs:
-            told_s = [outlook.runtime_s for outlook in self._known[job_id].values()]
-            self._runtime_s[job_id] = min(told_s, default=math.inf)
 
     def forget(self, job: Job) -> None:
         """A job that is over."""
@@ -166,17 +165,17 @@ class Forecasts:
         return [None] * len(asked)
 
     def _sound(self, outlook: Outlook | None, kind: str) -> Outlook:
-        whole = Outlook(math.inf, WHOLE, self._memory[kind])
+        all_bytes = self._memory[kind]
         if outlook is None:
-            return whole
+            return Outlook(math.inf, WHOLE, all_bytes)
         runtime_s, compute_milli, memory_bytes, in_domain = outlook
         known = math.isfinite(compute_milli) and math.isfinite(memory_bytes)
         if not known or not compute_milli >= 0 or not memory_bytes > 0:
-            compute_milli, memory_bytes = whole.compute_milli, whole.memory_bytes
+            compute_milli, memory_bytes = WHOLE, all_bytes
         return Outlook(
             runtime_s if math.isfinite(runtime_s) and runtime_s >= 0 else math.inf,
             min(max(1, int(compute_milli)), WHOLE),
-            min(int(memory_bytes), whole.memory_bytes),
+            min(int(memory_bytes), all_bytes),
             in_domain,
         )
 
