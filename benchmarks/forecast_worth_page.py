@@ -37,7 +37,8 @@ saw. Three and four jobs on a device slow each other down by the sum of what pai
 a job trains is drawn, anew for each of {seeds} seeds; how long it runs alone, and how many
 devices it needs, is the trace's. To be started again costs {restart_s:g} s. A job takes the memory
 that was measured, whatever it was granted: 30 s after its start it runs out of memory if the device
-has not so much left, and waits again.
+has not so much left, and waits again. Users are taken to know how many iterations their jobs run:
+forecasts err in how long a step takes, how busy it keeps a device, and how much memory it needs.
 
 Figures are means over the seeds; average JCT has half of its 95 % confidence interval (Student's t)
 beside it. Load is devices asked for over devices there; "unfair" are jobs that took longer than on

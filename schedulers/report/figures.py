@@ -79,7 +79,8 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
         _part("device_use", "devices in use", found, max),
     ]
     for key in ("preemptions", "restarts", "overflows"):
-        if any(getattr(one, key) for one in found.values()):
+        told = "preemptions" if key == "restarts" else None  # most often they are the same
+        if any(getattr(one, key) != (getattr(one, told) if told else 0) for one in found.values()):
             columns.append(_counts(key, key, found, None))
     if any(one.exceeded_share is not None for one in found.values()):
         columns.append(_part("exceeded_share", "memory exceeded", found, None))
