@@ -51,14 +51,15 @@ SHORT_ROUNDS = 3  # of a trace of a twentieth of a second, in one of all of Phil
 FEWEST_SHARED = 0.1
 MOST_FILES = 9
 INTRODUCTION = """\
-Written by `python benchmarks/simulator.py DATASETS`, in one run. Seconds are of the processor, and
-of the simulation alone; the quickest of {rounds} counts. The machine has {cores} cores which
-others use as well (load average {load:.1f} at the beginning): hence the ratios to a floor of the
-same run, a bare event loop of 40 lines (`bare_loop` in `benchmarks/simulator_runs.py`) which makes
-the same schedule, keeps no ledger and no log, and checks nothing."""
+Written by `python benchmarks/simulator.py DATASETS [--measured FOLDER]`, in one run. Seconds are of
+the processor, and of the simulation alone; of {rounds} rounds the quickest counts (of three times as many for the
+first trace, which is short). The machine has {cores} cores which others use as well (load average
+{load:.1f} at the beginning): hence the ratios to a floor of the same run, a bare event loop of 40
+lines (`bare_loop` in `benchmarks/simulator_runs.py`) which makes the same schedule, keeps no ledger
+and no log, and checks nothing."""
 OTHERS = """\
-Figures of the other simulators are those that were published with the trace, taken on another
-machine; Gavel's decides in rounds of 360 s and has another schedule.
+Figures of the other simulators come with the trace, and were not taken in this run; Gavel's decides
+in rounds of 360 s and has another schedule.
 
 | simulator | policy | average JCT s | CPU s | jobs per CPU s |
 |---|---|---:|---:|---:|
@@ -167,16 +168,17 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
     yield from (
         f"## With sharing and interference: Philly's first {SHARED_JOBS:,} jobs",
         "",
-        "Models are drawn from measured tables, which tell how slow they become together. Of",
-        "`packing`, forecasts are the truth (oracle) or those of the pretrained release, in the same",
-        "process; beside it is `sjf`, which shares nothing.",
+        "Models are drawn from measured tables, which tell how slow they become together. What",
+        "`packing` is foretold is the truth (oracle), or what the pretrained release says in the",
+        "same process; beside it is `sjf`, which shares nothing.",
         "",
         "| tables | GPUs | policy | forecasts | jobs per CPU s | CPU s | mean queue "
         "| jobs that shared % | average JCT s |",
         "|---|---:|---|---|---:|---:|---:|---:|---:|",
     )  # fmt: skip
-    most = 0.0
+    few = []
     for folder in tables:
+        most = 0.0
         for nodes in SHARED_NODES:
             for policy, forecast in (
                 ("sjf", "oracle"),
@@ -188,15 +190,18 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
                 most = max(most, run.shared)
                 yield (
                     f"| {folder.name} | {nodes * 8} | {policy} | {forecast} "
-                    f"| {run.jobs_per_s:,.0f} | {run.cpu_s:.2f} | {run.mean_pending:,.1f} | {100 * run.shared:.1f} "
-                    f"| {run.average_jct_s:,.0f} |"
+                    f"| {run.jobs_per_s:,.0f} | {run.cpu_s:.2f} | {run.mean_pending:,.1f} "
+                    f"| {100 * run.shared:.1f} | {run.average_jct_s:,.0f} |"
                 )
                 if policy == "packing":
                     what = f"{folder.name}, {nodes * 8} GPUs, packing by {forecast}: jobs per CPU s"
                     bars.append(_at_least(what, SHARING_PER_S, run.jobs_per_s))
+        if most < FEWEST_SHARED:
+            few.append(f"`{folder.name}`")
     yield ""
-    if most < FEWEST_SHARED:
-        yield from ("Few share: these jobs leave little of a device to others.", "")
+    if few:
+        yield f"Of {' and '.join(few)} few jobs share: they leave little of a device to others."
+        yield ""
 
 
 def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
@@ -242,8 +247,9 @@ def growth(philly: Path, most: int) -> Iterator[str]:
         "## Growth with the number of jobs",
         "",
         f"Jobs like Philly's (`presage trace generate`) on 512 GPUs, {GROWN_LOAD:g} times as fast.",
+        "Memory is that of a process that has also read Philly's trace and made the jobs.",
         "",
-        "![jobs per CPU second and peak memory by jobs](../pictures/simulator_growth.png)",
+        "![CPU seconds and peak memory by jobs](../pictures/simulator_growth.png)",
         "",
         "| policy | jobs | CPU s | jobs per CPU s | mean queue | peak MiB |",
         "|---|---:|---:|---:|---:|---:|",
