@@ -17,6 +17,9 @@ from presage.features.errors import ConfigError
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.topology import Topology, Vertex, of_nodes
 
+MOST_DEVICES = 1_000_000  # of a cluster: each is a few objects
+_TOO_MANY = f"at most {MOST_DEVICES:,} are simulated; leave some out"
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -42,6 +45,8 @@ class Node:
                     f"node {self.name!r}: {field}={getattr(self, field)}, must be >= 1; "
                     "leave out nodes without devices"
                 )
+        if self.devices > MOST_DEVICES:
+            raise ConfigError(f"node {self.name!r}: devices={self.devices}, {_TOO_MANY}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +88,9 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise ConfigError("a cluster of no nodes; name one under `nodes`")
+        devices = sum(node.devices for node in self.nodes)
+        if devices > MOST_DEVICES:
+            raise ConfigError(f"a cluster of {devices:,} devices, {_TOO_MANY}")
         names: set[str] = set()
         memory: dict[str, Node] = {}
         for node in self.nodes:

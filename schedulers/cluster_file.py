@@ -22,11 +22,12 @@ from presage.schedulers.openb_nodes import read_openb_nodes
 from presage.schedulers.topology import Topology
 from presage.schedulers.topology_file import Inside, inside, wired
 
+_MOST_GIB = 1_000_000  # of a device
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), "text"),
     "devices": ((int,), "a whole number"),
     "kind": ((str,), "text"),
-    "memory_gib": ((int, float), "a number"),
+    "memory_gib": ((int, float), "a number (to YAML, 1e3 is text)"),
     "within": ((str,), "text"),
 }
 
@@ -106,6 +107,11 @@ def _nodes(given: Any, where: str) -> list[Node]:
 
 def _memory_bytes(given: dict[str, Any], where: str) -> int:
     if "memory_gib" in given:
+        if not 0 < given["memory_gib"] <= _MOST_GIB:
+            raise ConfigError(
+                f"{where}.memory_gib={given['memory_gib']}, must be above 0 and at most "
+                f"{_MOST_GIB:,}"
+            )
         return int(given["memory_gib"] * 2**30)
     device = known_device(given["kind"])
     if device is None:

@@ -15,6 +15,7 @@ from presage.schedulers.faults import Fault, Outage, faults_of, outages_of
 
 Array = NDArray[np.float64]
 
+MOST_FAILURES = 10_000_000  # of one drawing
 _SHAPES = np.arange(0.2, 5.005, 0.01)  # that a fit chooses from
 
 
@@ -57,7 +58,19 @@ class FaultModel:
         The process is in its equilibrium from the start: a node is down at 0 as likely as ever
         after, and what is left until its first event is so distributed. (Were all nodes new at
         0, a ``shape`` below 1 would begin with a burst of failures.)
+
+        Raises
+        ------
+        ConfigError
+            About more than ``MOST_FAILURES`` would be drawn.
         """
+        failures = nodes * until_s / (self.mtbf_s + self.mttr_s)
+        if failures > MOST_FAILURES:
+            raise ConfigError(
+                f"about {failures:.3g} failures of {nodes:,} nodes in {until_s:,.0f} s, a mean of "
+                f"{self.mtbf_s:.3g} s after each repair; at most {MOST_FAILURES:,} are drawn: let "
+                "nodes fail less often"
+            )
         rng = np.random.default_rng(seed)
         up = rng.random(nodes) >= self.down
         fails_s = np.where(up, rng.random(nodes) * self._up_s(rng, nodes, biased=True), 0.0)

@@ -14,11 +14,12 @@ from presage.schedulers.measurements import Measurements
 class Measured:
     """Truth by measurements of each job's model.
 
-    A job ran as long as its trace says on ``traced_kind``; on another kind it takes as much longer
-    as its model's step does. Beside others it is as slow as was measured of them together. Of jobs
-    that nobody measured together, the effects that each pair has on one of them are added; and a
-    pair that nobody measured shares the device's time: if they need more than there is of it, each
-    is slower by that much.
+    A job ran as long as its trace says on ``traced_kind``, or, where it may not use that, as
+    :meth:`~presage.schedulers.measurements.Measurements.traced_kind` says; on another kind it takes
+    as much longer as its model's step does. Beside others it is as slow as was measured of them
+    together. Of jobs that nobody measured together, the effects that each pair has on one of them
+    are added; and a pair that nobody measured shares the device's time: if they need more than
+    there is of it, each is slower by that much.
 
     Adding was chosen by ParvaGPU's measurements of three to five processes in a slice of an A100,
     told from those of two: it is off by 5.9, 10.6 and 15.1 %, multiplying by 15.3, 38 and 74 %.
@@ -48,10 +49,11 @@ class Measured:
     def alone_s(self, job: Job, kind: str, gpus: int) -> float:
         """Of a smaller gang than was traced: in proportion."""
         duration_s = self._duration_s[job.job_id] * job.gpus / gpus
-        if kind == self._traced_kind:
+        traced_kind = self._measured.traced_kind(job, self._traced_kind)
+        if kind == traced_kind:
             return duration_s
         step_s = self._measured.step_s
-        return duration_s * step_s[job.model, kind] / step_s[job.model, self._traced_kind]
+        return duration_s * step_s[job.model, kind] / step_s[job.model, traced_kind]
 
     def compute_milli(self, job: Job, kind: str) -> int:
         """All where nobody measured."""

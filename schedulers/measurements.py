@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from presage.features.job import JobFeatures
+from presage.schedulers.job import Job
 
 OnKind = tuple[str, str]  # a model, and a kind of device
 Together = tuple[str, tuple[str, ...]]  # a kind of device, and the models on it, sorted
@@ -41,6 +42,16 @@ class Measurements:
     def models_on(self, kind: str) -> list[str]:
         """Models whose step was timed on a kind of device, sorted."""
         return sorted(model for model, on in self.step_s if on == kind)
+
+    def traced_kind(self, job: Job, first: str) -> str:
+        """On which a job runs as long as its trace says.
+
+        That is ``first``; or, of a job that may not use it, the first of the job's kinds that its
+        model was timed on.
+        """
+        if not job.kinds or first in job.kinds:
+            return first
+        return next((kind for kind in job.kinds if (job.model, kind) in self.step_s), first)
 
     def kinds(self) -> list[str]:
         """Kinds of devices that a step was timed on, sorted."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.traces.row import Row, count, not_negative, number, whole
+from presage.schedulers.traces.row import SECONDS, Row, count, not_negative, number, seconds, whole
 
 Cell = str | int | float
 REQUIRED = ("job_id", "submit", "gpus", "duration")
@@ -45,7 +45,7 @@ def _interval_s(text: str) -> float:
     return value
 
 
-_WHOLE, _SECONDS = "a whole number", "a number of seconds >= 0"
+_WHOLE = "a whole number"
 _COLUMNS = {
     "model": _Column(str, "text", lambda job: job.model, ""),
     "user": _Column(str, "text", lambda job: job.user, ""),
@@ -59,8 +59,8 @@ _COLUMNS = {
     "checkpoint_interval_s": _Column(
         _interval_s, "a number of seconds > 0", lambda job: job.checkpointing.interval_s, math.inf
     ),
-    "checkpoint_cost_s": _Column(not_negative, _SECONDS, lambda job: job.checkpointing.cost_s, 0.0),
-    "restart_s": _Column(not_negative, _SECONDS, lambda job: job.checkpointing.restart_s, 0.0),
+    "checkpoint_cost_s": _Column(seconds, SECONDS, lambda job: job.checkpointing.cost_s, 0.0),
+    "restart_s": _Column(seconds, SECONDS, lambda job: job.checkpointing.restart_s, 0.0),
 }
 _CHECKPOINTING = {
     "checkpoint_interval_s": "interval_s",

@@ -8,7 +8,6 @@ there; what it waited or was paused is not.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from presage.features.errors import TableError
 from presage.schedulers.traces.columns import fields_of
-from presage.schedulers.traces.row import Row
+from presage.schedulers.traces.row import MOST_S, Row
 from presage.schedulers.traces.trace import Entry
 
 _GIVEN = {"start", "resize", "migrate"}  # with the devices of each member
@@ -76,13 +75,13 @@ def _event(line: str, where: str) -> tuple[float, str, str, Any]:
     try:
         said = json.loads(line)
         now_s, what, job_id = float(said["s"]), said["what"], said.get("job", "")
-        if math.isfinite(now_s) and isinstance(what, str) and isinstance(job_id, str):
+        if abs(now_s) <= MOST_S and isinstance(what, str) and isinstance(job_id, str):
             return now_s, what, job_id, said.get("more")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         pass
     raise TableError(
         f"{where}: is no event; each line of a log of `presage simulate` is such as "
-        '{"s": 0.0, "what": "start", "job": "a"}'
+        '{"s": 0.0, "what": "start", "job": "a"}, at most 1e12 seconds after 0'
     )
 
 

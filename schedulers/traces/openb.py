@@ -16,7 +16,7 @@ with Fragmentation Gradient Descent, USENIX ATC 2023.
 from __future__ import annotations
 
 from presage.features.device import find_device
-from presage.schedulers.traces.row import Row, not_negative
+from presage.schedulers.traces.row import Row, seconds
 from presage.schedulers.traces.trace import Entry
 
 COLUMNS = (
@@ -42,7 +42,9 @@ def entry(row: Row) -> Entry | str:
         return "never scheduled"
     kinds = row.read("gpu_spec", _kinds, f"some of {'|'.join(KINDS)}")
     created_s, scheduled_s = row.seconds("creation_time"), row.seconds("scheduled_time")
-    deleted_s = row.read("deletion_time", lambda text: _after(text, scheduled_s), "after its start")
+    deleted_s = row.read(
+        "deletion_time", lambda text: _after(text, scheduled_s), "after its start, at most 1e12"
+    )
     return Entry(
         row.where,
         row.text("name"),
@@ -70,7 +72,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _after(text: str, start_s: float) -> float:
-    value = not_negative(text)
+    value = seconds(text)
     if value < start_s:
         raise ValueError(text)
     return value

@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeVar
 from presage.features.errors import TableError
 
 Value = TypeVar("Value")
+MOST_S = 1e12
+SECONDS = "a number >= 0 and at most 1e12, or a float loses its milliseconds"
 _MOST = 2**63
 
 
@@ -32,7 +34,7 @@ class Row(NamedTuple):
 
     def seconds(self, column: str) -> float:
         """A time or a duration."""
-        return self.read(column, not_negative, "a number >= 0")
+        return self.read(column, seconds, SECONDS)
 
     def whole(self, column: str) -> int:
         """A whole number >= 0."""
@@ -71,6 +73,14 @@ def not_negative(text: str) -> float:
     """A finite number >= 0."""
     value = number(text)
     if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time that a float holds to the millisecond."""
+    value = not_negative(text)
+    if value > MOST_S:
         raise ValueError(text)
     return value
 

@@ -72,29 +72,39 @@ def with_models(
 
     Who has no model has one of those that were timed on every one of ``kinds``, drawn as
     :func:`presage.schedulers.traces.assign.assigned` says. Where a user does not say how many
-    iterations a job runs, it is as many as take its duration on the first of ``kinds``.
+    iterations a job runs, it is as many as take its duration where it was traced
+    (:meth:`presage.schedulers.measurements.Measurements.traced_kind`).
 
     Raises
     ------
     ConfigError
-        A job's model was not timed on all of ``kinds``, or none was.
+        A job's model was not timed on all of ``kinds`` that the job may use; or none was on all of
+        them, and one is to be drawn.
     """
     from presage.schedulers.traces.assign import assigned
 
-    timed = [set(measurements.models_on(kind)) for kind in kinds]
-    common = sorted(set.intersection(*timed))
-    if not common:
+    timed = {kind: set(measurements.models_on(kind)) for kind in kinds}
+
+    def on_all(of: Sequence[str]) -> list[str]:
+        return sorted(set.intersection(*(timed[kind] for kind in of)))
+
+    named = {
+        (model, usable): measured_name(model, on_all([k for k in kinds if k in usable] or kinds))
+        for model, usable in {(job.model, job.kinds) for job in trace.jobs if job.model}
+    }
+    common = on_all(kinds)
+    if not common and any(not job.model for job in trace.jobs):
         raise ConfigError(
             f"no model was timed on {' and '.join(kinds)}; measured are "
             f"{', '.join(measurements.kinds())}: give the cluster's nodes these kinds"
         )
-    names = {job.model: measured_name(job.model, common) for job in trace.jobs if job.model}
-    named = replace(
-        trace, jobs=tuple(replace(job, model=names.get(job.model, "")) for job in trace.jobs)
+    trace = replace(
+        trace,
+        jobs=tuple(replace(job, model=named.get((job.model, job.kinds), "")) for job in trace.jobs),
     )
     jobs = []
-    for job in assigned(named, common, seed).jobs:
-        step_s = measurements.step_s[job.model, kinds[0]]
+    for job in (assigned(trace, common, seed) if common else trace).jobs:
+        step_s = measurements.step_s[job.model, measurements.traced_kind(job, kinds[0])]
         steps = job.iterations or max(1, round(trace.duration_s[job.job_id] / step_s))
         features = measurements.features[job.model]
         jobs.append(replace(job, iterations=steps, features=features))

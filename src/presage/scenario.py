@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator import Simulation
     from presage.schedulers.traces.trace import Trace
     from presage.schedulers.truth import Truth
+    from presage.serving.client import PresageClient
 
 DAY_S = 86_400.0
+NO_RELEASE = ("none", "oracle", "table")  # who foretells without one
+MOST_NOISE, MOST_BIAS = 10.0, 1e6  # a run time of 1e12 s times such a factor is a finite number
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,23 @@ class Scenario:
         from presage.schedulers.policies import policy_of
 
         policy_of(self.policy)
-        for field in ("load", "bias"):
-            if not 0 < getattr(self, field) < math.inf:
-                raise ConfigError(f"{field}={getattr(self, field)}, must be a finite number > 0")
-        if not 0 <= self.noise < math.inf:
-            raise ConfigError(f"noise={self.noise}, must be a finite number >= 0")
+        for field, right, must_be in (
+            ("seed", 0 <= self.seed < 2**63, "a whole number >= 0, of 63 bits at most"),
+            ("load", 0 < self.load < math.inf, "a finite number > 0"),
+            ("risk", 0 < self.risk <= 0.5, "above 0 and at most 0.5, the median"),
+            ("noise", 0 <= self.noise <= MOST_NOISE, f"within 0 and {MOST_NOISE:g}"),
+            ("bias", 0 < self.bias <= MOST_BIAS, f"above 0 and at most {MOST_BIAS:,.0f}"),
+            ("from_day", 0 <= self.from_day < math.inf, "a finite number >= 0"),
+            ("checkpoint_interval_s", self.checkpoint_interval_s > 0, "a number > 0"),
+            ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
+            ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
+        ):
+            if not right:
+                raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
         if self.forecast == "table" and self.measured is None:
             raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
+        if self.draw_models and self.measured is None:
+            raise ConfigError("draw_models needs models to draw; name their folder as `measured`")
 
 
 def simulation_of(scenario: Scenario) -> Simulation:
@@ -101,7 +114,7 @@ def simulation_of(scenario: Scenario) -> Simulation:
     from presage.schedulers.policies import policy_of
     from presage.schedulers.simulator import Simulation
 
-    cluster, trace = _cluster(scenario.cluster, stamp(scenario.cluster)), trace_of(scenario)
+    cluster, trace = cluster_of(scenario), trace_of(scenario)
     measurements = None
     if scenario.measured is not None:
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
@@ -121,6 +134,11 @@ def simulation_of(scenario: Scenario) -> Simulation:
 def trace_of(scenario: Scenario) -> Trace:
     """Its jobs, as the file has them."""
     return _trace(scenario.trace, stamp(scenario.trace))
+
+
+def cluster_of(scenario: Scenario) -> Cluster:
+    """Its devices, as the file has them."""
+    return _cluster(scenario.cluster, stamp(scenario.cluster))
 
 
 def stamp(path: Path) -> tuple[object, ...]:
@@ -162,19 +180,37 @@ def _predictor(of: str, _stamp: object) -> Predictor:
         from presage.serving.predictor import Predictor as InProcess
 
         return InProcess(load_release(Path(of)))
+    client = _client(of)
+    client.release()  # a service that is not there is better known before than after a simulation
+    return client
+
+
+def release_served(of: str) -> str:
+    """Identity of the release that a service HOST:PORT serves.
+
+    Raises
+    ------
+    PresageError
+        That is no HOST:PORT, or nothing answers there.
+    """
+    with _client(of) as client:
+        return client.release().release_id
+
+
+def _client(of: str) -> PresageClient:
     from presage.schedulers.keys import nearest
 
     host, colon, port = of.rpartition(":")
     if not (colon and host and port.isdecimal()):
         raise ConfigError(
-            f"forecast {of!r} is not known; {nearest(of, ('none', 'oracle', 'table'))}, or name "
+            f"forecast {of!r} is not known; {nearest(of, NO_RELEASE)}, or name "
             "the folder of a release, or HOST:PORT of a service"
         )
+    if len(port) > 5 or not 1 <= int(port) <= 65_535:
+        raise ConfigError(f"forecast {of!r}: port {port} is out of range; name one of 1 to 65535")
     from presage.serving.client import PresageClient
 
-    client = PresageClient(of)
-    client.release()  # a service that is not there is better known before than after a simulation
-    return client
+    return PresageClient(of)
 
 
 def _world(
@@ -241,13 +277,14 @@ def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[
     from presage.schedulers.fault_file import read_faults
     from presage.schedulers.fault_model import FaultModel
 
-    path, days = Path(scenario.faults), scenario.faults.split(",")
-    if not path.exists() and len(days) == 2:
+    path = Path(scenario.faults)
+    if not path.exists():
         try:
-            mtbf, mttr = (float(text) * DAY_S for text in days)
+            mtbf, mttr = (float(text) * DAY_S for text in scenario.faults.split(","))
         except ValueError:
             raise ConfigError(
-                f"faults {scenario.faults!r} is neither a file nor two numbers of days, MTBF,MTTR"
+                f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
+                "file, or MTBF,MTTR such as 30,0.5"
             ) from None
         until_s = _longest_s(trace_of(scenario), jobs, cluster)
         return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from presage.features.errors import ConfigError
+from presage.features.errors import ConfigError, PresageError
 from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from presage.schedulers.metrics import Metrics
     from presage.schedulers.simulator import Simulation
 
+_OF_SWEEPS = ("sweep", "output", "workers", "ray")
 _WORLD, _OUTPUT, _SWEEP = "The world", "What is written", "Sweeps"
 
 
 def simulate(
+    context: typer.Context,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="As `presage trace show` takes it.")
     ] = None,
@@ -172,8 +174,10 @@ def simulate(
     """
     from presage.scenario import Scenario
 
+    _check_mode(context, sweeps=sweep is not None)
     if sweep is not None:
-        _sweep(sweep, output, workers or os.cpu_count() or 1, ray, as_json=as_json)
+        cores = os.cpu_count() or 1
+        _sweep(sweep, output, cores if workers is None else workers, ray, as_json=as_json)
         return
     if trace is None or cluster is None:
         missing = "--trace" if trace is None else "--cluster"
@@ -269,26 +273,54 @@ def _tell_failures(name: str, run: Simulation, *, foretells: bool) -> None:
 
 def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
     from presage.pipelines.progress import counted_progress
-    from presage.sweep import compared, read_sweep, run_sweep, write_table
+    from presage.sweep import compared, names_of, read_sweep, run_sweep, write_table
 
     if workers < 1:
         raise ConfigError(f"--workers {workers}, must be >= 1")
     scenarios = read_sweep(path)
     with counted_progress(f"{len(scenarios)} simulations", len(scenarios)) as step:
-        outcomes = run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
-    write_table(outcomes, folder / "outcomes.parquet")
+        found = run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
+    outcomes = [one for one in found if not isinstance(one, PresageError)]
+    if outcomes:
+        write_table(outcomes, folder / "outcomes.parquet")
     if as_json:
         typer.echo(json.dumps({"outcomes": outcomes}, indent=2, allow_nan=False))
-        return
+    elif outcomes:
+        _print_compared(compared(outcomes))
+    for name, one in zip(names_of(scenarios), found, strict=True):
+        if isinstance(one, PresageError):
+            typer.echo(f"{name}: {one}", err=True)
+    if len(outcomes) < len(found):
+        raise ConfigError(
+            f"{len(found) - len(outcomes):,} of {len(found):,} simulations failed, as said above"
+        )
+
+
+def _print_compared(rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
-    rows = compared(outcomes)
     table = Table(title="means, and 95 % intervals over seeds")
     for title in rows[0]:
         table.add_column(title, no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
     _show(table)
+
+
+def _check_mode(context: typer.Context, *, sweeps: bool) -> None:
+    """Refuse options that would do nothing: most of them of a sweep, some of anything else."""
+    for name in context.params:
+        given = context.get_parameter_source(name)
+        if name == "as_json" or given is None or given.name != "COMMANDLINE":
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if sweeps and name not in _OF_SWEEPS:
+            raise ConfigError(
+                f"{option} does nothing to a sweep; write {name}: in its file where that is one "
+                "of its keys, or leave it out"
+            )
+        if not sweeps and name in _OF_SWEEPS:
+            raise ConfigError(f"{option} is of sweeps; name one, --sweep FILE, or leave it out")
 
 
 def _check_outputs(log: Path | None, report: Path | None, parquet: Path | None) -> None:

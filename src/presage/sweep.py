@@ -9,7 +9,7 @@
     seed: [0, 1, 2]
 
 Each outcome is a file of its own, named by what it was made of: a sweep that was stopped goes on
-with those that are missing.
+with those that are missing, and one that cannot be simulated holds up no other.
 """
 
 from __future__ import annotations
@@ -18,31 +18,37 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_type_hints
 
 from presage.features.errors import ConfigError, PresageError
 from presage.pipelines.stage import write_atomically
-from presage.scenario import Scenario, simulation_of, stamp
+from presage.scenario import NO_RELEASE, Scenario, release_served, simulation_of, stamp
 from presage.schedulers.keys import check_known
+from presage.workers import done_by_workers
 
 Outcome = dict[str, Any]  # of a scenario: its fields, and what its schedule was worth
 
 _FILES = ("trace", "cluster", "measured")
-_TYPES = {
-    "load": float, "risk": float, "noise": float, "bias": float, "from_day": float,
-    "checkpoint_interval_s": float, "checkpoint_cost_s": float, "restart_s": float,
-}  # fmt: skip
+# What a value of the file may be, by the type of the scenario's field.
+_VALUES: dict[Any, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number (to YAML, 1e3 is text)"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "text; put it in quotes"),
+    Path: ((str,), "the name of a file"),
+    Path | None: ((str, NoneType), "the name of a folder"),
+}
 
 
 def read_sweep(path: Path) -> list[Scenario]:
-    """A scenario for every combination, in the order of the file.
+    """A scenario for every combination, in the order of the file; equal ones are one.
 
     Raises
     ------
@@ -59,33 +65,46 @@ def read_sweep(path: Path) -> list[Scenario]:
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: is no mapping; write `trace:`, `cluster:` and `policy:`")
-    check_known(content, [field.name for field in fields(Scenario)], f"{path}: ")
+    types = get_type_hints(Scenario)
+    check_known(content, types, f"{path}: ")
     for key in ("trace", "cluster"):
         if key not in content:
             raise ConfigError(f"{path}: no {key}; name a file, or a list of them")
-    lists = [value if isinstance(value, list) else [value] for value in content.values()]
     try:
-        return [
-            Scenario(**{k: _value(k, v, path.parent) for k, v in zip(content, values, strict=True)})
-            for values in product(*lists)
-        ]
-    except (ConfigError, TypeError, ValueError) as error:
+        lists = [_values(key, types[key], given, path.parent) for key, given in content.items()]
+        # Equal scenarios have equal outcomes, which would pass for several.
+        return list(
+            dict.fromkeys(
+                Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)
+            )
+        )
+    except (ConfigError, OverflowError) as error:  # of a whole number that no float can hold
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _value(key: str, value: Any, beside: Path) -> Any:
+def _values(key: str, kind: Any, given: Any, beside: Path) -> list[Any]:
+    """Of one key, each as the scenario has it."""
+    types, must_be = _VALUES[kind]
+    values = given if isinstance(given, list) else [given]
+    if not values:
+        raise ConfigError(f"{key} is an empty list; give it a value, or leave it out")
+    for value in values:
+        if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+            raise ConfigError(f"{key}={value!r} is not {must_be}")
+    if kind is float:
+        return [float(value) for value in values]
+    return [_found(key, value, beside) if isinstance(value, str) else value for value in values]
+
+
+def _found(key: str, text: str, beside: Path) -> str | Path:
+    """A file of the sweep is looked for beside it."""
     if key in _FILES:
-        return beside / str(value)
-    if key == "forecast" and (beside / str(value)).is_dir():
-        return str(beside / str(value))
-    if key == "faults" and (beside / str(value)).is_file():
-        return str(beside / str(value))
-    wanted = _TYPES.get(key)
-    if wanted is None:
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{key}={value!r} is no number")
-    return wanted(value)
+        return beside / text
+    if (key == "forecast" and (beside / text).is_dir()) or (
+        key == "faults" and (beside / text).is_file()
+    ):
+        return str(beside / text)
+    return text
 
 
 def run_sweep(
@@ -95,8 +114,10 @@ def run_sweep(
     workers: int,
     ray: str | None,
     progress: Callable[[], None],
-) -> list[Outcome]:
+) -> list[Outcome | PresageError]:
     """The outcome of each scenario, in order; those that ``folder`` has are not made again.
+
+    An error is in the place of each that cannot be simulated, or whose process was killed.
 
     Parameters
     ----------
@@ -109,31 +130,88 @@ def run_sweep(
         Called after each scenario.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{digest_of(scenario)}.json" for scenario in scenarios]
-    missing = {
-        path: scenario
-        for path, scenario in zip(paths, scenarios, strict=True)
-        if not path.is_file()
-    }
-    for _ in range(len(scenarios) - len(missing)):
+    _release_served.cache_clear()
+    found: dict[int, Outcome | PresageError] = {}
+    missing: dict[int, Path] = {}
+    for i, scenario in enumerate(scenarios):
+        try:
+            path = folder / f"{digest_of(scenario)}.json"
+        except (PresageError, OSError) as error:
+            found[i] = PresageError(str(error))
+        else:
+            metrics = _metrics(path)
+            if metrics is None:
+                missing[i] = path
+                continue
+            found[i] = _outcome(scenario, metrics)
         progress()
-    made = _on_ray(missing, ray) if ray else _on_processes(missing, workers)
-    for path, outcome in made:
-        _write(path, outcome)
-        progress()
-    return [json.loads(path.read_text()) for path in paths]
+    asked = [scenarios[i] for i in missing]
+    with closing(_on_ray(asked, ray) if ray else _on_processes(asked, workers)) as made:
+        for position, outcome in made:
+            i = list(missing)[position]
+            found[i] = outcome
+            if not isinstance(outcome, PresageError):
+                _write(missing[i], outcome)
+            progress()
+    return [found[i] for i in range(len(scenarios))]
+
+
+def _metrics(path: Path) -> dict[str, Any] | None:
+    """Of an outcome that is there and whole, whatever its files were called then."""
+    from presage.schedulers.metrics import Metrics
+
+    try:
+        found = json.loads(path.read_bytes())["metrics"]
+        whole = found.keys() == {field.name for field in fields(Metrics)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if whole else None
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Of a scenario's values, the content of its files, and the simulator."""
-    import presage.schedulers
+    """Of a scenario's values, the content of its files, the release that is served, and the code.
 
-    told = {**_plain(scenario), "simulator": _content(Path(presage.schedulers.__path__[0]))}
-    for name in (*_FILES, "forecast", "faults"):
+    Raises
+    ------
+    PresageError
+        The cluster is wrong, or the service does not answer.
+    """
+    told = {**_plain(scenario), "code": _code()}
+    for name in ("trace", "measured", "forecast", "faults"):
         path = getattr(scenario, name)
         if path and Path(path).exists():
             told[name] = _content(Path(path))
+    told["cluster"] = _devices(scenario.cluster, stamp(scenario.cluster))
+    if scenario.forecast not in NO_RELEASE and not Path(scenario.forecast).exists():
+        told["release"] = _release_served(scenario.forecast)
+        if isinstance(told["release"], PresageError):
+            raise told["release"]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _code() -> list[str]:
+    """Of all that makes an outcome of a scenario."""
+    here = Path(__file__).parent
+    files = ("schedulers", "features", "scenario.py", "measured_models.py", "sweep.py")
+    return [_content((here / name).resolve()) for name in files]
+
+
+@lru_cache(maxsize=64)
+def _devices(path: Path, _stamp: object) -> str:
+    """Of a cluster as it was read, with the listings that its file names."""
+    from presage.schedulers.cluster_file import read_cluster
+
+    return hashlib.sha256(repr(read_cluster(path)).encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _release_served(forecast: str) -> str | PresageError:
+    """Asked once a sweep, also of who does not answer."""
+    try:
+        return release_served(forecast)
+    except PresageError as error:
+        return error
 
 
 def _content(path: Path) -> str:
@@ -160,33 +238,32 @@ def _plain(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def outcome_of(scenario: Scenario) -> Outcome:
-    """Simulate; what a process of its own is asked to do."""
+def _outcome(scenario: Scenario, metrics: dict[str, Any]) -> Outcome:
+    return {"scenario": _plain(scenario), "metrics": metrics}
+
+
+def outcome_of(scenario: Scenario) -> Outcome | PresageError:
+    """Simulate, or say why not; what a process of its own is asked to do."""
     from presage.schedulers.metrics import metrics_of
 
     try:
         done = simulation_of(scenario)
         done.run()
-    except PresageError as error:
-        raise ConfigError(f"{scenario.trace.name} under {scenario.policy}: {error}") from None
-    return {"scenario": _plain(scenario), "metrics": asdict(metrics_of(done))}
+    except (PresageError, OSError) as error:
+        return PresageError(str(error))  # which any process can read
+    return _outcome(scenario, asdict(metrics_of(done)))
 
 
-def _on_processes(missing: Mapping[Path, Scenario], workers: int) -> Iterator[tuple[Path, Outcome]]:
-    if not missing:
-        return
+def _on_processes(
+    asked: Sequence[Scenario], workers: int
+) -> Generator[tuple[int, Outcome | PresageError]]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(min(workers, len(missing)), get_context("spawn")) as pool:
-        path_of = {pool.submit(outcome_of, one): path for path, one in missing.items()}
-        try:
-            for done in as_completed(path_of):
-                yield path_of[done], done.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    return done_by_workers(outcome_of, asked, workers)
 
 
-def _on_ray(missing: Mapping[Path, Scenario], address: str) -> Iterator[tuple[Path, Outcome]]:
+def _on_ray(
+    asked: Sequence[Scenario], address: str
+) -> Generator[tuple[int, Outcome | PresageError]]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -201,14 +278,33 @@ def _on_ray(missing: Mapping[Path, Scenario], address: str) -> Iterator[tuple[Pa
             ) from None
     try:
         simulate = ray.remote(outcome_of)
-        path_of = {simulate.remote(_absolute(scenario)): path for path, scenario in missing.items()}
-        left = list(path_of)
+        position_of = {simulate.remote(_absolute(one)): i for i, one in enumerate(asked)}
+        left = list(position_of)
         while left:
             (done,), left = ray.wait(left)
-            yield path_of[done], ray.get(done)
+            try:
+                outcome = ray.get(done)
+            except ray.exceptions.RayError as error:  # such as of a worker that was killed
+                outcome = PresageError(" ".join(str(error).split()))
+            yield position_of[done], outcome
     finally:
         if mine:
             ray.shutdown()
+
+
+def names_of(scenarios: Sequence[Scenario]) -> list[str]:
+    """Each by what differs between them, such as "policy=sjf seed=1"; one alone by its trace."""
+    plain = [_plain(scenario) for scenario in scenarios]
+    varied = _varied(plain) or ["trace"]
+    return [" ".join(f"{key}={_shown(key, one[key])}" for key in varied) for one in plain]
+
+
+def _varied(plain: Sequence[dict[str, Any]]) -> list[str]:
+    return [key for key in plain[0] if len({str(one[key]) for one in plain}) > 1]
+
+
+def _shown(key: str, value: Any) -> str:
+    return Path(value).name if key in _FILES else str(value)
 
 
 # What a sweep is compared by, and in which unit.
@@ -228,20 +324,13 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     """
     from presage.schedulers.confidence import mean_and_margin
 
-    varied = [
-        key
-        for key in outcomes[0]["scenario"]
-        if key != "seed" and len({str(one["scenario"][key]) for one in outcomes}) > 1
-    ]
+    varied = [key for key in _varied([one["scenario"] for one in outcomes]) if key != "seed"]
     groups: dict[tuple[str, ...], list[Outcome]] = {}
     for one in outcomes:
         groups.setdefault(tuple(str(one["scenario"][key]) for key in varied), []).append(one)
     rows = []
     for values, alike in groups.items():
-        row = {
-            key: Path(value).name if key in _FILES else value
-            for key, value in zip(varied, values, strict=True)
-        }
+        row = {key: _shown(key, value) for key, value in zip(varied, values, strict=True)}
         for metric, (title, unit) in _SHOWN.items():
             known = [one["metrics"][metric] for one in alike if one["metrics"][metric] is not None]
             row[title] = "-"

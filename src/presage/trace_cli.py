@@ -70,6 +70,9 @@ def convert(
     from presage.schedulers.traces.formats import read_trace
 
     _check(output, load)
+    for option, time_s in (("from-s", from_s), ("to-s", to_s)):
+        if math.isnan(time_s):
+            raise ConfigError(f"--{option} {time_s}: must be a number of seconds")
     trace = read_trace(file)
     if user is not None:
         trace = selecting.of_user(trace, user)

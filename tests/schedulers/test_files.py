@@ -45,6 +45,25 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ("nodes: [{name: n0, devices: many, kind: v100}]", "'many' is not a whole number"),
         ("nodes: [{name: 7, devices: 1, kind: v100}]", "name=7 is not text"),
         ("nodes: [{name: n0, devices: 1, kind: v10}]", "no catalogue, nearest is .*memory_gib"),
+        *(
+            (f"nodes: [{{name: n0, devices: 1, kind: v100, memory_gib: {value}}}]", words)
+            for value, words in (
+                (".nan", "memory_gib=nan, must be above 0 and at most 1,000,000"),
+                (".inf", "memory_gib=inf, must"),
+                ("0", "memory_gib=0, must"),
+                ("1.0e+300", r"memory_gib=1e\+300, must"),
+                ("1" + "0" * 400, "memory_gib=10+, must"),
+                ("1e300", "memory_gib='1e300' is not a number .to YAML, 1e3 is text"),
+            )
+        ),
+        (
+            "nodes: [{name: n0, devices: 100000000000, kind: v100, within: nvswitch}]",
+            "devices=100000000000, at most 1,000,000 are simulated",
+        ),
+        (
+            "nodes: [{name: 'n[0-99]', devices: 10001, kind: v100}]",
+            "a cluster of 1,000,100 devices, at most 1,000,000",
+        ),
         ("nodes: [&a {name: n0, devices: 1, kind: v100}, *a]", "two nodes are called 'n0'"),
     ],
 )
@@ -78,6 +97,11 @@ def test_a_trace_is_jobs_by_submission_and_apart_from_them_how_long_each_ran(tmp
         (TRACE + "a,-1,1,5,\n", "line 2: submit='-1', must be a number >= 0"),
         (TRACE + "a,0,1,5,\nb,1,1,,\n", "line 3: duration='', must"),
         (TRACE + "a,0,1\n", "line 2: 3 cells, and the header has 5; mend"),
+        (
+            TRACE + "a,1e13,1,5,\n",
+            "submit='1e13', must be a number >= 0 and at most 1e12, or",
+        ),
+        (TRACE + "a,0,1,2e12,\n", "line 2: duration='2e12', must be a number >= 0 and at most"),
         (TRACE + "a,0,1,nan,\n", "line 2: duration='nan'"),
         (TRACE + "a,inf,1,5,\n", "line 2: submit='inf'"),
         (TRACE + "a,0,0,5,\n", "line 2: gpus='0', must be a whole number >= 1"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
-from presage.measured_models import measured_name, read_measurements
+from presage.measured_models import measured_name, read_measurements, with_models
 from presage.models.release import load_release
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.measured import Measured
@@ -18,6 +18,7 @@ from presage.schedulers.noisy import Noisy
 from presage.schedulers.oracle import Oracle
 from presage.schedulers.predicted import Predicted
 from presage.schedulers.table import Table
+from presage.schedulers.traces.trace import Trace
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
 from tests.schedulers.clusters import GIB, cluster, job
@@ -203,6 +204,32 @@ def test_models_are_known_by_the_names_that_traces_give_them():
     assert measured_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
     with pytest.raises(ConfigError, match=r"'gavel/ResNet-18/b46' .* nearest is 'gavel/ResNet-18"):
         measured_name("gavel/ResNet-18/b46", measured)
+
+
+def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
+    timed = {("a", "v100"): 0.1, ("a", "k80"): 0.3, ("a", "p100"): 0.2, ("b", "k80"): 0.4,
+             ("b", "p100"): 0.2}  # fmt: skip
+    features = next(iter(zoo.features.values()))
+    measured = Measurements(dict.fromkeys("ab", features), timed)
+    three = ("v100", "k80", "p100")
+
+    def models_of(*jobs, kinds=three):
+        trace = Trace(tuple(jobs), {one.job_id: 100.0 for one in jobs})
+        return with_models(trace, measured, kinds, seed=0).jobs
+
+    choosy = of("b", "choosy", kinds=("k80", "p100"))
+    known = models_of(of("a", "any"), choosy, job("drawn"))
+    assert [(one.model, one.iterations) for one in known] == [("a", 1000), ("b", 250), ("a", 1000)]
+    world = Measured({"choosy": 100.0}, measured, "v100")
+    assert world.alone_s(known[1], "k80", 1) == 100.0  # the first of its own kinds
+    assert world.alone_s(known[1], "p100", 1) == pytest.approx(50.0)
+    with pytest.raises(ConfigError, match="model 'b' of the trace was not measured"):
+        models_of(of("b", "any"))
+
+    other = ("v100", "none")
+    assert models_of(of("a", "one", kinds=("v100",)), kinds=other)[0].model == "a"
+    with pytest.raises(ConfigError, match="no model was timed on v100 and none; measured are k80"):
+        models_of(job("drawn"), kinds=other)
 
 
 def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):

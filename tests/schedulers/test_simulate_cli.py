@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from presage.cli import app
-from presage.features.errors import PresageError
+from presage.features.errors import ConfigError, PresageError
 from presage.schedulers.policies import POLICIES
 from tests.serving.processes import serving
 
@@ -216,6 +217,23 @@ def test_help_names_every_policy():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
+        ((), "absent.yaml: cannot be read"),
+        (("--workers", "0"), "--workers 0, must be >= 1"),
+        (("--workers", "-2"), "--workers -2, must be >= 1"),
+        (("--policy", "fifo"), "--policy does nothing to a sweep; write policy: in its file"),
+        (("--report", "out.html"), "--report does nothing to a sweep"),
+        (("--keep-going",), "--keep-going does nothing to a sweep; write keep_going: in its"),
+    ],
+)
+def test_a_sweep_takes_its_options_from_its_file(more, words):
+    told = CliRunner().invoke(app, ["simulate", "--sweep", "absent.yaml", "--json", *more])
+    assert isinstance(told.exception, ConfigError)
+    assert re.search(words, str(told.exception))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
         (("--policy", "fifo,sfj"), "policy sfj is not known; nearest is 'sjf'"),
         (("--policy", ","), "policy  is not known; known are fifo, backfill, sjf"),
         (("--log", "trace.csv"), "--log trace.csv: File exists; name a folder"),
@@ -232,10 +250,21 @@ def test_help_names_every_policy():
         (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),
-        (("--noise", "-1"), r"noise=-1\.0, must be a finite number >= 0"),
+        (("--noise", "-1"), r"noise=-1\.0, must be within 0 and 10"),
         (("--faults", "one,two"), "faults 'one,two' is neither a file nor two numbers of days"),
         (("--measured", "absent"), "absent/jobs.parquet: no such table"),
-        (("--sweep", "absent.yaml"), "absent.yaml: cannot be read"),
+        (("--seed", "-1"), "seed=-1, must be a whole number >= 0"),
+        (("--risk", "0.6"), "risk=0.6, must be above 0 and at most 0.5"),
+        (("--draw-models",), "draw_models needs models to draw; name their folder"),
+        (("--forecast", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
+        (
+            ("--faults", "30"),
+            "'30' is neither a file nor .*; name a file, or MTBF,MTTR",
+        ),
+        (("--faults", "1e-9,1e-9"), "failures of 1 nodes in .* at most 10,000,000 are drawn"),
+        (("--sweep", "absent.yaml"), "--trace does nothing to a sweep; write trace: in its file"),
+        (("--output", "."), "--output is of sweeps; name one, --sweep FILE"),
+        (("--workers", "2"), "--workers is of sweeps"),
     ],
 )
 def test_a_name_that_nobody_knows_is_refused(simulate, more, words):

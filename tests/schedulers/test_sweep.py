@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from presage.features.errors import ConfigError
-from presage.scenario import Scenario
 from presage.schedulers.confidence import mean_and_margin
+from presage.serving.client import PresageClient
 from presage.sweep import compared, digest_of, read_sweep, run_sweep
+from tests.serving.conftest import make_release
+from tests.serving.processes import serving
 
 TRACE = "job_id,submit,gpus,duration\n" + "".join(
     f"{i},{i % 7},{1 + i % 2},{10 + i % 5}\n" for i in range(40)
+)
+
+
+IN_PROC = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="processes are looked up in /proc"
 )
 
 
@@ -123,9 +135,38 @@ def test_a_sweep_on_ray_tells_the_same(folder):
             "trace: t\ncluster: c\npolicy: [fifo, sfj]\n",
             "policy sfj is not known; nearest is 'sjf'",
         ),
-        ("trace: t\ncluster: c\nload: fast\n", "load='fast' is no number"),
+        ("trace: t\ncluster: c\nload: fast\n", "load='fast' is not a number"),
         ("trace: t\ncluster: c\nload: -1\n", r"load=-1\.0, must be a finite number > 0"),
         ("trace: t\ncluster: c\nforecast: table\n", "forecast 'table' needs a table"),
+        *(
+            (f"trace: t\ncluster: c\n{line}\n", said)
+            for line, said in (
+                ("policy: 3", "policy=3 is not text"),
+                ("policy: []", "policy is an empty list"),
+                ("trace: 3", "trace=3 is not the name of a file"),
+                ("forecast: null", "forecast=None is not text"),
+                ("faults: 3", "faults=3 is not text"),
+                ("seed: foo", "seed='foo' is not a whole number"),
+                ("seed: 1.5", r"seed=1\.5 is not a whole number"),
+                ("seed: true", "seed=True is not a whole number"),
+                ("seed: [0, [1]]", r"seed=\[1\] is not a whole number"),
+                ("seed: -1", "seed=-1, must be a whole number >= 0"),
+                (f"seed: {2**63}", "of 63 bits at most"),
+                ("risk: .nan", "risk=nan, must be above 0 and at most"),
+                ("risk: 7", r"risk=7\.0, must be above 0 and at most 0\.5"),
+                ("load: 1e3", "load='1e3' is not a number .to YAML"),
+                (f"load: {10**400}", "int too large"),
+                ("noise: 11", "noise=11.0, must be within 0 and 10"),
+                ("bias: 1.0e+7", "bias=10000000.0, must be above 0 and at most 1,000,000"),
+                ("keep_going: 'no'", "keep_going='no' is not true or false"),
+                ("draw_models: 'false'", "draw_models='false' is not true or false"),
+                ("draw_models: true", "draw_models needs models to draw"),
+                ("from_day: -1", "from_day=-1.0, must be a finite number >= 0"),
+                ("checkpoint_interval_s: 0", "checkpoint_interval_s=0.0, must be a number > 0"),
+                ("checkpoint_cost_s: -1", "checkpoint_cost_s=-1.0, must be a finite"),
+                ("restart_s: .nan", "restart_s=nan, must be a finite"),
+            )
+        ),
         ("- fifo\n", "is no mapping; write `trace:`"),
         ("trace: [\n", "is no YAML"),
     ],
@@ -133,16 +174,144 @@ def test_a_sweep_on_ray_tells_the_same(folder):
 def test_a_wrong_sweep_is_named(tmp_path, text, said):
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as error:
         read_sweep(path)
+    assert "\n" not in str(error.value)
 
 
-def test_a_scenario_that_cannot_be_simulated_is_named(folder):
-    scenario = Scenario(folder / "trace.csv", folder / "cluster.yaml", forecast="no such release")
-    with pytest.raises(
-        ConfigError, match=r"trace.csv under fifo: forecast 'no such release' is not"
-    ):
-        run_sweep([scenario], folder / "out", workers=1, ray=None, progress=lambda: None)
+def test_equal_scenarios_are_one(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text("trace: t\ncluster: c\nseed: [0, 1, 0]\nload: [1, 1.0]\nmeasured: null\n")
+    assert [(one.seed, one.load, one.measured) for one in read_sweep(path)] == [
+        (0, 1.0, None), (1, 1.0, None)
+    ]  # fmt: skip
+
+
+def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(folder):
+    (folder / "sweep.yaml").write_text(
+        "trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, sjf]\n"
+        "forecast: [none, oracel, '127.0.0.1:1', 'there:99999']\n"
+    )
+    told = simulate(folder)
+    assert told.returncode == 1
+    assert len(json.loads(told.stdout)["outcomes"]) == 2 == len(done_in(folder))
+    assert pq.read_table(folder / "out" / "outcomes.parquet").num_rows == 2
+    lines = told.stderr.splitlines()
+    assert len(lines) == 7
+    assert lines[0].startswith("policy=fifo forecast=oracel: forecast 'oracel' is not known; near")
+    assert lines[1].startswith("policy=fifo forecast=127.0.0.1:1: ")
+    assert "there:99999': port 99999 is out of range" in lines[2]
+    assert lines[-1] == "error: 6 of 8 simulations failed, as said above"
+
+
+@pytest.fixture
+def slow(folder):
+    """One quick scenario, and two that would take minutes, in this order."""
+    (folder / "slow.csv").write_text(
+        "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,30000000\n" for i in range(50))
+    )
+    (folder / "sweep.yaml").write_text(
+        "trace: [trace.csv, slow.csv]\ncluster: cluster.yaml\nfaults: '0.02,0.01'\nseed: [1, 2]\n"
+        "checkpoint_interval_s: 60\n"
+    )
+    return folder
+
+
+@IN_PROC
+def test_ctrl_c_ends_workers_at_once_and_keeps_what_was_done(slow):
+    with subprocess.Popen(command(slow), stderr=subprocess.PIPE, start_new_session=True) as process:
+        wait_for(lambda: len(done_in(slow)) == 2)
+        working = workers_of(process.pid)
+        assert working
+        began_s = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)[1].decode()
+    assert time.monotonic() - began_s < 10
+    assert process.returncode == 130
+    assert said == "interrupted; files are whole\n"
+    assert len(done_in(slow)) == 2
+    assert not any(Path(f"/proc/{worker}").exists() for worker in working)
+
+
+@IN_PROC
+def test_a_worker_that_was_killed_is_named_and_the_others_go_on(slow):
+    with subprocess.Popen(command(slow), stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: len(done_in(slow)) == 2)
+        for _ in range(2):  # each at one of the slow ones
+            wait_for(lambda: workers_of(process.pid))
+            os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+            time.sleep(0.2)
+        lines = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 1
+    assert len(lines) == 3
+    for line, seed in zip(lines, (1, 2), strict=False):
+        assert line.startswith(f"trace=slow.csv seed={seed}: its process was ended by SIGKILL")
+    assert len(done_in(slow)) == 2
+
+
+def workers_of(pid):
+    """Children that simulate, and not the tracker of multiprocessing."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def command(folder):
+    return [
+        sys.executable, "-m", "presage", "simulate", "--sweep", str(folder / "sweep.yaml"),
+        "--output", str(folder / "out"), "--workers", "1", "--json",
+    ]  # fmt: skip
+
+
+def simulate(folder):
+    return subprocess.run(command(folder), capture_output=True, text=True, check=False)
+
+
+def done_in(folder):
+    return list((folder / "out").glob("[!.]*.json"))
+
+
+def wait_for(happened, timeout_s=60.0):
+    until_s = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"metrics": {}}', b"\xff"])
+def test_an_outcome_that_is_damaged_is_made_anew(folder, content):
+    (folder / "sweep.yaml").write_text("trace: trace.csv\ncluster: cluster.yaml\n")
+    _, first = swept(folder)
+    (path,) = done_in(folder)
+    path.write_bytes(content)
+    assert swept(folder)[1] == first
+    assert json.loads(path.read_bytes()) == first[0]
+
+
+def test_an_outcome_is_of_the_release_that_is_served(folder):
+    release = make_release(folder / "release")
+    with serving("--release", release.folder) as server:
+        scenario = replace(read_sweep(folder / "sweep.yaml")[0], forecast=server.target)
+        before = digest_of(scenario)
+        other = make_release(folder / "other", data_digest="1" * 16)
+        assert other.release_id != release.release_id
+        shutil.copytree(other.folder, folder / "release", dirs_exist_ok=True)
+        with PresageClient(server.target) as client:
+            client.reload()
+        run_sweep([], folder / "out", workers=1, ray=None, progress=lambda: None)  # asks again
+        assert digest_of(scenario) != before
+
+
+def test_an_outcome_is_of_the_listings_that_its_cluster_names(folder):
+    scenario = read_sweep(folder / "sweep.yaml")[0]
+    digests = set()
+    for link in ("NV1", "PHB"):
+        rows = f"\tGPU0\tGPU1\nGPU0\tX\t{link}\nGPU1\t{link}\tX\n"
+        (folder / "topo.txt").write_text(rows)
+        (folder / "cluster.yaml").write_text(
+            "nodes: [{name: n0, devices: 2, kind: v100, within: topo.txt}]\n"
+        )
+        digests.add(digest_of(scenario))
+    assert len(digests) == 2
 
 
 def test_margins_are_students():

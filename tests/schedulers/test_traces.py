@@ -214,6 +214,7 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         ('{"s": 0}\n', "line 1: is no event"),
         ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is no event"),
         ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is no event"),
+        ('{"s": 2e12, "what": "start", "job": "a"}\n', "is no event; .* at most 1e12 seconds"),
         ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is no event"),
         (
             '{"s": 0, "what": "submit", "job": "a", "more": {"gpus": 1.5}}\n',
