@@ -51,11 +51,11 @@ SHORT_ROUNDS = 3  # of a trace of a twentieth of a second, in one of all of Phil
 FEWEST_SHARED = 0.1
 MOST_FILES = 9
 INTRODUCTION = """\
-Written by `python benchmarks/simulator.py DATASETS [--measured FOLDER]`, in one run. Seconds are
-of the processor, and of the simulation alone; of {rounds} rounds the quickest counts (of three
-times as many for the first trace, which is short). The machine has {cores} cores which others use
-as well (load average {load:.1f} at the beginning): hence the ratios to a floor of the same run, a
-bare event loop of 40 lines (`bare_loop` in `benchmarks/simulator_runs.py`) which makes the same
+Written by `python benchmarks/simulator.py DATASETS [--measured FOLDER]`, in one run. Seconds are of
+the processor, and of the simulation alone; of {rounds} rounds the quickest counts (of three times
+as many for the first trace, which is short). The machine has {cores} cores which others use as
+well (load average {load:.1f} at the beginning): hence the ratios to a floor of the same run, a bare
+event loop of 40 lines (`bare_loop` in `benchmarks/simulator_runs.py`) which makes the same
 schedule, keeps no ledger and no log, and checks nothing."""
 OTHERS = """\
 Figures of the other simulators come with the trace, and were not taken in this run; Gavel's decides
