@@ -86,24 +86,26 @@ def with_models(
     timed = {kind: set(measurements.models_on(kind)) for kind in kinds}
 
     def on_all(of: Sequence[str]) -> list[str]:
-        return sorted(set.intersection(*(timed[kind] for kind in of)))
+        found = sorted(set.intersection(*(timed[kind] for kind in of)))
+        if not found:
+            raise ConfigError(
+                f"no model was timed on {' and '.join(of)}; measured are "
+                f"{', '.join(measurements.kinds())}: give the cluster's nodes these kinds"
+            )
+        return found
 
     named = {
         (model, usable): measured_name(model, on_all([k for k in kinds if k in usable] or kinds))
-        for model, usable in {(job.model, job.kinds) for job in trace.jobs if job.model}
+        for model, usable in dict.fromkeys((j.model, j.kinds) for j in trace.jobs if j.model)
     }
-    common = on_all(kinds)
-    if not common and any(not job.model for job in trace.jobs):
-        raise ConfigError(
-            f"no model was timed on {' and '.join(kinds)}; measured are "
-            f"{', '.join(measurements.kinds())}: give the cluster's nodes these kinds"
-        )
     trace = replace(
         trace,
         jobs=tuple(replace(job, model=named.get((job.model, job.kinds), "")) for job in trace.jobs),
     )
+    if not all(job.model for job in trace.jobs):
+        trace = assigned(trace, on_all(kinds), seed)
     jobs = []
-    for job in (assigned(trace, common, seed) if common else trace).jobs:
+    for job in trace.jobs:
         step_s = measurements.step_s[job.model, measurements.traced_kind(job, kinds[0])]
         steps = job.iterations or max(1, round(trace.duration_s[job.job_id] / step_s))
         features = measurements.features[job.model]

@@ -89,7 +89,8 @@ def _values(key: str, kind: Any, given: Any, beside: Path) -> list[Any]:
     if not values:
         raise ConfigError(f"{key} is an empty list; give it a value, or leave it out")
     for value in values:
-        if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+        of_kind = isinstance(value, types) and isinstance(value, bool) == (kind is bool)
+        if not of_kind or "\0" in str(value):
             raise ConfigError(f"{key}={value!r} is not {must_be}")
     if kind is float:
         return [float(value) for value in values]

@@ -20,6 +20,7 @@ from presage.features.errors import ConfigError
 from presage.schedulers.confidence import mean_and_margin
 from presage.serving.client import PresageClient
 from presage.sweep import compared, digest_of, read_sweep, run_sweep
+from presage.workers import done_by_workers
 from tests.serving.conftest import make_release
 from tests.serving.processes import serving
 
@@ -144,6 +145,7 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("policy: 3", "policy=3 is not text"),
                 ("policy: []", "policy is an empty list"),
                 ("trace: 3", "trace=3 is not the name of a file"),
+                ('trace: "a\\0b"', "is not the name of a file"),
                 ("forecast: null", "forecast=None is not text"),
                 ("faults: 3", "faults=3 is not text"),
                 ("seed: foo", "seed='foo' is not a whole number"),
@@ -247,6 +249,14 @@ def test_a_worker_that_was_killed_is_named_and_the_others_go_on(slow):
     for line, seed in zip(lines, (1, 2), strict=False):
         assert line.startswith(f"trace=slow.csv seed={seed}: its process was ended by SIGKILL")
     assert len(done_in(slow)) == 2
+
+
+def test_what_a_process_died_at_is_told_and_another_goes_on(capfd):
+    told = dict(done_by_workers(int, ["1", "x", "3", "y", "5"], 2))
+    assert [told[i] for i in (0, 2, 4)] == [1, 3, 5]
+    assert all("its process ended with status 1" in str(told[i]) for i in (1, 3))
+    assert "invalid literal for int() with base 10: 'x'" in capfd.readouterr().err
+    assert not list(done_by_workers(int, [], 2))
 
 
 def workers_of(pid):
