@@ -59,15 +59,20 @@ class Backfill(Fifo):
             looked += 1
             if looked > DEPTH or not idle.count:
                 break
-            grants = consolidated(job, state.cluster, idle.copy())
+            free, other = idle, elsewhere
+            grants = consolidated(job, state.cluster, free)
             if grants is not None and end_s(job, grants, state, forecasts) > at_s:
                 # It would end too late where it fits best: it may only go where the head will not.
-                grants = consolidated(job, state.cluster, elsewhere.copy())
-            if grants is None or passed_over.forbid(job, grants):
+                free.give([grant.device for grant in grants])
+                free, other = elsewhere, idle
+                grants = consolidated(job, state.cluster, free)
+            if grants is not None and passed_over.forbid(job, grants):
+                free.give([grant.device for grant in grants])
+                grants = None
+            if grants is None:
                 passed_over.add(job)
                 continue
-            for free in (idle, elsewhere):
-                free.take([grant.device for grant in grants if free.has(grant.device)])
+            other.take([grant.device for grant in grants if other.has(grant.device)])
             actions.append(Start(job.job_id, grants))
         return actions
 

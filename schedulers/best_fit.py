@@ -25,13 +25,14 @@ class BestFit(Fifo):
             return actions
         idle, turns, passed_over = state.idle(), state.pending.turns(), PassedOver(state)
         for job in turns:
-            free = idle.copy()
-            grants = consolidated(job, state.cluster, free)
-            if grants is None or passed_over.forbid(job, grants):
+            grants = consolidated(job, state.cluster, idle)
+            if grants is not None and passed_over.forbid(job, grants):
+                idle.give([grant.device for grant in grants])
+                grants = None
+            if grants is None:
                 passed_over.add(job)
                 turns.pass_over()
                 continue
-            idle = free
             actions.append(Start(job.job_id, grants))
             if not idle.count:
                 break

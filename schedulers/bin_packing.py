@@ -13,6 +13,7 @@ from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.placing import consolidated
+from presage.schedulers.requests import suitable
 from presage.schedulers.room import Room
 from presage.schedulers.state import State
 from presage.schedulers.urgent import PassedOver
@@ -57,11 +58,7 @@ def fullest(job: Job, cluster: Cluster, room: Room) -> tuple[Grant, ...] | None:
     A gang goes to the node with the fewest such devices that has enough; if there is none, it goes
     to the fullest devices of the cluster.
     """
-    devices = cluster.columns
-    asked_memory = job.memory_bytes or devices.memory_bytes * job.compute_milli // WHOLE
-    fits = (room.compute_milli >= job.compute_milli) & (room.memory_bytes >= asked_memory)
-    if job.kinds:
-        fits &= devices.of_kinds(job.kinds)
+    devices, fits = cluster.columns, suitable(job, cluster, room)
     chosen = np.flatnonzero(fits)
     if len(chosen) < job.gpus:
         return None

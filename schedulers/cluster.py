@@ -160,11 +160,6 @@ class Cluster:
         return len(self.node_of)
 
     @cached_property
-    def largest_node(self) -> int:
-        """Devices of the node that has most."""
-        return max(node.devices for node in self.nodes)
-
-    @cached_property
     def node_sizes(self) -> tuple[int, ...]:
         """How many devices nodes have, the largest first."""
         return tuple(sorted({node.devices for node in self.nodes}, reverse=True))

@@ -19,7 +19,7 @@ class IdleDevices:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._of_node = [(1 << node.devices) - 1 for node in cluster.nodes]  # bit: device in node
-        self._nodes_with = [0] * (cluster.largest_node + 1)  # by how many are idle; bit: node
+        self._nodes_with = [0] * (cluster.node_sizes[0] + 1)  # by how many are idle; bit: node
         for number, node in enumerate(cluster.nodes):
             self._nodes_with[node.devices] |= 1 << number
         self.count = cluster.devices
