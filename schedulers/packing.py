@@ -80,7 +80,8 @@ class Packing(ShortestFirst):
         self, state: State, forecasts: Forecasts, places: _Places, started: set[str]
     ) -> Iterator[Start]:
         """Who goes beside others, as no more devices are to be had."""
-        single = {shape: job for shape, job in state.pending.one_of_each().items() if job.gpus == 1}
+        shapes = state.pending.one_of_each()
+        single = {shape: job for shape, job in shapes.items() if job.gpus == 1}
         self._neighbours.look(single, state.shared.known, forecasts)
         slowest = self._neighbours.slowest
         beside = {
@@ -89,8 +90,8 @@ class Packing(ShortestFirst):
             if not slowest[shape].keys().isdisjoint(places.devices)
         }
         passed_over = PassedOver(state)
-        for job in state.pending.one_of_each().values():
-            if job.job_id not in started:
+        for job in shapes.values():
+            if job.latency_sensitive and job.job_id not in started:
                 passed_over.add(job)
         turns = state.pending.turns(beside)
         for job in turns:
