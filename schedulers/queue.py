@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -62,17 +62,25 @@ class Queue:
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
         return (entry[2] for entry in heapq.merge(*fitting))
 
-    def turns(self, shapes: Container[Hashable] | None = None) -> Turns:
+    def turns(self, shapes: Collection[Hashable] | None = None) -> Turns:
         """All of them in order, or those of some shapes.
 
         Those that are like one that does not fit can be left out.
         """
-        groups = self._shapes().items()
-        return Turns(group for shape, group in groups if shapes is None or shape in shapes)
+        groups = self._shapes()
+        return Turns(groups.values() if shapes is None else map(groups.__getitem__, shapes))
 
-    def one_of_each(self) -> dict[Hashable, Job]:
-        """Of each shape the job that is served next."""
-        return {shape: entries[0][2] for shape, entries in self._shapes().items()}
+    def shapes(self, most: int) -> Collection[Hashable]:
+        """All that there are; of more than ``most`` as many whose first job is served first."""
+        groups = self._shapes()
+        if len(groups) <= most:
+            return groups.keys()
+        return heapq.nsmallest(most, groups, key=lambda shape: groups[shape][0])
+
+    def next_of(self, shape: Hashable) -> Job:
+        """The job of a shape that is served next."""
+        job: Job = self._shapes()[shape][0][2]
+        return job
 
     def add(self, job: Job, standing: Standing) -> None:
         """A job that waits from now on."""

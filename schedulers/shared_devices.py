@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from presage.schedulers.job import Job
 
-MOST_KNOWN = 10_000  # companies that are remembered after the last device that had them
+MOST_KNOWN = 10_000  # companies that are remembered though no device has them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,12 +26,15 @@ class Company:
         What is left.
     jobs : tuple of Job
         Those that are there, or others that are alike.
+    number : int
+        Its place among those that are known.
     """
 
     kind: str
     compute_milli: int
     memory_bytes: int
     jobs: tuple[Job, ...]
+    number: int
 
 
 class SharedDevices:
@@ -40,17 +43,20 @@ class SharedDevices:
     Attributes
     ----------
     known : list of Company
-        All that there were, in the order in which they were first seen. It only grows; when it
-        has become too long there is a new list, of companies that were never seen before.
+        All that there were, in the order in which they were first seen. It only grows; when it has
+        become too long there is a new list, of those that devices have, which are new objects.
+    present : int
+        Bits of the numbers of companies that devices have.
     """
 
-    __slots__ = ("_company_of", "_devices", "_known", "known")
+    __slots__ = ("_companies", "_company_of", "_devices", "known", "present")
 
     def __init__(self) -> None:
         self._devices: dict[Company, int] = {}  # bits
         self._company_of: dict[int, Company] = {}
-        self._known: dict[object, Company] = {}
+        self._companies: dict[object, Company] = {}
         self.known: list[Company] = []
+        self.present = 0
 
     @property
     def devices(self) -> Mapping[Company, int]:
@@ -64,11 +70,10 @@ class SharedDevices:
         if len(jobs) > 1:
             jobs = sorted(jobs, key=_by_likeness)
         key = kind, compute_milli, memory_bytes, tuple([job.likeness for job in jobs])
-        found = self._known.get(key)
+        found = self._companies.get(key)
         if found is None:
-            if len(self.known) >= MOST_KNOWN:
-                self._known, self.known = {}, []
-            found = self._known[key] = Company(kind, compute_milli, memory_bytes, tuple(jobs))
+            found = Company(kind, compute_milli, memory_bytes, tuple(jobs), len(self.known))
+            self._companies[key] = found
             self.known.append(found)
         return found
 
@@ -77,9 +82,14 @@ class SharedDevices:
     ) -> None:
         """These jobs are on a device from now on, and so much of it is left."""
         self.leave(device)
+        if len(self.known) > MOST_KNOWN + 2 * len(self._devices):
+            self._forget_others()
         company = self.company(kind, compute_milli, memory_bytes, jobs)
         self._company_of[device] = company
-        self._devices[company] = self._devices.get(company, 0) | 1 << device
+        if company not in self._devices:
+            self._devices[company] = 0
+            self.present ^= 1 << company.number
+        self._devices[company] |= 1 << device
 
     def leave(self, device: int) -> None:
         """A device has no jobs, or no compute left."""
@@ -88,6 +98,15 @@ class SharedDevices:
             self._devices[company] &= ~(1 << device)
             if not self._devices[company]:
                 del self._devices[company]
+                self.present ^= 1 << company.number
+
+    def _forget_others(self) -> None:
+        """Know those alone that devices have."""
+        company_of = self._company_of
+        self._devices, self._company_of, self._companies = {}, {}, {}
+        self.known, self.present = [], 0
+        for device, old in company_of.items():
+            self.put(device, old.kind, old.compute_milli, old.memory_bytes, old.jobs)
 
 
 def _by_likeness(job: Job) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from presage.schedulers.cluster import Cluster
@@ -31,12 +31,16 @@ class Pending(Protocol):
         """Jobs that need so few devices, in order."""
         ...
 
-    def turns(self, shapes: Container[Hashable] | None = None) -> Turns:
+    def turns(self, shapes: Collection[Hashable] | None = None) -> Turns:
         """All of them in order, or those of some shapes; others can be left out on the way."""
         ...
 
-    def one_of_each(self) -> Mapping[Hashable, Job]:
-        """Of each shape the job that is served next."""
+    def shapes(self, most: int) -> Collection[Hashable]:
+        """All that there are; of more than ``most`` as many whose first job is served first."""
+        ...
+
+    def next_of(self, shape: Hashable) -> Job:
+        """The job of a shape that is served next."""
         ...
 
 
@@ -51,6 +55,11 @@ class Shared(Protocol):
     @property
     def devices(self) -> Mapping[Company, int]:
         """Of each company the bits of the devices that have it, one at least."""
+        ...
+
+    @property
+    def present(self) -> int:
+        """Bits of the numbers of companies that devices have."""
         ...
 
     def company(

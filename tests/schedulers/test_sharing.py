@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from presage.schedulers.best_fit import BestFit
 from presage.schedulers.bin_packing import BinPacking
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.measured import Measured
 from presage.schedulers.measurements import Measurements
 from presage.schedulers.oracle import Oracle
 from presage.schedulers.packing import Packing
 from presage.schedulers.queue import Queue
+from presage.schedulers.shared_devices import SharedDevices
 from presage.schedulers.standing import Phase, Standing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
@@ -28,6 +30,7 @@ WORLD = Measurements(
         (KIND, ("large", "small")): (1.2, 1.4),
         (KIND, ("small", "small")): (1.1, 1.1),
         (KIND, ("greedy", "small")): (1.1, 1.9),
+        (KIND, ("greedy", "greedy")): (1.9, 1.9),
     },
 )
 
@@ -181,6 +184,56 @@ def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
     assert counting[0].together[0] <= 9  # three models beside three
 
 
+def test_nobody_has_what_the_second_of_two_urgent_jobs_asks_for_and_is_not_given():
+    urgent = {"compute_milli": 300, "memory_bytes": GIB, "latency_sensitive": True}
+    jobs = [of("small", "0"), of("small", "1"), of("greedy", "a", 1.0, **urgent),
+            of("greedy", "b", 2.0, **urgent), of("small", "2", 3.0)]  # fmt: skip
+    done = packed(jobs, nodes=(2,), seconds={"0": 10.0})
+
+    # By request it fits beside the other, where it would become too slow.
+    assert not [entry for entry in done.log.entries if entry[1] == "refused"]
+    assert starts_of(done)["a"] == (10.0, [0])
+    assert starts_of(done)["2"][0] > starts_of(done)["b"][0]
+
+
+def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
+    monkeypatch.setattr("presage.schedulers.packing.DEPTH", 5)
+    monkeypatch.setattr("presage.schedulers.neighbours.BREADTH", 3)
+    told = []
+
+    class Alike:
+        def outlooks(self, asked):
+            return [Outlook(100.0, 400, GIB)] * len(asked)
+
+        def slowdowns(self, asked):
+            told.append([jobs[-1].job_id for _, jobs in asked])
+            return [(1.1,) * len(jobs) for _, jobs in asked]
+
+    jobs = [job(str(i), float(i >= 8), model=str(i)) for i in range(40)]
+    lengths = {one.job_id: 100.0 for one in jobs}
+    done = packed(jobs, nodes=(8,), seconds=lengths, forecaster=lambda world, devices: Alike())
+
+    assert sorted(told[0]) == sorted(3 * [str(i) for i in range(8, 13)])
+    assert all(len(asked) <= 5 * 8 for asked in told)
+    assert [one.phase for one in done.ended] == [Phase.FINISHED] * 40
+    assert sum(now_s == 1.0 for now_s, _ in starts_of(done).values()) == 3  # on the same devices
+
+
+def test_companies_that_no_device_has_are_forgotten(monkeypatch):
+    monkeypatch.setattr("presage.schedulers.shared_devices.MOST_KNOWN", 4)
+    shared = SharedDevices()
+    shared.put(0, KIND, 500, GIB, [job("stays")])
+    first = shared.known
+    for i in range(20):
+        shared.put(1, KIND, 500, GIB, [job(str(i))])
+        assert len(shared.known) <= 4 + 2 * 2 + 1
+        here = {one.jobs[0].job_id: bits for one, bits in shared.devices.items()}
+        assert here == {"stays": 1, str(i): 2}
+        assert all(shared.known[one.number] is one for one in shared.devices)
+        assert shared.present == sum(1 << one.number for one in shared.devices)
+    assert shared.known is not first
+
+
 def test_best_fit_passes_over_who_does_not_fit():
     jobs = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0)]
     done = simulated(cluster(2), BestFit(), jobs, {"0": 10.0, "1": 10.0, "2": 8.0})
@@ -257,6 +310,6 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
             turns.pass_over()
     first_of = {gpus: next((o for o in in_order if o.gpus == gpus), None) for gpus in unfit}
     assert seen == [o for o in in_order if o.gpus not in unfit or o is first_of[o.gpus]]
-    assert {one.gpus: one for one in queue.one_of_each().values()} == {
+    assert {queue.next_of(s).gpus: queue.next_of(s) for s in queue.shapes(4)} == {
         one.gpus: one for one in reversed(in_order)
     }
