@@ -20,7 +20,7 @@ from forecast_worth_runs import (
     traced,
 )
 
-from presage.schedulers.confidence import mean_and_margin
+from presage.schedulers.simulator.confidence import mean_and_margin
 
 INTRODUCTION = """\
 # What forecasts are worth

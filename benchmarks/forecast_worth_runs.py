@@ -14,18 +14,18 @@ from cross_fitted import FOLDS, fold_of
 from presage.measured_models import read_measurements, with_models
 from presage.models.release import load_release
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.noisy import Noisy
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.measured import Measured
-from presage.schedulers.measurements import Measurements
-from presage.schedulers.metrics import metrics_of
-from presage.schedulers.no_forecasts import NoForecasts
-from presage.schedulers.noisy import Noisy
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.policies import policy_of
-from presage.schedulers.predicted import Predicted
-from presage.schedulers.simulator import Simulation
-from presage.schedulers.table import Table
+from presage.schedulers.policies.named import policy_of
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.selecting import of_user
 from presage.schedulers.traces.summary import summary_of

@@ -20,22 +20,22 @@ from random import Random
 from typing import Any, NamedTuple
 
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasts import Forecaster, Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
-from presage.schedulers.measured import Measured
-from presage.schedulers.measurements import Measurements
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.policies import POLICIES
+from presage.schedulers.policies.named import POLICIES
 from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
-from presage.schedulers.simulator import Simulation
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.simulator.truth import Durations, Truth
 from presage.schedulers.standing import Phase
 from presage.schedulers.state import State
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.generator import generated
 from presage.schedulers.traces.trace import Trace
-from presage.schedulers.truth import Durations, Truth
 
 NODE = 8  # devices of a node
 ONE_VC = "traces/gavel_philly/vc_0e4a51.csv"
@@ -177,7 +177,7 @@ def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, foreca
     forecaster: Forecaster | None = None
     if forecast == "release":
         from presage.models.release import load_release
-        from presage.schedulers.predicted import Predicted
+        from presage.schedulers.forecasters.predicted import Predicted
         from presage.serving.predictor import Predictor
 
         forecaster = Predicted(Predictor(load_release(RELEASE)))

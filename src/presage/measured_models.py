@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from presage.features.errors import ConfigError
 
 if TYPE_CHECKING:
-    from presage.schedulers.measurements import Measurements
+    from presage.schedulers.simulator.measurements import Measurements
     from presage.schedulers.traces.trace import Trace
 
 
@@ -29,7 +29,7 @@ def read_measurements(folder: Path) -> Measurements:
         A table is missing or damaged.
     """
     from presage.pipelines.campaigns import read_campaign
-    from presage.schedulers.measurements import Measurements
+    from presage.schedulers.simulator.measurements import Measurements
 
     campaign = read_campaign(folder)
     alone = campaign.executions[(campaign.executions["share"] == 1.0)]
@@ -73,7 +73,7 @@ def with_models(
     Who has no model has one of those that were timed on every one of ``kinds``, drawn as
     :func:`presage.schedulers.traces.assign.assigned` says. Where a user does not say how many
     iterations a job runs, it is as many as take its duration where it was traced
-    (:meth:`presage.schedulers.measurements.Measurements.traced_kind`).
+    (:meth:`presage.schedulers.simulator.measurements.Measurements.traced_kind`).
 
     Raises
     ------

@@ -13,14 +13,14 @@ from presage.features.errors import ConfigError
 
 if TYPE_CHECKING:
     from presage.schedulers.cluster import Cluster
-    from presage.schedulers.faults import Fault
+    from presage.schedulers.faults.fault import Fault
+    from presage.schedulers.forecasters.predicted import Predictor
     from presage.schedulers.forecasts import Forecaster
     from presage.schedulers.job import Job
-    from presage.schedulers.measurements import Measurements
-    from presage.schedulers.predicted import Predictor
-    from presage.schedulers.simulator import Simulation
+    from presage.schedulers.simulator.measurements import Measurements
+    from presage.schedulers.simulator.simulation import Simulation
+    from presage.schedulers.simulator.truth import Truth
     from presage.schedulers.traces.trace import Trace
-    from presage.schedulers.truth import Truth
     from presage.serving.client import PresageClient
 
 DAY_S = 86_400.0
@@ -36,7 +36,7 @@ class Scenario:
     ----------
     trace, cluster : Path
         As :func:`presage.schedulers.traces.formats.read_trace` and
-        :func:`presage.schedulers.cluster_file.read_cluster` read them.
+        :func:`presage.schedulers.cluster_files.cluster_file.read_cluster` read them.
     forecast : str
         Who foretells: ``none``, ``oracle``, ``table``, the folder of a release, or the HOST:PORT of
         a service.
@@ -51,7 +51,7 @@ class Scenario:
     risk : float
         With which a job may take more memory than a release foretells.
     noise, bias : float
-        Of the factors that forecasts are multiplied by (:class:`presage.schedulers.noisy.Noisy`).
+        Of the factors that forecasts are multiplied by: see ``forecasters/noisy.py``.
     faults : str
         A file of them, or "MTBF,MTTR" in days; none if it is empty.
     from_day : float
@@ -81,7 +81,7 @@ class Scenario:
     keep_going: bool = False
 
     def __post_init__(self) -> None:
-        from presage.schedulers.policies import policy_of
+        from presage.schedulers.policies.named import policy_of
 
         policy_of(self.policy)
         for field, right, must_be in (
@@ -111,8 +111,8 @@ def simulation_of(scenario: Scenario) -> Simulation:
     PresageError
         A file, a model's name or the forecaster is missing or wrong, or a service is down.
     """
-    from presage.schedulers.policies import policy_of
-    from presage.schedulers.simulator import Simulation
+    from presage.schedulers.policies.named import policy_of
+    from presage.schedulers.simulator.simulation import Simulation
 
     cluster, trace = cluster_of(scenario), trace_of(scenario)
     measurements = None
@@ -153,7 +153,7 @@ def stamp(path: Path) -> tuple[object, ...]:
 
 @lru_cache(maxsize=8)
 def _cluster(path: Path, _stamp: object) -> Cluster:
-    from presage.schedulers.cluster_file import read_cluster
+    from presage.schedulers.cluster_files.cluster_file import read_cluster
 
     return read_cluster(path)
 
@@ -222,8 +222,8 @@ def _world(
     """
     from presage.measured_models import with_models
     from presage.schedulers.job import NO_COST, Checkpointing
-    from presage.schedulers.measured import Measured
-    from presage.schedulers.truth import Durations
+    from presage.schedulers.simulator.measured import Measured
+    from presage.schedulers.simulator.truth import Durations
 
     truth: Truth = Durations(trace.duration_s)
     if measurements is not None:
@@ -249,11 +249,11 @@ def _world(
 def _forecaster(
     scenario: Scenario, cluster: Cluster, truth: Truth, measurements: Measurements | None
 ) -> Forecaster:
-    from presage.schedulers.no_forecasts import NoForecasts
-    from presage.schedulers.noisy import Noisy
-    from presage.schedulers.oracle import Oracle
-    from presage.schedulers.predicted import Predicted
-    from presage.schedulers.table import Table
+    from presage.schedulers.forecasters.no_forecasts import NoForecasts
+    from presage.schedulers.forecasters.noisy import Noisy
+    from presage.schedulers.forecasters.oracle import Oracle
+    from presage.schedulers.forecasters.predicted import Predicted
+    from presage.schedulers.forecasters.table import Table
 
     found: Forecaster
     if scenario.forecast == "none":
@@ -274,8 +274,8 @@ def _forecaster(
 def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[Fault, ...]:
     if not scenario.faults:
         return ()
-    from presage.schedulers.fault_file import read_faults
-    from presage.schedulers.fault_model import FaultModel
+    from presage.schedulers.faults.fault_file import read_faults
+    from presage.schedulers.faults.fault_model import FaultModel
 
     path = Path(scenario.faults)
     if not path.exists():

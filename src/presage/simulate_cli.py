@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from presage.scenario import Scenario
-    from presage.schedulers.metrics import Metrics
-    from presage.schedulers.simulator import Simulation
+    from presage.schedulers.simulator.metrics import Metrics
+    from presage.schedulers.simulator.simulation import Simulation
 
 _OF_SWEEPS = ("sweep", "output", "workers", "ray")
 _WORLD, _OUTPUT, _SWEEP = "The world", "What is written", "Sweeps"
@@ -208,7 +208,7 @@ def _simulate(
     from presage.pipelines.progress import training_progress
     from presage.pipelines.stage import write_atomically, write_page
     from presage.scenario import simulation_of, trace_of
-    from presage.schedulers.metrics import metrics_of
+    from presage.schedulers.simulator.metrics import metrics_of
 
     found: dict[str, Metrics] = {}
     kept: dict[str, Simulation] = {}  # for the page and the tables
@@ -224,7 +224,7 @@ def _simulate(
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
     if report is not None:
-        from presage.schedulers.report.page import render
+        from presage.schedulers.simulator.report.page import render
 
         title = f"{scenario.trace.stem} on {scenario.cluster.stem}"
         write_page(render(kept, title=title, facts=_facts(scenario)), report)
@@ -344,7 +344,7 @@ def _write_tables(simulated: dict[str, Simulation], folder: Path) -> None:
     import pyarrow.parquet as pq
 
     from presage.pipelines.stage import write_atomically
-    from presage.schedulers.tables import intervals_table, jobs_table
+    from presage.schedulers.simulator.tables import intervals_table, jobs_table
 
     for name, table in (("jobs", jobs_table), ("intervals", intervals_table)):
         rows = table(simulated)
@@ -363,7 +363,7 @@ def _print(found: dict[str, Metrics]) -> None:
     """A row a metric, a column a policy; the best is bold."""
     from rich.table import Table
 
-    from presage.schedulers.report.figures import columns_of
+    from presage.schedulers.simulator.report.figures import columns_of
 
     table = Table()
     table.add_column("")

@@ -159,7 +159,7 @@ def run_sweep(
 
 def _metrics(path: Path) -> dict[str, Any] | None:
     """Of an outcome that is there and whole, whatever its files were called then."""
-    from presage.schedulers.metrics import Metrics
+    from presage.schedulers.simulator.metrics import Metrics
 
     try:
         found = json.loads(path.read_bytes())["metrics"]
@@ -201,7 +201,7 @@ def _code() -> list[str]:
 @lru_cache(maxsize=64)
 def _devices(path: Path, _stamp: object) -> str:
     """Of a cluster as it was read, with the listings that its file names."""
-    from presage.schedulers.cluster_file import read_cluster
+    from presage.schedulers.cluster_files.cluster_file import read_cluster
 
     return hashlib.sha256(repr(read_cluster(path)).encode()).hexdigest()
 
@@ -245,7 +245,7 @@ def _outcome(scenario: Scenario, metrics: dict[str, Any]) -> Outcome:
 
 def outcome_of(scenario: Scenario) -> Outcome | PresageError:
     """Simulate, or say why not; what a process of its own is asked to do."""
-    from presage.schedulers.metrics import metrics_of
+    from presage.schedulers.simulator.metrics import metrics_of
 
     try:
         done = simulation_of(scenario)
@@ -323,7 +323,7 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
 
     Columns are what differs between scenarios, then metrics.
     """
-    from presage.schedulers.confidence import mean_and_margin
+    from presage.schedulers.simulator.confidence import mean_and_margin
 
     varied = [key for key in _varied([one["scenario"] for one in outcomes]) if key != "seed"]
     groups: dict[tuple[str, ...], list[Outcome]] = {}

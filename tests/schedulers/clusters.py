@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasts import Forecaster
 from presage.schedulers.job import Job
-from presage.schedulers.oracle import Oracle
 from presage.schedulers.policy import Policy
-from presage.schedulers.simulator import Simulation
-from presage.schedulers.truth import Durations, Truth
+from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.simulator.truth import Durations, Truth
 
 GIB = 2**30
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 from types import FunctionType, ModuleType
 
-from presage.schedulers.fifo import Fifo
-from presage.schedulers.no_forecasts import NoForecasts
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.simulator import Simulation
-from presage.schedulers.truth import Durations
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.simulator.truth import Durations
 from tests.schedulers.clusters import cluster, job
 
 SECRET = {"a": 12345.678, "b": 9876.543}  # durations that occur nowhere else

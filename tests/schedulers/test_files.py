@@ -6,7 +6,7 @@ import pytest
 
 from presage.features.errors import ConfigError, TableError
 from presage.schedulers.cluster import Node
-from presage.schedulers.cluster_file import read_cluster
+from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.traces.formats import read_trace
 from tests.schedulers.clusters import GIB
 

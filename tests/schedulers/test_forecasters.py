@@ -12,13 +12,13 @@ from presage.features.errors import ServiceError
 from presage.measured_models import read_measurements
 from presage.models.release import load_release
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.noisy import Noisy
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Forecaster, Forecasts, Outlook
-from presage.schedulers.measured import Measured
-from presage.schedulers.no_forecasts import NoForecasts
-from presage.schedulers.noisy import Noisy
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.predicted import Predicted
-from presage.schedulers.table import Table
+from presage.schedulers.simulator.measured import Measured
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
 from tests.schedulers.clusters import GIB, job

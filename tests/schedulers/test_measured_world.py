@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from presage.features.errors import ConfigError
 from presage.measured_models import measured_name, read_measurements, with_models
 from presage.models.release import load_release
+from presage.schedulers.forecasters.noisy import Noisy
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Outlook
-from presage.schedulers.measured import Measured
-from presage.schedulers.measurements import Measurements
-from presage.schedulers.noisy import Noisy
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.predicted import Predicted
-from presage.schedulers.table import Table
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
-from presage.schedulers.cluster_file import read_cluster
-from presage.schedulers.nvidia_topo import joined, read_links
+from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
 from presage.schedulers.topology import COSTS, Topology, Vertex
 from tests.schedulers.listings import CUBE_MESH, NVSWITCH, PAIRS, PCIE, listing
 

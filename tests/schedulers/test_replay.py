@@ -21,14 +21,14 @@ from presage.schedulers.action import (
     Start,
     Wake,
 )
-from presage.schedulers.faults import Fault
-from presage.schedulers.fifo import Fifo
+from presage.schedulers.faults.fault import Fault
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
-from presage.schedulers.measured import Measured
-from presage.schedulers.measurements import Measurements
-from presage.schedulers.policies import POLICIES
-from presage.schedulers.replay import Replay
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.named import POLICIES
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.replay import Replay
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 GOLDEN = Path(__file__).parent / "golden.jsonl"

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.best_fit import BestFit
-from presage.schedulers.bin_packing import BinPacking
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import Grant
-from presage.schedulers.measured import Measured
-from presage.schedulers.measurements import Measurements
-from presage.schedulers.oracle import Oracle
-from presage.schedulers.packing import Packing
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.bin_packing import BinPacking
+from presage.schedulers.policies.packing import Packing
 from presage.schedulers.queue import Queue
 from presage.schedulers.shared_devices import SharedDevices
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.standing import Phase, Standing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
@@ -197,8 +197,8 @@ def test_nobody_has_what_the_second_of_two_urgent_jobs_asks_for_and_is_not_given
 
 
 def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.packing.DEPTH", 5)
-    monkeypatch.setattr("presage.schedulers.neighbours.BREADTH", 3)
+    monkeypatch.setattr("presage.schedulers.policies.packing.DEPTH", 5)
+    monkeypatch.setattr("presage.schedulers.policies.neighbours.BREADTH", 3)
     told = []
 
     class Alike:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from presage.cli import app
 from presage.features.errors import ConfigError, PresageError
-from presage.schedulers.policies import POLICIES
+from presage.schedulers.policies.named import POLICIES
 from tests.serving.processes import serving
 
 

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
-from presage.schedulers.faults import Fault
-from presage.schedulers.fifo import Fifo
+from presage.schedulers.faults.fault import Fault
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
-from presage.schedulers.policies import POLICIES, policy_of
-from presage.schedulers.shortest_first import ShortestFirst
-from presage.schedulers.simulator import MOST_OVERFLOWS, OVERFLOW_S
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.named import POLICIES, policy_of
+from presage.schedulers.policies.shortest_first import ShortestFirst
+from presage.schedulers.simulator.simulation import MOST_OVERFLOWS, OVERFLOW_S
+from presage.schedulers.simulator.truth import Durations
 from presage.schedulers.standing import Phase
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.truth import Durations
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 

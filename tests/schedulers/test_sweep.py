@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from presage.features.errors import ConfigError
-from presage.schedulers.confidence import mean_and_margin
+from presage.schedulers.simulator.confidence import mean_and_margin
 from presage.serving.client import PresageClient
 from presage.sweep import compared, digest_of, read_sweep, run_sweep
 from presage.workers import done_by_workers

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.faults import Fault
+from presage.schedulers.faults.fault import Fault
 from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.policies import POLICIES
-from presage.schedulers.report.bars import bars_of
-from presage.schedulers.timeline import ENDS, Steps, timeline_of
+from presage.schedulers.policies.named import POLICIES
+from presage.schedulers.simulator.report.bars import bars_of
+from presage.schedulers.simulator.timeline import ENDS, Steps, timeline_of
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.test_simulator import Packs, Sizes, traces
 

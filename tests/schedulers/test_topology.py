@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster
-from presage.schedulers.cluster_file import read_cluster
+from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.topology import COSTS, Topology, Vertex
 from tests.schedulers.clusters import cluster
 from tests.schedulers.listings import CUBE_MESH, listing

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError, TableError
-from presage.schedulers.cluster_file import read_cluster
-from presage.schedulers.faults import Fault
+from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.faults.fault import Fault
 from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.shortest_remaining_first import ShortestRemainingFirst
+from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.traces.assign import assigned
 from presage.schedulers.traces.csv_file import write_trace
 from presage.schedulers.traces.formats import FORMATS, read_trace

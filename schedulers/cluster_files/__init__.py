@@ -1,0 +1,1 @@
+"""Clusters from files: their nodes, and how their devices hang together."""

@@ -1,0 +1,1 @@
+"""Nodes that fail and are repaired: from files, traces and distributions."""

@@ -1,0 +1,114 @@
+"""Faults from a file: InfiniteHBD's trace, or csv with ``at_s,node,event``; also gzipped.
+
+.. code-block:: text
+
+    at_s,node,event
+    3600,n7,fail
+    9000,n7,repair
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from pathlib import Path
+
+from presage.features.errors import ConfigError, TableError
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.faults.fault import Fault, Outage, faults_of
+from presage.schedulers.faults.fault_trace import DAY_S, parse_fault_trace
+from presage.schedulers.keys import check_known
+
+COLUMNS = ("at_s", "node", "event")
+_EVENTS = ("fail", "repair")
+
+
+def read_faults(
+    path: Path, cluster: Cluster, *, seed: int, from_day: float = 0.0
+) -> tuple[Fault, ...]:
+    """What happens to a cluster's nodes, by time.
+
+    Parameters
+    ----------
+    seed : int
+        Which traced node each node of the cluster is; of no effect on csv, which names nodes.
+    from_day : float
+        Day of the file that is the simulation's second 0; who is down then fails at once.
+
+    Raises
+    ------
+    TableError
+        The file is missing, of neither layout, or wrong; names the line or event.
+    """
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise TableError(f"{path}: is no text, gzipped or plain ({error})") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror}); name a fault trace") from None
+    try:
+        if text.lstrip()[:1] in {"[", "{"}:
+            trace = parse_fault_trace(text)
+            outages, ends_s = trace.onto(len(cluster.nodes), seed=seed), trace.days * DAY_S
+        else:
+            outages, ends_s = _of_csv(text, cluster)
+    except csv.Error as error:
+        raise TableError(f"{path}: is no csv ({error})") from None
+    except TableError as error:
+        raise TableError(f"{path}: {error}") from None
+    start_s = from_day * DAY_S
+    if not 0 <= start_s <= ends_s:
+        raise TableError(f"{path}: has no day {from_day:g}; name one from 0 to {ends_s / DAY_S:g}")
+    return faults_of(
+        Outage(node, max(0.0, from_s - start_s), until_s - start_s)
+        for node, from_s, until_s in outages
+        if until_s >= start_s
+    )
+
+
+def _of_csv(text: str, cluster: Cluster) -> tuple[list[Outage], float]:
+    """Outages, and when the last event is; lines are in any order, a node's events by turns."""
+    numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
+    rows = csv.DictReader(io.StringIO(text))
+    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise TableError(
+            f"no column {missing[0]!r}; faults are csv with at_s, node and event, or "
+            "InfiniteHBD's JSON"
+        )
+    events = sorted((_event(row, numbers, rows.line_num) for row in rows), key=lambda one: one[0])
+    down: dict[int, float] = {}
+    found: list[Outage] = []
+    for at_s, node, repaired, line in events:
+        name = cluster.nodes[node].name
+        if repaired != (node in down):
+            raise TableError(
+                f"line {line}: {name} {'is repaired' if repaired else 'fails'} and is "
+                f"{'not' if repaired else 'already'} down; drop the line, or add the one before it"
+            )
+        if repaired:
+            found.append(Outage(node, down.pop(node), at_s))
+        else:
+            down[node] = at_s
+    found += [Outage(node, from_s, math.inf) for node, from_s in down.items()]
+    return found, events[-1][0] if events else 0.0
+
+
+def _event(row: dict[str, str], numbers: dict[str, int], line: int) -> tuple[float, int, bool, int]:
+    """Time, node, whether it is repaired, line."""
+    try:
+        at_s = float(row["at_s"] or "")
+    except ValueError:
+        at_s = math.nan
+    if not (math.isfinite(at_s) and at_s >= 0):
+        raise TableError(f"line {line}: at_s={row['at_s']!r}, must be a number >= 0")
+    try:
+        check_known([row["node"]], numbers, f"line {line}: node ")
+        check_known([row["event"]], _EVENTS, f"line {line}: event ")
+    except ConfigError as error:
+        raise TableError(str(error)) from None
+    return at_s, numbers[row["node"]], row["event"] == "repair", line

@@ -1,0 +1,1 @@
+"""Whoever foretells: one file each."""

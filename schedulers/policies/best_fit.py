@@ -1,0 +1,39 @@
+"""Best fit: whoever fits may start, where the least is left over."""
+
+from __future__ import annotations
+
+from random import Random
+
+from presage.schedulers.action import Start
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.placing import consolidated
+from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.state import State
+
+
+class BestFit(Fifo):
+    """Whole devices by arrival, on the fullest node; who does not fit is passed over.
+
+    Small jobs never wait for large ones, and a large gang may wait for as long as they come.
+    """
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        """Start all that fit."""
+        actions: list[Start] = []
+        if not state.idle_count or not len(state.pending):
+            return actions
+        idle, turns, passed_over = state.idle(), state.pending.turns(), PassedOver(state)
+        for job in turns:
+            grants = consolidated(job, state.cluster, idle)
+            if grants is not None and passed_over.forbid(job, grants):
+                idle.give([grant.device for grant in grants])
+                grants = None
+            if grants is None:
+                passed_over.add(job)
+                turns.pass_over()
+                continue
+            actions.append(Start(job.job_id, grants))
+            if not idle.count:
+                break
+        return actions

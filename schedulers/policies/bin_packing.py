@@ -1,0 +1,72 @@
+"""Bin packing by what users request: how fractional GPUs are usually shared."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from presage.schedulers.action import Start
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Job
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.placing import consolidated
+from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.requests import suitable
+from presage.schedulers.room import Room
+from presage.schedulers.state import State
+
+
+class BinPacking(Fifo):
+    """By arrival, the requested part of the fullest device that has it; who does not fit is passed
+    over.
+
+    Requests are taken at their word: what a job really needs, and who slows whom, is not asked. So
+    is a fraction requested of vCUDA-like device plugins (Alibaba's openb trace is of one). Who ran
+    out of memory beside others has whole devices from then on.
+    """
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        """Start all that fit."""
+        actions: list[Start] = []
+        if not len(state.pending):
+            return actions
+        room, idle, turns = state.room(), state.idle(), state.pending.turns()
+        passed_over = PassedOver(state)
+        for job in turns:
+            overflowed = state.standing(job.job_id).overflows > 0
+            if overflowed or (job.compute_milli == WHOLE and not job.memory_bytes):
+                grants = consolidated(job, state.cluster, idle.copy())
+            else:
+                grants = fullest(job, state.cluster, room)
+            if grants is None or passed_over.forbid(job, grants):
+                passed_over.add(job)
+                if not overflowed:  # others of its shape have not, and may yet fit
+                    turns.pass_over()
+                continue
+            idle.take([grant.device for grant in grants if idle.has(grant.device)])
+            room.take(grants)
+            actions.append(Start(job.job_id, grants))
+        return actions
+
+
+def fullest(job: Job, cluster: Cluster, room: Room) -> tuple[Grant, ...] | None:
+    """What a job requests, of the devices with the least compute left that have it; None if none.
+
+    A gang goes to the node with the fewest such devices that has enough; if there is none, it goes
+    to the fullest devices of the cluster.
+    """
+    devices, fits = cluster.columns, suitable(job, cluster, room)
+    chosen = np.flatnonzero(fits)
+    if len(chosen) < job.gpus:
+        return None
+    if job.gpus > 1:
+        on_node = np.bincount(devices.node[chosen], minlength=len(cluster.nodes))
+        enough = np.where(on_node >= job.gpus, on_node, len(fits) + 1)
+        node = int(enough.argmin())
+        if on_node[node] >= job.gpus:
+            chosen = chosen[devices.node[chosen] == node]
+    order = np.argsort(room.compute_milli[chosen], kind="stable")[: job.gpus]
+    return tuple(job.requested(cluster.whole[device]) for device in chosen[order].tolist())

@@ -1,0 +1,41 @@
+"""First in, first out."""
+
+from __future__ import annotations
+
+from random import Random
+
+from presage.schedulers.action import Start
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.policies.placing import consolidated
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+
+class Fifo:
+    """Start jobs in the order of their arrival; one that does not fit holds up all behind it."""
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By arrival, within a class and a priority."""
+        return (*urgency(job), job.submit_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        """Start whoever is at the head, and fits."""
+        return start_in_order(state)
+
+
+def start_in_order(state: State) -> list[Start]:
+    """Whole devices for the jobs at the head of the queue, until one does not fit."""
+    actions: list[Start] = []
+    if state.idle_count == 0 or (first := state.pending.first()) is None:
+        return actions
+    if first.gpus > state.idle_count:
+        return actions
+    cluster, idle = state.cluster, state.idle()
+    for job in state.pending:
+        grants = consolidated(job, cluster, idle)
+        if grants is None:
+            break
+        actions.append(Start(job.job_id, grants))
+    return actions

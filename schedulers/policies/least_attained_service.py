@@ -1,0 +1,68 @@
+"""Least attained service, in two queues: what to do if nobody knows how long jobs run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from presage.features.errors import ConfigError
+from presage.schedulers.action import Action, Start, Wake
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.policies.preempting import start_by_rank
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+THRESHOLD_S = 3600.0  # device-seconds
+
+
+class LeastAttainedService:
+    """Run young jobs before those that have had their share, and within each by arrival.
+
+    Parameters
+    ----------
+    threshold_s : float
+        Device-seconds of service from which on a job is of the second queue.
+
+    References
+    ----------
+    Gu et al.: Tiresias, NSDI 2019 (discretized two-dimensional LAS with two queues; there jobs that
+    starve come back to the first queue, here they do not).
+    """
+
+    def __init__(self, threshold_s: float = THRESHOLD_S) -> None:
+        if not threshold_s > 0:
+            raise ConfigError(f"las: threshold_s={threshold_s}, must be > 0")
+        self._threshold_s = threshold_s
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By queue, then by arrival, within a class and a priority."""
+        return self._rank(job, standing, standing.since_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
+        """Start the young, in place of the old where there is no room; look again as one ages."""
+
+        def rank(job: Job, standing: Standing) -> Key:
+            return self._rank(job, standing, state.now_s)
+
+        if not len(state.pending):
+            return []
+        actions = start_by_rank(state, rank)
+        running = {job_id: len(standing.grants) for job_id, standing in state.running.items()}
+        for action in actions:  # what runs from now on
+            running.pop(action.job_id, None)
+            if isinstance(action, Start):
+                running[action.job_id] = len(action.grants)
+        ages_s = [
+            state.now_s + (self._threshold_s - attained_s) / members
+            for job_id, members in running.items()
+            if (attained_s := state.standing(job_id).attained_at(state.now_s)) < self._threshold_s
+        ]
+        if ages_s:
+            return [*actions, Wake(min(ages_s))]
+        return actions
+
+    def _rank(self, job: Job, standing: Standing, now_s: float) -> Key:
+        is_old = standing.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
+        return (*urgency(job), is_old, job.submit_s)

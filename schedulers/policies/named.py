@@ -1,0 +1,53 @@
+"""Policies by name: what the command line offers, as "packing" or "packing:most_members=3"."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from presage.features.errors import ConfigError
+from presage.schedulers.keys import check_known
+from presage.schedulers.policies.backfill import Backfill
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.bin_packing import BinPacking
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.least_attained_service import LeastAttainedService
+from presage.schedulers.policies.packing import Packing
+from presage.schedulers.policies.shortest_first import ShortestFirst
+from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
+from presage.schedulers.policy import Policy
+
+POLICIES: Mapping[str, Callable[..., Policy]] = {
+    "fifo": Fifo,
+    "backfill": Backfill,
+    "sjf": ShortestFirst,
+    "srtf": ShortestRemainingFirst,
+    "las": LeastAttainedService,
+    "best-fit": BestFit,
+    "bin-packing": BinPacking,
+    "packing": Packing,
+}
+
+
+def policy_of(text: str) -> Policy:
+    """The policy of a name, with numbers for its parameters where some are given.
+
+    Raises
+    ------
+    ConfigError
+        The name or a parameter is not known, or a value is of no use.
+    """
+    name, *settings = text.split(":")
+    check_known([name], POLICIES, "policy ")
+    known = inspect.signature(POLICIES[name]).parameters
+    values: dict[str, float] = {}
+    for setting in settings:
+        parameter, _, value = setting.partition("=")
+        if not known:
+            raise ConfigError(f"policy {name!r} has no parameters, not {setting!r}")
+        check_known([parameter], known, f"policy {name!r}: ")
+        try:
+            values[parameter] = int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            raise ConfigError(f"policy {name!r}: {parameter}={value!r} is no number") from None
+    return POLICIES[name](**values)

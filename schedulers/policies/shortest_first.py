@@ -1,0 +1,25 @@
+"""Shortest job first."""
+
+from __future__ import annotations
+
+from random import Random
+
+from presage.schedulers.action import Start
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.policies.fifo import start_in_order
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+
+class ShortestFirst:
+    """Start the job that is foretold to be over soonest; if it does not fit, all others wait."""
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By run time, within a class and a priority; what nobody foretells comes last."""
+        return (*urgency(job), forecasts.runtime_s(job), job.submit_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        """Start whoever is at the head, and fits."""
+        return start_in_order(state)

@@ -1,0 +1,38 @@
+"""Shortest remaining time first: shortest job first, with preemption."""
+
+from __future__ import annotations
+
+from random import Random
+
+from presage.schedulers.action import Preempt, Start
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.policies.preempting import start_by_rank
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+
+class ShortestRemainingFirst:
+    """Run the jobs that are foretold to be over soonest from now on.
+
+    What is left of a job is its foretold run time less what it has run. One that is overdue ranks
+    first: of forecasts that are too low it keeps its devices.
+    """
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By what is left, within a class and a priority."""
+        return self._rank(job, standing, forecasts, standing.since_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Preempt | Start]:
+        """Start who has least left, in place of who has more where there is no room."""
+
+        def rank(job: Job, standing: Standing) -> Key:
+            return self._rank(job, standing, forecasts, state.now_s)
+
+        return start_by_rank(state, rank)
+
+    def _rank(self, job: Job, standing: Standing, forecasts: Forecasts, now_s: float) -> Key:
+        ran_s = standing.attained_at(now_s) / job.gpus
+        left_s = max(0.0, forecasts.runtime_s(job) - ran_s)
+        return (*urgency(job), left_s, job.submit_s)

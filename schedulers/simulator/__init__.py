@@ -1,0 +1,1 @@
+"""A simulated cluster: its world, its events, and what came of them."""

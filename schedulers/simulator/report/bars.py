@@ -1,0 +1,80 @@
+"""The bars of a timeline: devices side by side that a job holds at once are one bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.simulator.timeline import Floats, Intervals, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Arrays of shape (bars,), by the time of their start.
+
+    Attributes
+    ----------
+    device, devices : ndarray of int
+        The first one, and how many.
+    share_milli, above_milli : ndarray of int
+        Thousandths of each device's height that a bar takes, and that are left free above it.
+    """
+
+    job: Ints
+    start_s: Floats
+    end_s: Floats
+    device: Ints
+    devices: Ints
+    share_milli: Ints
+    above_milli: Ints
+    ended_by: Ints
+    paused: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def bars_of(held: Intervals) -> Bars:
+    """As few bars as show all of the intervals."""
+    above = _above(held)
+    apart = np.ones(len(held.job), dtype=bool)
+    apart[1:] = held.device[1:] != held.device[:-1] + 1
+    for column in (held.job, held.start_s, held.compute_milli, above):
+        apart[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(apart)
+    devices = np.diff(first, append=len(held.job))
+    order = np.argsort(held.start_s[first], kind="stable")
+    first = first[order]
+    return Bars(
+        job=held.job[first],
+        start_s=held.start_s[first],
+        end_s=held.end_s[first],
+        device=held.device[first],
+        devices=devices[order].astype(np.int32),
+        share_milli=held.compute_milli[first],
+        above_milli=above[first],
+        ended_by=held.ended_by[first],
+        paused=held.paused[first],
+    )
+
+
+def _above(held: Intervals) -> Ints:
+    """Where in a shared device's height each interval goes: to the first place that is free.
+
+    Where there is room in parts only, and where a paused job lies under another one, bars overlap.
+    """
+    above = np.zeros(len(held.job), dtype=np.int32)
+    shared = np.flatnonzero(held.compute_milli < WHOLE)
+    shared = shared[np.argsort(held.start_s[shared], kind="stable")]
+    there: dict[int, list[tuple[float, int, int]]] = {}  # end, top, bottom
+    columns = (held.device, held.start_s, held.end_s, held.compute_milli)
+    rows = zip(*(column[shared].tolist() for column in columns), strict=True)
+    for place, (device, start_s, end_s, share) in zip(shared.tolist(), rows, strict=True):
+        beside = [one for one in there.get(device, ()) if one[0] > start_s]
+        top = 0
+        for _, taken, bottom in sorted(beside, key=lambda one: one[1]):
+            if taken - top >= share:
+                break
+            top = max(top, bottom)
+        above[place] = top = top if top + share <= WHOLE else 0
+        there[device] = [*beside, (end_s, top, top + share)]
+    return above

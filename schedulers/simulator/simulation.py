@@ -1,0 +1,463 @@
+"""A cluster, simulated: events in a heap, progress integrated between them.
+
+Only jobs on devices where something changed are timed anew. All events of one moment happen
+before the policy decides, once: finished jobs first, then repairs, failures, arrivals.
+
+What it costs to be moved about: a preempted job gives its devices up at once, keeps what it has
+done, and pays for its checkpoint when it starts again, beside the restart; so does one that goes on
+on other devices, or on more or fewer. Other shares of the same devices cost nothing. A job whose
+device fails falls back to its last periodic checkpoint. A job that does not fit into a device's
+memory, together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Reserve,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.faults.fault import Fault
+from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Job
+from presage.schedulers.ledger import Change, Ledger
+from presage.schedulers.policy import Policy
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Key, Queue
+from presage.schedulers.simulator.event_log import EventLog
+from presage.schedulers.simulator.run import Run
+from presage.schedulers.simulator.truth import Truth
+from presage.schedulers.standing import WAITING, Phase, Standing
+from presage.schedulers.state import State
+
+OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
+MOST_OVERFLOWS = 8  # of a job, then it has failed
+_TOLD_EVERY = 500  # jobs that ended
+_WHAT = {
+    action: action.__name__.lower()
+    for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
+}
+IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a job; times in seconds since the beginning of the trace.
+
+    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least.
+    """
+
+    job: Job
+    phase: Phase
+    first_start_s: float | None
+    end_s: float
+    standing: Standing
+    alone_s: float
+
+
+class Simulation:
+    """One trace under one policy.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        By the time of their submission.
+    faults : sequence of Fault
+        By time.
+    stop_on_impossible : bool
+        Whether a policy's impossible action is an error; else it is logged and left out.
+
+    Attributes
+    ----------
+    forecasts : Forecasts
+        What the policy was told, and what could not be.
+    ended : list of Ended
+        Jobs that did, in that order.
+    busy_s : float
+        Device-seconds that somebody held a device, until the last job ended.
+    preempted : int
+        How often a policy took a job's devices.
+    partly, exceeded : int
+        How often a job was granted a part of a device's memory, and took more than that.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        forecaster: Forecaster,
+        truth: Truth,
+        jobs: Sequence[Job],
+        *,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        stop_on_impossible: bool = True,
+    ) -> None:
+        self._cluster, self._policy, self._truth = cluster, policy, truth
+        self._jobs, self._faults = jobs, faults
+        self._stop = stop_on_impossible
+        self._rng = Random(seed)  # noqa: S311 - it draws no secrets
+        self.forecasts = Forecasts(forecaster, cluster)
+        self._progress = Progress()
+        self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)))
+        self.log = EventLog()
+        self.ended: list[Ended] = []
+        self.busy_s = self._held_s = 0.0
+        self.preempted = 0
+        self.partly = self.exceeded = 0
+        self._runs: dict[str, Run] = {}
+        self._first_start_s: dict[str, float] = {}
+        self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
+        self._wakes: list[float] = []
+        self._arrived = 0
+        self._decisions = 0
+        self._now_s = 0.0
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
+        """To the end: every job has ended, or none that waits is ever started.
+
+        ``progress`` is told now and then how many have ended.
+        """
+        with _without_collector():
+            self._run(progress)
+
+    def _run(self, progress: Callable[[int], None]) -> None:
+        arrivals, faults = iter(self._jobs), iter(self._faults)
+        job, fault = next(arrivals, None), next(faults, None)
+        idle_wakes = told = 0
+        while True:
+            now_s = min(
+                math.inf if job is None else job.submit_s,
+                math.inf if fault is None else fault.at_s,
+                self._heap[0][0] if self._heap else math.inf,
+                self._wakes[0] if self._wakes else math.inf,
+            )
+            if now_s == math.inf or (job is None and not self._runs):
+                break
+            self._held_s += self.ledger.busy * (now_s - self._now_s)
+            self._now_s = now_s
+            self._end_runs()
+            is_fault = fault is not None and fault.at_s == now_s
+            while fault is not None and fault.at_s == now_s:
+                self._fault(fault)
+                fault = next(faults, None)
+            came = []
+            while job is not None and job.submit_s == now_s:
+                came.append(job)
+                job = next(arrivals, None)
+            if came:
+                self._submit(came)
+            while self._wakes and self._wakes[0] == now_s:
+                heapq.heappop(self._wakes)
+            for change in self.ledger.expire(now_s):
+                self.log.entries.append((now_s, "expire", change.job.job_id, None))
+            self._decide()
+            # Where nothing runs, only an arrival or a repair can change what wakes and decisions
+            # have not: a policy that goes on and on does not put it off for ever.
+            idle_wakes = 0 if self.ledger.running or came or is_fault else idle_wakes + 1
+            if idle_wakes > IDLE_WAKES:
+                if job is None and fault is None:
+                    break
+                self._wakes.clear()
+                idle_wakes = 0
+            if len(self.ended) >= told + _TOLD_EVERY:
+                told = len(self.ended)
+                progress(told)
+
+    # What happens ---------------------------------------------------------------------------
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        self.forecasts.expect(jobs)
+        for job in jobs:
+            why = self.ledger.submit(job, self._now_s)
+            self.log.entries.append((self._now_s, "submit", job.job_id, job))
+            if why:
+                self.log.entries.append((self._now_s, "reject", job.job_id, why))
+                self._over(job, Phase.REJECTED)
+            else:
+                self._runs[job.job_id] = Run(job)
+
+    def _end_runs(self) -> None:
+        """Jobs that are done now, or run out of memory."""
+        heap = self._heap
+        if not heap or heap[0][0] != self._now_s:
+            return
+        changes = []
+        while heap and heap[0][0] == self._now_s:
+            _, timing, job_id = heapq.heappop(heap)
+            run = self._runs.get(job_id)
+            if run is None or run.timing != timing:
+                continue
+            if run.overflows_at == self._now_s:
+                changes.append(self._overflow(run))
+                continue
+            changes.append(self.ledger.end(job_id, Phase.FINISHED, self._now_s))
+            self.log.entries.append((self._now_s, "finish", job_id, None))
+            self._over(run.job, Phase.FINISHED)
+        self._time_others(changes)
+
+    def _over(self, job: Job, phase: Phase) -> None:
+        self._runs.pop(job.job_id, None)
+        self._progress.forget(job.job_id)
+        self.forecasts.forget(job)
+        first_s = self._first_start_s.pop(job.job_id, None)
+        standing = self.ledger.standing(job.job_id)
+        alone_s = min(
+            [
+                self._truth.alone_s(job, kind, job.gpus)
+                for kind in self._cluster.kinds
+                if not job.kinds or kind in job.kinds
+            ],
+            default=math.inf,
+        )
+        self.busy_s = self._held_s
+        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
+
+    def _fault(self, fault: Fault) -> None:
+        name = self._cluster.nodes[fault.node].name
+        self.log.entries.append(
+            (self._now_s, "repair" if fault.repaired else "fail", "", {"node": name})
+        )
+        if fault.repaired:
+            self.ledger.repair(fault.node)
+            return
+        changes = self.ledger.fail(fault.node, self._now_s)
+        for job, before, _ in changes:
+            reserved = before.phase is Phase.RESERVED
+            self.log.entries.append(
+                (self._now_s, "expire" if reserved else "lost", job.job_id, None)
+            )
+            if not reserved:
+                self._runs[job.job_id].lose(self._now_s)
+                self._report(self._runs[job.job_id])
+        self._time_others(changes)
+
+    def _overflow(self, run: Run) -> Change:
+        job = run.job
+        run.lose(self._now_s)
+        self._report(run)
+        self.log.entries.append((self._now_s, "overflow", job.job_id, None))
+        if self.ledger.standing(job.job_id).overflows + 1 >= MOST_OVERFLOWS:
+            change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
+            self._over(job, Phase.FAILED)
+            return change
+        return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
+
+    # What is decided ------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        state = State(self.ledger, self._now_s, self._progress)
+        actions = self._policy.decide(state, self.forecasts, self._rng)
+        self._decisions += 1
+        if not actions:
+            return
+        self.log.entries.append((self._now_s, "decide", "", self._decisions))
+        try:
+            changes = self.ledger.apply(actions, self._now_s)
+        except ImpossibleActionError as error:
+            wanted = [(_WHAT[type(action)], *action) for action in actions if type(action) in _WHAT]
+            self.log.entries.append(
+                (self._now_s, "refused", "", {"why": str(error), "actions": wanted})
+            )
+            if self._stop:
+                raise
+            return
+        for action in actions:
+            self._note(action)
+        self._time(changes)
+
+    def _note(self, action: Action) -> None:
+        if isinstance(action, Wake):
+            self.log.entries.append((self._now_s, "wake", "", action.at_s))
+            if self._now_s < action.at_s < math.inf:
+                heapq.heappush(self._wakes, action.at_s)
+            return
+        self.preempted += isinstance(action, Preempt)
+        job_id, *rest = action
+        more: object = rest[0] if rest else None
+        if isinstance(action, Reserve):
+            heapq.heappush(self._wakes, action.until_s)
+            more = {"grants": action.grants, "until_s": action.until_s}
+        self.log.entries.append((self._now_s, _WHAT[type(action)], job_id, more))
+
+    # How fast jobs run ----------------------------------------------------------------------
+
+    def _time(self, changes: Sequence[Change]) -> None:
+        """Time the jobs that a decision changed, and whoever is beside them."""
+        began: list[tuple[Run, Standing]] = []
+        let_go = {change.job.job_id for change in changes if change.after.phase in WAITING}
+        for job, before, after in _net(changes):
+            if after.phase is Phase.REJECTED:
+                self._over(job, Phase.REJECTED)
+                continue
+            run = self._runs[job.job_id]
+            moved = job.job_id in let_go or _moved(before, after)
+            if before.phase in WAITING:
+                pass  # it stood still
+            elif moved:
+                run.save(self._now_s)
+            else:
+                run.hold(self._now_s)
+            self._report(run)
+            if after.phase is not Phase.RUNNING:
+                continue
+            self._first_start_s.setdefault(job.job_id, self._now_s)
+            if moved:
+                if not run.arrival:
+                    self._count_part(job, after.grants[0])
+                self._arrived += 1
+                run.arrival = self._arrived
+            run.begin(self._now_s)
+            began.append((run, after))
+        for run, standing in began:
+            self._set_pace(run, standing)
+        self._time_others(changes)
+
+    def _time_others(self, changes: Iterable[Change]) -> None:
+        """Time whoever shares a device with a job that came or went."""
+        if not self.ledger.was_shared:
+            return
+        changed = {change.job.job_id for change in changes}
+        others: dict[str, None] = {}
+        for _, before, after in changes:
+            for grant in (*before.grants, *after.grants):
+                there = self.ledger.on(grant.device)
+                others.update((job_id, None) for job_id in there if job_id not in changed)
+        for job_id in others:
+            standing = self.ledger.standing(job_id)
+            if standing.phase is Phase.RUNNING:
+                run = self._runs[job_id]
+                run.advance(self._now_s)
+                self._set_pace(run, standing)
+
+    def _count_part(self, job: Job, grant: Grant) -> None:
+        """Whether a job takes more than the part of a device's memory that it is granted."""
+        whole = self._cluster.whole[grant.device]
+        if grant.memory_bytes < whole.memory_bytes:
+            taken = self._truth.memory_bytes(job, self._cluster.kind_of(grant.device))
+            self.partly += 1
+            self.exceeded += taken > grant.memory_bytes
+
+    def _set_pace(self, run: Run, standing: Standing) -> None:
+        run.pace_s = self._pace_s(run.job, standing)
+        run.timing += 1
+        if not self._overflows(run, standing):
+            run.overflows_at = math.inf
+        elif run.overflows_at == math.inf:
+            run.overflows_at = self._now_s + OVERFLOW_S
+        end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
+        heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
+        self._report(run)
+
+    def _report(self, run: Run) -> None:
+        since_s = self._now_s if run.pace_s == math.inf else run.since_s
+        self._progress.report(run.job.job_id, run.done, since_s, _per_s(run.pace_s))
+
+    def _pace_s(self, job: Job, standing: Standing) -> float:
+        """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
+        slowest, seen = 0.0, set()
+        for grant in standing.grants:
+            kind = self._cluster.kind_of(grant.device)
+            there = self.ledger.on(grant.device)
+            if len(there) == 1 and grant.compute_milli == WHOLE:
+                if kind in seen:
+                    continue
+                seen.add(kind)
+                slowdown = 1.0
+            else:
+                slowdown = self._slowdown(job, kind, grant.device, there)
+            alone_s = self._truth.alone_s(job, kind, len(standing.grants))
+            slowest = max(slowest, alone_s * slowdown)
+        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
+        return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
+
+    def _slowdown(self, job: Job, kind: str, device: int, there: Sequence[str]) -> float:
+        members = []
+        for job_id in there:
+            standing = self.ledger.standing(job_id)
+            if standing.phase is Phase.RUNNING:
+                grant = next(g for g in standing.grants if g.device == device)
+                members.append((self.ledger.jobs[job_id], grant.compute_milli))
+        told = self._truth.slowdowns(kind, members)
+        return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
+
+    def _overflows(self, run: Run, standing: Standing) -> bool:
+        """Whether any of its devices has too little memory left by those who came before it."""
+        fits: set[str] = set()  # kinds on which it fits alone
+        for grant in standing.grants:
+            node = self._cluster.nodes[self._cluster.node_of[grant.device]]
+            there = self.ledger.on(grant.device)
+            if len(there) == 1 and node.kind in fits:
+                continue
+            runs = (
+                self._runs[job_id]
+                for job_id in there
+                if self.ledger.standing(job_id).phase is not Phase.RESERVED
+            )
+            before = [one.job for one in runs if one.arrival <= run.arrival]
+            if not self._truth.fits(node.kind, node.memory_bytes, before):
+                return True
+            if len(there) == 1:
+                fits.add(node.kind)
+        return False
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing here makes cycles, and to look for some among all jobs takes a sixth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]:
+    """The order of a policy's queue: of policy and forecasts alone, for policies see the queue."""
+
+    def key(job: Job, standing: Standing) -> Key:
+        return policy.key(job, standing, forecasts)
+
+    return key
+
+
+def _per_s(pace_s: float) -> float:
+    return 1.0 / pace_s if pace_s > 0 else 0.0
+
+
+def _moved(before: Standing, after: Standing) -> bool:
+    """Whether a job is on other devices, or none: other shares of the same it has at once."""
+    return before.phase in WAITING or {grant.device for grant in before.grants} != {
+        grant.device for grant in after.grants
+    }
+
+
+def _net(changes: Collection[Change]) -> Iterable[Change]:
+    """Of each job that changed in a batch, perhaps several times, how it stood and stands."""
+    if len(changes) == 1:
+        return changes
+    net: dict[str, Change] = {}
+    for change in changes:
+        before = net.get(change.job.job_id, change).before
+        net[change.job.job_id] = Change(change.job, before, change.after)
+    return net.values()
