@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -83,7 +84,7 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     )
     trace, busy = traced(run.trace)
     factor = run.load * cluster.devices / busy
-    trace = with_models(trace, world, [KIND], seed=run.seed)
+    trace = with_models(begun_elsewhere(trace, run.seed), world, [KIND], seed=run.seed)
     jobs = [
         replace(
             job, submit_s=job.submit_s / factor, checkpointing=Checkpointing(restart_s=RESTART_S)
@@ -121,6 +122,14 @@ def traced(name: str) -> tuple[Trace, float]:
     busy = summary_of(trace).devices_busy
     assert busy is not None
     return trace, busy
+
+
+def begun_elsewhere(trace: Trace, seed: int) -> Trace:
+    """The same trace from a drawn moment on; what was before it comes after the end."""
+    span_s = trace.jobs[-1].submit_s
+    from_s = random.Random(seed).uniform(0, span_s)
+    jobs = [replace(job, submit_s=(job.submit_s - from_s) % span_s) for job in trace.jobs]
+    return replace(trace, jobs=tuple(sorted(jobs, key=lambda job: job.submit_s)))
 
 
 @lru_cache
