@@ -188,6 +188,11 @@ class Cluster:
             found[node.kind] = found.get(node.kind, 0) + node.devices
         return MappingProxyType(found)
 
+    @cached_property
+    def memory_of(self) -> Mapping[str, int]:
+        """Bytes that a device of each kind has."""
+        return MappingProxyType({node.kind: node.memory_bytes for node in reversed(self.nodes)})
+
     def kind_of(self, device: int) -> str:
         """Kind of a device."""
         return self._kind_of[device]

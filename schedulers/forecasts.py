@@ -76,7 +76,7 @@ class Forecasts:
         self._known: dict[str, dict[str, Outlook]] = {}
         self._runtime_s: dict[str, float] = {}  # of those: asked for more often than anything else
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
-        self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
+        self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
         self.untold: dict[str, int] = {}
         self.strange: dict[str, int] = {}

@@ -276,7 +276,14 @@ class Ledger:
         unknown = [kind for kind in job.kinds if kind not in kinds]
         if job.kinds and len(unknown) == len(job.kinds):
             return f"it runs on {', '.join(unknown)}, of which there is no device"
-        there = sum(kinds[k] for k in kinds if not job.kinds or k in job.kinds)
+        usable = [kind for kind in kinds if not job.kinds or kind in job.kinds]
+        largest = max(self.cluster.memory_of[kind] for kind in usable)
+        if job.memory_bytes > largest:
+            return (
+                f"it asks for {job.memory_bytes / 2**30:g} GiB of a device, and there are at most "
+                f"{largest / 2**30:g}"
+            )
+        there = sum(kinds[kind] for kind in usable)
         if job.fewest_gpus > there:
             return f"a gang of {job.fewest_gpus}, and there are {there} devices for it"
         return ""

@@ -28,7 +28,8 @@ class Metrics:
     average_queue_s : float
         Time that a job waited, before its first start and after preemptions.
     average_slowdown : float
-        Time that a job ran, over what it takes alone without an interruption.
+        Device-seconds that a job held, over those that it takes alone, on all devices that it asks
+        for and without an interruption.
     p99_unfairness, unfair_share : float
         Finish-time fairness: a job's completion time over that on its part of the cluster, where
         it would take as much longer than alone as devices were asked for, on average while it was

@@ -217,7 +217,7 @@ def _simulate(
         with training_progress(name) as move:
             run.run(partial(_move, move, len(trace_of(scenario).jobs)))
         found[name] = metrics_of(run)
-        _tell_failures(name, run, foretells=scenario.forecast != "none")
+        _tell_remarks(name, run, foretells=scenario.forecast != "none")
         if report or parquet:
             kept[name] = run
         if log is not None:
@@ -254,8 +254,8 @@ def _facts(scenario: Scenario) -> dict[str, str]:
     return {name: text for name, text in said.items() if text}
 
 
-def _tell_failures(name: str, run: Simulation, *, foretells: bool) -> None:
-    """Of forecasts that were missing, and of actions that were refused."""
+def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
+    """Of forecasts that were missing, jobs that cannot run, and actions that were refused."""
     for why, times in run.forecasts.failures.items():
         typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
     for kind, jobs in run.forecasts.untold.items() if foretells else ():
@@ -266,6 +266,10 @@ def _tell_failures(name: str, run: Simulation, *, foretells: bool) -> None:
             "bounds of memory promise nothing there",
             err=True,
         )
+    rejected = [(job_id, why) for _, what, job_id, why in run.log.entries if what == "reject"]
+    if rejected:
+        job_id, why = rejected[0]
+        typer.echo(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
     refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
     if refused:
         typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)

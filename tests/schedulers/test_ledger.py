@@ -161,6 +161,9 @@ def test_what_can_never_run_is_rejected_when_it_comes():
     made = ledger(4, 4)
 
     assert made.submit(job("large", gpus=9), 0.0) == "a gang of 9, and there are 8 devices for it"
+    assert made.submit(job("fat", memory_bytes=17 * GIB), 0.0) == (
+        "it asks for 17 GiB of a device, and there are at most 16"
+    )
     assert made.submit(job("elastic", gpus=9, min_gpus=8), 0.0) == ""
     assert "of which there is no device" in made.submit(job("other", kinds=("a100",)), 0.0)
     assert made.standing("large").phase is made.standing("other").phase is Phase.REJECTED

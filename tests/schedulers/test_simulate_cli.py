@@ -65,6 +65,14 @@ def test_a_person_is_shown_a_table_and_what_did_not_run(simulate):
         assert words in shown
 
 
+def test_a_person_is_told_why_a_job_was_rejected(simulate):
+    simulate()  # which writes the files
+    words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
+    told = CliRunner().invoke(app, words)
+    why = "a gang of 9, and there are 2 devices for it"
+    assert told.stderr == f"fifo: rejected jobs: 1, first 'large': {why}\n"
+
+
 def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
     simulate("--log", "first")
     simulate("--log", "second")
