@@ -15,7 +15,7 @@ from presage.schedulers.state import State
 
 
 class Policy(Protocol):
-    """Who decides. Pure: no clock, no I/O; what it remembers spares it work, and changes nothing."""
+    """Who decides. Pure: no clock, no I/O; it may remember what it was foretold."""
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
         """A job's place in the queue, smallest first; the same for as long as it waits.

@@ -40,13 +40,13 @@ class Places:
         there; None if there is none.
         """
         found = [
-            (neighbour.slowest[company], bits & -bits, company.number, company)
+            (neighbour.slowest[company], bits & -bits, company)
             for company in neighbour.slowest.keys() & self._devices.keys()
             if (bits := self._devices[company] & ~self._spared)
         ]
         if not found:
             return None
-        _, bit, _, company = min(found)
+        _, bit, company = min(found)  # no two have the same device
         return bit.bit_length() - 1, company
 
     def part(self, job: Job, device: int) -> Grant:
