@@ -224,7 +224,7 @@ def _simulate(
             text = "".join(f"{line}\n" for line in run.log.lines())
             write_atomically(log / f"{name}.jsonl", partial(_write, text))
     if report is not None:
-        from presage.schedulers.simulator.report.page import render
+        from presage.schedulers.report.page import render
 
         title = f"{scenario.trace.stem} on {scenario.cluster.stem}"
         write_page(render(kept, title=title, facts=_facts(scenario)), report)
@@ -367,7 +367,7 @@ def _print(found: dict[str, Metrics]) -> None:
     """A row a metric, a column a policy; the best is bold."""
     from rich.table import Table
 
-    from presage.schedulers.simulator.report.figures import columns_of
+    from presage.schedulers.report.figures import columns_of
 
     table = Table()
     table.add_column("")

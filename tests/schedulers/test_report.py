@@ -14,9 +14,9 @@ from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.policy import Policy
+from presage.schedulers.report.figures import columns_of, distribution, span
+from presage.schedulers.report.page import render
 from presage.schedulers.simulator.metrics import metrics_of
-from presage.schedulers.simulator.report.figures import columns_of, distribution, span
-from presage.schedulers.simulator.report.page import render
 from tests.chromium import CONTRAST
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_simulator import Sizes

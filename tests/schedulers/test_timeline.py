@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.policies.named import POLICIES
-from presage.schedulers.simulator.report.bars import bars_of
+from presage.schedulers.report.bars import bars_of
 from presage.schedulers.simulator.timeline import ENDS, Steps, timeline_of
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.test_simulator import Packs, Sizes, traces

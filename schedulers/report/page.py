@@ -9,9 +9,9 @@ from typing import Any
 
 import jinja2
 
+from presage.schedulers.report.drawn import drawn
+from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
 from presage.schedulers.simulator.metrics import metrics_of
-from presage.schedulers.simulator.report.drawn import drawn
-from presage.schedulers.simulator.report.figures import Spread, columns_of, span, spreads_of
 from presage.schedulers.simulator.simulation import Simulation
 
 _SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
-from presage.schedulers.simulator.report.bars import bars_of
-from presage.schedulers.simulator.report.figures import GANG_CLASSES, distribution, gang_classes
-from presage.schedulers.simulator.report.packing import packed, steps_between, whole
+from presage.schedulers.report.bars import bars_of
+from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
+from presage.schedulers.report.packing import packed, steps_between, whole
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.simulator.timeline import ENDS, Floats, Steps, Timeline, timeline_of
 from presage.schedulers.standing import Phase
