@@ -102,6 +102,12 @@ def test_what_is_written_is_not_gzipped(trace):
         trace("convert", "philly.csv", "--output", "out.csv.gz")
 
 
+def test_what_is_written_is_a_file(trace):
+    for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
+        with pytest.raises(ConfigError, match=r"--output \.: that is a folder; name a file in it"):
+            trace(*words, "--output", ".")
+
+
 def test_a_log_of_a_simulation_is_a_trace_again(trace, tmp_path):
     (tmp_path / "cluster.yaml").write_text("nodes: [{name: n0, devices: 4, kind: v100}]")
     words = ["simulate", "--trace", "philly.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
