@@ -255,6 +255,12 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
             "policy 'packing': most is not known; known are most_slowdown, most_members",
         ),
         (("--policy", "packing:most_members=two"), "most_members='two' is no number"),
+        (("--policy", f"las:threshold_s={'9' * 400}"), "threshold_s=9+, must be a finite number"),
+        (
+            ("--policy", f"packing:overcommit={'9' * 5000}"),
+            "overcommit=9+, must be a finite number",
+        ),
+        (("--policy", "las:threshold_s=inf"), "threshold_s=inf, must be a finite number"),
         (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),
