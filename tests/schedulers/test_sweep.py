@@ -210,7 +210,7 @@ def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(fo
 def slow(folder):
     """One quick scenario, and two that would take minutes, in this order."""
     (folder / "slow.csv").write_text(
-        "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,30000000\n" for i in range(50))
+        "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,9000000\n" for i in range(50))
     )
     (folder / "sweep.yaml").write_text(
         "trace: [trace.csv, slow.csv]\ncluster: cluster.yaml\nfaults: '0.02,0.01'\nseed: [1, 2]\n"

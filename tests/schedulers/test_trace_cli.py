@@ -103,6 +103,19 @@ def test_what_is_written_is_not_gzipped(trace):
 
 
 def test_what_is_written_is_a_file(trace):
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ("999999999999", "999,999,999,999 jobs; at most 10,000,000 are generated: ask for fewer"),
+        ("10000000", "10,000,000 jobs at the rate of the trace come in more than 1e.12 s"),
+    ],
+)
+def test_more_jobs_than_can_be_are_refused(trace, tmp_path, jobs, said):
+    (tmp_path / "rare.csv").write_text("job_id,submit,gpus,duration\na,0,1,9\nb,1e6,1,9\n")
+    with pytest.raises(ConfigError, match=said):
+        trace("generate", "--like", "rare.csv", "--jobs", jobs, "--output", "out.csv")
+
+
     for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
         with pytest.raises(ConfigError, match=r"--output \.: that is a folder; name a file in it"):
             trace(*words, "--output", ".")
