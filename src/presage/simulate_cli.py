@@ -193,6 +193,11 @@ def simulate(
         )
         for name in names or [""]
     }  # fmt: skip
+    if from_day and not Path(faults).is_file():
+        raise ConfigError(
+            f"--from-day {from_day:g} is a day of a file of faults; name one, --faults FILE, or "
+            "leave it out"
+        )
     _check_outputs(log, report, parquet)
     _simulate(scenarios, log, report, parquet, as_json=as_json)
 

@@ -72,14 +72,13 @@ def read_sweep(path: Path) -> list[Scenario]:
             raise ConfigError(f"{path}: no {key}; name a file, or a list of them")
     try:
         lists = [_values(key, types[key], given, path.parent) for key, given in content.items()]
-        # Equal scenarios have equal outcomes, which would pass for several.
-        return list(
-            dict.fromkeys(
-                Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)
-            )
-        )
+        made = [Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)]
     except (ConfigError, OverflowError) as error:  # of a whole number that no float can hold
         raise ConfigError(f"{path}: {error}") from None
+    if any(one.from_day for one in made) and not any(Path(one.faults).is_file() for one in made):
+        raise ConfigError(f"{path}: from_day is of a file of faults; name one as `faults`")
+    # Equal scenarios have equal outcomes, which would pass for several.
+    return list(dict.fromkeys(made))
 
 
 def _values(key: str, kind: Any, given: Any, beside: Path) -> list[Any]:

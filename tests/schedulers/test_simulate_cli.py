@@ -272,6 +272,9 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
         (("--draw-models",), "draw_models needs models to draw; name their folder"),
         (("--forecast", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
         (
+        (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
+        (("--from-day", "3"), "--from-day 3 is a day of a file of faults; name one, --faults FILE"),
+        (("--from-day", "3", "--faults", "30,0.5"), "--from-day 3 is a day of a file"),
             ("--faults", "30"),
             "'30' is neither a file nor .*; name a file, or MTBF,MTTR",
         ),

@@ -180,6 +180,8 @@ def test_a_wrong_sweep_is_named(tmp_path, text, said):
         read_sweep(path)
     assert "\n" not in str(error.value)
 
+                ("from_day: [0, 3]", "from_day is of a file of faults; name one as `faults`"),
+                ("faults: '30,1'\nfrom_day: 3", "from_day is of a file of faults"),
 
 def test_equal_scenarios_are_one(tmp_path):
     path = tmp_path / "sweep.yaml"
