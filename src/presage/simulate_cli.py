@@ -260,7 +260,9 @@ def _facts(scenario: Scenario) -> dict[str, str]:
 
 
 def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
-    """Of forecasts that were missing, jobs that cannot run, and actions that were refused."""
+    """Of forecasts that were missing, jobs that did not run, and actions that were refused."""
+    from presage.schedulers.standing import ENDED
+
     for why, times in run.forecasts.failures.items():
         typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
     for kind, jobs in run.forecasts.untold.items() if foretells else ():
@@ -275,6 +277,14 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
     if rejected:
         job_id, why = rejected[0]
         typer.echo(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
+    starved = [
+        job_id for job_id in run.ledger.jobs if run.ledger.standing(job_id).phase not in ENDED
+    ]
+    if starved:
+        typer.echo(
+            f"{name}: jobs never started, or not again: {len(starved):,}, first {starved[0]!r}",
+            err=True,
+        )
     refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
     if refused:
         typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)

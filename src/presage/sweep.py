@@ -320,7 +320,8 @@ _SHOWN = {
 def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     """A row for all outcomes that differ in their seed alone: means, and what they may be off by.
 
-    Columns are what differs between scenarios, then metrics.
+    Columns are what differs between scenarios, then how many jobs finished, of which the metrics
+    are that follow.
     """
     from presage.schedulers.simulator.confidence import mean_and_margin
 
@@ -331,6 +332,7 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     rows = []
     for values, alike in groups.items():
         row = {key: _shown(key, value) for key, value in zip(varied, values, strict=True)}
+        row["finished"] = _finished([one["metrics"] for one in alike])
         for metric, (title, unit) in _SHOWN.items():
             known = [one["metrics"][metric] for one in alike if one["metrics"][metric] is not None]
             row[title] = "-"
@@ -340,6 +342,13 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
                 row[title] = f"{mean:,.2f}{wide}"
         rows.append(row)
     return rows
+
+
+def _finished(alike: Sequence[dict[str, Any]]) -> str:
+    """How many jobs finished on average, and of how many unless all of them did."""
+    mean = sum(one["jobs"] for one in alike) / len(alike)
+    jobs = sum(alike[0][became] for became in ("jobs", "failed", "rejected", "starved"))
+    return f"{jobs:,}" if mean == jobs else f"{mean:,.2f} of {jobs:,}"
 
 
 def write_table(outcomes: Sequence[Outcome], path: Path) -> None:
