@@ -251,16 +251,13 @@ class Ledger:
         for grant in grants:
             if type(grant) is not Grant:
                 raise ImpossibleActionError(f"among grants there is {_kind(grant)}")
-            for field, part in zip(Grant._fields, grant, strict=True):
-                if not isinstance(part, int):
-                    raise ImpossibleActionError(f"{field} is no whole number, but {_kind(part)}")
-                if abs(part) > _MOST:
-                    raise ImpossibleActionError(f"{field} is beyond 64 bits")
             device, compute, memory = grant
-            if not 0 <= device < self.cluster.devices:
+            if not (type(device) is type(compute) is type(memory) is int) or (
+                not 0 <= device <= _MOST or not 1 <= compute <= _MOST or not 0 <= memory <= _MOST
+            ):
+                raise ImpossibleActionError(_unsound(grant))
+            if device >= self.cluster.devices:
                 raise ImpossibleActionError(f"there is no device {device}")
-            if compute < 1 or memory < 0:
-                raise ImpossibleActionError(f"a grant of {compute} thousandths, {memory} bytes")
             if job.kinds and self.cluster.kind_of(device) not in job.kinds:
                 raise ImpossibleActionError(
                     f"{self.cluster.name_of(device)} is a {self.cluster.kind_of(device)}, and it "
@@ -463,6 +460,18 @@ def _number(value: object) -> float:
 def _kind(thing: object) -> str:
     """Of what type a thing is, of which nothing else can be said: not all print the same twice."""
     return f"something of type {type(thing).__name__}"
+
+
+def _unsound(grant: Grant) -> str:
+    """What is wrong with a grant wherever it is."""
+    for field, part in zip(Grant._fields, grant, strict=True):
+        if type(part) is not int:
+            return f"{field} is no whole number, but {_kind(part)}"
+        if abs(part) > _MOST:
+            return f"{field} is beyond 64 bits"
+    if grant.device < 0:
+        return f"there is no device {grant.device}"
+    return f"a grant of {grant.compute_milli} thousandths, {grant.memory_bytes} bytes"
 
 
 _MOST = 2**63 - 1
