@@ -224,9 +224,9 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
     yield from (
         "",
         "The worst case is that every job has features of its own, those that run as well. Then",
-        "nothing that is known of one job holds of another, and `packing` asks how each of the first",
-        "256 that wait gets on with at most 256 of those that run. It remembers that; now and then it",
-        "has too much to remember, and asks anew: these are the slowest decisions.",
+        "nothing that is known of one job holds of another, and `packing` asks how each of the",
+        "first 256 that wait gets on with at most 256 of those that run. It remembers that; now",
+        "and then it has too much to remember, and asks anew: these are the slowest decisions.",
         "",
         "| policy | jobs wait | median ms | slowest ms |",
         "|---|---:|---:|---:|",
