@@ -387,11 +387,19 @@ class Registry:
         MLflow writes the absolute path down. A registry that was moved or copied gets a second
         experiment: it must not write into the folder that it came from.
         """
+        from mlflow.exceptions import MlflowException
+
         location = None if self._database is None else str(self._database.parent / ARTIFACTS)
         for name in (MODEL, f"{MODEL}, moved to {location}"):
             found = client.get_experiment_by_name(name)
             if found is None:
-                return str(client.create_experiment(name, artifact_location=location))
+                try:
+                    return str(client.create_experiment(name, artifact_location=location))
+                except MlflowException:
+                    # Perhaps another process made it meanwhile.
+                    found = client.get_experiment_by_name(name)
+                    if found is None:
+                        raise
             if location in (None, found.artifact_location):
                 return str(found.experiment_id)
         raise RegistryError(f"{self.uri}: no experiment for {location}; give another registry")

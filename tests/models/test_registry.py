@@ -310,3 +310,19 @@ def test_where_the_registry_was_named_once_is_an_error_that_says_where_now(tmp_p
     params.write_text("promote: {registry: 'http://shared'}")
     with pytest.raises(ConfigError, match=r"promote\.registry is not known; .* as `registry:`"):
         configured_uri(params)
+
+
+def test_an_experiment_that_another_process_made_meanwhile_is_taken(tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client, made = MlflowClient(uri, uri), []
+    ask = client.get_experiment_by_name
+
+    def too_early(name):
+        """There is none, and then another one makes it."""
+        monkeypatch.setattr(client, "get_experiment_by_name", ask)
+        made.append(Registry(uri)._experiment(MlflowClient(uri, uri)))
+
+    monkeypatch.setattr(client, "get_experiment_by_name", too_early)
+    assert [Registry(uri)._experiment(client)] == made
