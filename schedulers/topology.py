@@ -167,6 +167,11 @@ class Topology:
                 return np.array(sorted(devices), np.int64)
         raise ValueError(f"no {level} is called {name!r}")
 
+    @cached_property
+    def depth_first(self) -> NDArray[np.int64]:
+        """The devices so that those below a vertex are next to each other."""
+        return np.array(self._vertices[0].devices, np.int64)
+
     # What it costs --------------------------------------------------------------------------
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
