@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,13 +33,26 @@ class Distances:
     def __init__(self, topology: Topology, devices: NDArray[np.int64]) -> None:
         self.devices = len(devices)
         self.most = max(topology.costs[level] for level in topology.levels)
-        gaps = topology.distance(devices[:-1], devices[1:])
+        self._gaps = gaps = topology.distance(devices[:-1], devices[1:])
         self._table = np.zeros((max(1, len(devices).bit_length()), len(devices)))
         self._table[0, : len(gaps)] = gaps
         for power in range(1, len(self._table)):
             half, before = 1 << (power - 1), self._table[power - 1]
             self._table[power] = before
             self._table[power, :-half] = np.maximum(before[:-half], before[half:])
+
+    def widest(self, first: int, end: int) -> float:
+        """The largest distance of places from ``first`` to before ``end``; 0 of a single one."""
+        return float(self._gaps[first : end - 1].max(initial=0.0))
+
+    def parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The places below each child of the vertex that joins those between ``first`` and ``end``.
+
+        Each as its first place and that after its last one.
+        """
+        gaps = self._gaps[first : end - 1]
+        ends = np.flatnonzero(gaps == gaps.max(initial=0.0)) + first + 1
+        return list(pairwise([first, *ends.tolist(), end]))
 
     def __call__(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of places in the order, of shapes that broadcast; 0 from one to itself."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.gang.greedy import Greedy
 from presage.schedulers.gang.problem import Plan, Plans, Problem
+from presage.schedulers.gang.subtrees import below_each
 from presage.schedulers.gang.swaps import descended
 
 
@@ -62,7 +63,9 @@ class FrogLeaping:
         count = max(self.frogs_per_member * problem.members, self.fewest_frogs)
         frogs = _random(problem, count, rng)
         if self.from_greedy:
-            frogs[0] = Greedy().plan(problem, rng)
+            begun = np.concatenate([Greedy().plan(problem, rng)[None], below_each(problem)])
+            best = begun[problem.costs(begun).argsort(kind="stable")][:count]
+            frogs[: len(best)] = best
         costs = problem.costs(frogs)
         for _ in range(self.iterations):
             order = np.argsort(costs, kind="stable")

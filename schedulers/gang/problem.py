@@ -62,12 +62,12 @@ class Problem:
     @property
     def members(self) -> int:
         """How many there are."""
-        return self.degradation.shape[0]
+        return len(self.degradation)
 
     @property
     def candidates(self) -> int:
         """Devices that there are to choose from."""
-        return self.degradation.shape[1]
+        return len(self.degradation[0])
 
     @cached_property
     def alike(self) -> bool:
