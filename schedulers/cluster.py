@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,22 @@ class DeviceColumns:
     def of_kinds(self, kinds: Collection[str]) -> NDArray[np.bool_]:
         """Which devices are of any of these."""
         return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+
+
+class Nodes(NamedTuple):
+    """Some nodes of a cluster.
+
+    Attributes
+    ----------
+    bits : int
+        Of their numbers.
+    largest, devices : int
+        Devices that the largest of them has, and all of them.
+    """
+
+    bits: int
+    largest: int
+    devices: int
 
 
 @dataclass(frozen=True)
@@ -164,20 +181,18 @@ class Cluster:
         """How many devices nodes have, the largest first."""
         return tuple(sorted({node.devices for node in self.nodes}, reverse=True))
 
-    def nodes_of(self, kinds: tuple[str, ...]) -> tuple[int, int]:
-        """Bits of the nodes of some kinds, and how many devices the largest of them has.
-
-        Of all nodes if there are no kinds.
-        """
+    def nodes_of(self, kinds: tuple[str, ...]) -> Nodes:
+        """The nodes of some kinds; all of them if there are no kinds."""
         found = self._nodes_of.get(kinds)
         if found is None:
             there = [i for i, node in enumerate(self.nodes) if not kinds or node.kind in kinds]
-            largest = max((self.nodes[i].devices for i in there), default=0)
-            found = self._nodes_of[kinds] = sum(1 << i for i in there), largest
+            sizes = [self.nodes[i].devices for i in there]
+            bits = sum(1 << i for i in there)
+            found = self._nodes_of[kinds] = Nodes(bits, max(sizes, default=0), sum(sizes))
         return found
 
     @cached_property
-    def _nodes_of(self) -> dict[tuple[str, ...], tuple[int, int]]:
+    def _nodes_of(self) -> dict[tuple[str, ...], Nodes]:
         return {}
 
     @cached_property

@@ -123,8 +123,16 @@ class Job:
         return self.model or (self.job_id,)
 
     @property
+    def request(self) -> Hashable:
+        """Equal for jobs such that where one of them has what it asks for, so has the other."""
+        return (
+            self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
+            self.latency_sensitive,
+        )  # fmt: skip
+
+    @property
     def shape(self) -> Hashable:
-        """Equal for jobs such that where one of them fits, so does the other."""
+        """Equal for jobs such that where one of them fits, so does the other, also by forecasts."""
         return (
             self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
             self.latency_sensitive, self.features and self.features.job.job_id, self.model,

@@ -14,7 +14,8 @@ A batch of actions is a transaction: all of them are done, or none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.queue import Queue
-from presage.schedulers.requests import covers, suitable
+from presage.schedulers.requests import covers, members, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
 from presage.schedulers.standing import WAITING, Phase, Standing
@@ -58,7 +59,8 @@ class Ledger:
     Attributes
     ----------
     jobs : mapping of str to Job
-        All that were submitted, by id, ended ones too.
+        All that were submitted, by id, ended ones too; without the kinds of devices whose memory
+        is too small for them.
     pending : Queue
         Jobs that wait, in the policy's order.
     idle : IdleDevices
@@ -130,8 +132,11 @@ class Ledger:
             raise ImpossibleActionError(
                 f"job {job.job_id!r} was submitted before; give every job an id of its own"
             )
-        self._jobs[job.job_id] = job
         why = self._never(job)
+        if job.memory_bytes and not why:
+            memory_of = self.cluster.memory_of
+            job = self._without(job, [k for k in memory_of if memory_of[k] < job.memory_bytes])
+        self._jobs[job.job_id] = job
         phase = Phase.REJECTED if why else Phase.PENDING
         self._standings[job.job_id] = standing = Standing(phase, now_s)
         if not why:
@@ -141,6 +146,20 @@ class Ledger:
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
         """A running job is over: finished, or failed for good."""
         return self._move(self._jobs[job_id], phase, now_s, ())
+
+    def exclude(self, job_id: str, kind: str) -> str:
+        """A running job is never again put on devices of a kind, which are too small for it.
+
+        Why it can never run then, or "".
+        """
+        job = self._jobs[job_id]
+        if (job.kinds or tuple(self.cluster.kinds)) == (kind,):
+            return f"it does not fit into the memory of {kind}"
+        job = self._without(job, [kind])
+        why = self._never(job)
+        if not why:
+            self._jobs[job_id] = job
+        return why
 
     def give_up(self, job_id: str, now_s: float, *, overflow: bool = False) -> Change:
         """A running or paused job lost its devices, perhaps by an overflow, and waits again."""
@@ -267,7 +286,7 @@ class Ledger:
             taken = [grant for grant in put if covers(grant, urgent, self.cluster)]
             enough = suitable(urgent, self.cluster, self.room)
             enough[[grant.device for grant in taken]] = True
-            if taken and enough.sum() >= urgent.gpus:
+            if taken and enough.sum() >= members(urgent, self.cluster):
                 raise ImpossibleActionError(
                     f"best-effort job {put[taken[0]].job_id!r} goes where "
                     f"latency-sensitive job {urgent.job_id!r}, which waits, would fit"
@@ -282,16 +301,23 @@ class Ledger:
         if job.kinds and len(unknown) == len(job.kinds):
             return f"it runs on {', '.join(unknown)}, of which there is no device"
         usable = [kind for kind in kinds if not job.kinds or kind in job.kinds]
-        largest = max(self.cluster.memory_of[kind] for kind in usable)
-        if job.memory_bytes > largest:
+        memory_of = self.cluster.memory_of
+        large = [kind for kind in usable if memory_of[kind] >= job.memory_bytes]
+        if not large:
             return (
                 f"it asks for {job.memory_bytes / 2**30:g} GiB of a device, and there are at most "
-                f"{largest / 2**30:g}"
+                f"{max(memory_of[kind] for kind in usable) / 2**30:g}"
             )
-        there = sum(kinds[kind] for kind in usable)
+        there = sum(kinds[kind] for kind in large)
         if job.fewest_gpus > there:
             return f"a gang of {job.fewest_gpus}, and there are {there} devices for it"
         return ""
+
+    def _without(self, job: Job, kinds: Collection[str]) -> Job:
+        if not kinds:
+            return job
+        left = (kind for kind in job.kinds or self.cluster.kinds if kind not in kinds)
+        return replace(job, kinds=tuple(left))
 
     def _move(
         self,

@@ -67,20 +67,24 @@ class Queue:
 
         Those that are like one that does not fit can be left out.
         """
-        groups = self._shapes()
+        groups = self._shapes().groups
         return Turns(groups.values() if shapes is None else map(groups.__getitem__, shapes))
 
     def shapes(self, most: int) -> Collection[Hashable]:
-        """All that there are; of more than ``most`` as many whose first job is served first."""
-        groups = self._shapes()
-        if len(groups) <= most:
-            return groups.keys()
-        return heapq.nsmallest(most, groups, key=lambda shape: groups[shape][0])
+        """Of jobs that need a single device; of more than ``most`` those that are served first."""
+        index = self._shapes()
+        found = [shape for shape, job in index.one_of.items() if job.gpus == 1]
+        if len(found) <= most:
+            return found
+        return heapq.nsmallest(most, found, key=lambda shape: index.groups[shape][0])
 
-    def next_of(self, shape: Hashable) -> Job:
-        """The job of a shape that is served next."""
-        job: Job = self._shapes()[shape][0][2]
-        return job
+    def urgent_shapes(self) -> Collection[Hashable]:
+        """Of latency-sensitive jobs."""
+        return [shape for shape, job in self._shapes().one_of.items() if job.latency_sensitive]
+
+    def one_of(self, shape: Hashable) -> Job:
+        """A job of a shape."""
+        return self._shapes().one_of[shape]
 
     def add(self, job: Job, standing: Standing) -> None:
         """A job that waits from now on."""
@@ -100,10 +104,10 @@ class Queue:
             if index is not None:
                 index.remove(entry)
 
-    def _shapes(self) -> dict[Any, SortedList[Entry]]:
+    def _shapes(self) -> _Index:
         if self._by_shape is None:
             self._by_shape = _Index(_shape, self._in_order)
-        return self._by_shape.groups
+        return self._by_shape
 
 
 class _Index:
@@ -112,17 +116,23 @@ class _Index:
     def __init__(self, of: Callable[[Job], Any], entries: Iterable[Entry]) -> None:
         self._of = of
         self.groups: dict[Any, SortedList[Entry]] = {}
+        self.one_of: dict[Any, Job] = {}
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        self.groups.setdefault(self._of(entry[2]), SortedList()).add(entry)
+        group = self._of(entry[2])
+        if group not in self.groups:
+            self.groups[group], self.one_of[group] = SortedList(), entry[2]
+        self.groups[group].add(entry)
 
     def remove(self, entry: Entry) -> None:
         group = self._of(entry[2])
         self.groups[group].remove(entry)
         if not self.groups[group]:
-            del self.groups[group]
+            del self.groups[group], self.one_of[group]
+        elif self.one_of[group] is entry[2]:
+            self.one_of[group] = self.groups[group][0][2]
 
 
 _gpus, _shape = attrgetter("gpus"), attrgetter("shape")

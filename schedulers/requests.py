@@ -11,6 +11,16 @@ from presage.schedulers.job import Job
 from presage.schedulers.room import Room
 
 
+def members(job: Job, cluster: Cluster) -> int:
+    """Devices that a gang is given by who resizes nobody: as many as it asks for.
+
+    Of an elastic one at most as many as there are for it.
+    """
+    if not job.min_gpus:
+        return job.gpus
+    return min(job.gpus, cluster.nodes_of(job.kinds).devices)
+
+
 def covers(grant: Grant, job: Job, cluster: Cluster) -> bool:
     """Whether a grant is as much as a job's user requests of each device."""
     asked = job.requested(cluster.whole[grant.device])

@@ -36,11 +36,15 @@ class Pending(Protocol):
         ...
 
     def shapes(self, most: int) -> Collection[Hashable]:
-        """All that there are; of more than ``most`` as many whose first job is served first."""
+        """Of jobs that need a single device; of more than ``most`` those that are served first."""
         ...
 
-    def next_of(self, shape: Hashable) -> Job:
-        """The job of a shape that is served next."""
+    def urgent_shapes(self) -> Collection[Hashable]:
+        """Of latency-sensitive jobs."""
+        ...
+
+    def one_of(self, shape: Hashable) -> Job:
+        """A job of a shape."""
         ...
 
 
@@ -111,12 +115,17 @@ class State:
         return self._ledger.idle.count
 
     @property
+    def down(self) -> frozenset[int]:
+        """Nodes that failed and are not repaired."""
+        return self._ledger.down
+
+    @property
     def shared(self) -> Shared:
         """Devices that have compute left beside jobs, by who is there."""
         return self._ledger.shared
 
     def job(self, job_id: str) -> Job:
-        """A job that was submitted."""
+        """A job that was submitted, without kinds of devices whose memory is too small for it."""
         return self._ledger.jobs[job_id]
 
     def standing(self, job_id: str) -> Standing:

@@ -15,6 +15,7 @@ from presage.schedulers.job import Job
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.placing import consolidated
 from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.requests import members
 from presage.schedulers.standing import Phase
 from presage.schedulers.state import State
 
@@ -93,12 +94,13 @@ class Backfill(Fifo):
         ]
         free = idle.copy()
         heapq.heapify(ends)
-        size, node_of = state.cluster.nodes_of(head.kinds)[1], state.cluster.node_of
-        least = head.gpus if head.gpus <= size else 1  # of a node, that can make a difference
+        size, node_of = state.cluster.nodes_of(head.kinds).largest, state.cluster.node_of
+        gang = members(head, state.cluster)
+        least = gang if gang <= size else 1  # of a node, that can make a difference
         while ends and ends[0][0] < math.inf:
             ends_s, _, grants = heapq.heappop(ends)
             free.give([grant.device for grant in grants])
-            if free.count >= head.gpus and any(free.on(node_of[g.device]) >= least for g in grants):
+            if free.count >= gang and any(free.on(node_of[g.device]) >= least for g in grants):
                 found = consolidated(head, state.cluster, free)
                 if found is not None:
                     return ends_s, frozenset(grant.device for grant in found)
@@ -108,12 +110,15 @@ class Backfill(Fifo):
 def end_s(job: Job, grants: Iterable[Grant], state: State, forecasts: Forecasts) -> float:
     """When a job is foretold to end that runs on these devices, or is started there now.
 
-    With its periodic checkpoints, and what it owes if it was started before.
+    With its periodic checkpoints, and what it owes if it was started before; on fewer devices than
+    it asks for in proportion.
     """
+    grants = tuple(grants)
     kinds = {state.cluster.kind_of(grant.device) for grant in grants}
     costs, standing = job.checkpointing, state.standing(job.job_id)
     runtime_s = max(forecasts.outlook(job, kind).runtime_s for kind in kinds)
-    left_s = (1.0 - state.progress(job.job_id)) * runtime_s * (1 + costs.cost_s / costs.interval_s)
+    runtime_s *= job.gpus / len(grants) * (1 + costs.cost_s / costs.interval_s)
+    left_s = (1.0 - state.progress(job.job_id)) * runtime_s
     runs = standing.phase is Phase.RUNNING
     owed_s = costs.cost_s + costs.restart_s if standing.starts > runs else 0.0
     begins_s = standing.since_s + owed_s if runs else state.now_s + owed_s

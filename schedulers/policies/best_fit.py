@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from random import Random
 
 from presage.schedulers.action import Start
@@ -24,7 +25,11 @@ class BestFit(Fifo):
         if not state.idle_count or not len(state.pending):
             return actions
         idle, turns, passed_over = state.idle(), state.pending.turns(), PassedOver(state)
+        unfit: set[Hashable] = set()
         for job in turns:
+            if job.request in unfit:
+                turns.pass_over()
+                continue
             grants = consolidated(job, state.cluster, idle)
             if grants is not None and passed_over.forbid(job, grants):
                 idle.give([grant.device for grant in grants])
@@ -32,6 +37,7 @@ class BestFit(Fifo):
             if grants is None:
                 passed_over.add(job)
                 turns.pass_over()
+                unfit.add(job.request)
                 continue
             actions.append(Start(job.job_id, grants))
             if not idle.count:

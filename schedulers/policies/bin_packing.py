@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from random import Random
 
 import numpy as np
@@ -14,7 +15,7 @@ from presage.schedulers.job import Job
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.placing import consolidated
 from presage.schedulers.policies.urgent import PassedOver
-from presage.schedulers.requests import suitable
+from presage.schedulers.requests import members, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.state import State
 
@@ -35,8 +36,12 @@ class BinPacking(Fifo):
             return actions
         room, idle, turns = state.room(), state.idle(), state.pending.turns()
         passed_over = PassedOver(state)
+        unfit: set[Hashable] = set()
         for job in turns:
             overflowed = state.standing(job.job_id).overflows > 0
+            if job.request in unfit and not overflowed:
+                turns.pass_over()
+                continue
             if overflowed or (job.compute_milli == WHOLE and not job.memory_bytes):
                 grants = consolidated(job, state.cluster, idle.copy())
             else:
@@ -45,6 +50,7 @@ class BinPacking(Fifo):
                 passed_over.add(job)
                 if not overflowed:  # others of its shape have not, and may yet fit
                     turns.pass_over()
+                    unfit.add(job.request)
                 continue
             idle.take([grant.device for grant in grants if idle.has(grant.device)])
             room.take(grants)
@@ -58,15 +64,15 @@ def fullest(job: Job, cluster: Cluster, room: Room) -> tuple[Grant, ...] | None:
     A gang goes to the node with the fewest such devices that has enough; if there is none, it goes
     to the fullest devices of the cluster.
     """
-    devices, fits = cluster.columns, suitable(job, cluster, room)
+    devices, fits, gang = cluster.columns, suitable(job, cluster, room), members(job, cluster)
     chosen = np.flatnonzero(fits)
-    if len(chosen) < job.gpus:
+    if len(chosen) < gang:
         return None
-    if job.gpus > 1:
+    if gang > 1:
         on_node = np.bincount(devices.node[chosen], minlength=len(cluster.nodes))
-        enough = np.where(on_node >= job.gpus, on_node, len(fits) + 1)
+        enough = np.where(on_node >= gang, on_node, len(fits) + 1)
         node = int(enough.argmin())
-        if on_node[node] >= job.gpus:
+        if on_node[node] >= gang:
             chosen = chosen[devices.node[chosen] == node]
-    order = np.argsort(room.compute_milli[chosen], kind="stable")[: job.gpus]
+    order = np.argsort(room.compute_milli[chosen], kind="stable")[:gang]
     return tuple(job.requested(cluster.whole[device]) for device in chosen[order].tolist())

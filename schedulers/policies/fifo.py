@@ -9,6 +9,7 @@ from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.policies.placing import consolidated
 from presage.schedulers.queue import Key, urgency
+from presage.schedulers.requests import members
 from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 
@@ -30,9 +31,10 @@ def start_in_order(state: State) -> list[Start]:
     actions: list[Start] = []
     if state.idle_count == 0 or (first := state.pending.first()) is None:
         return actions
-    if first.gpus > state.idle_count:
+    cluster = state.cluster
+    if members(first, cluster) > state.idle_count:
         return actions
-    cluster, idle = state.cluster, state.idle()
+    idle = state.idle()
     for job in state.pending:
         grants = consolidated(job, cluster, idle)
         if grants is None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.shared_devices import MOST_KNOWN, Company
-from presage.schedulers.state import Pending, Shared
+from presage.schedulers.state import State
+
+if TYPE_CHECKING:
+    from presage.schedulers.policies.places import Places
 
 BREADTH = 256  # companies that a job looks at, at once
 
@@ -34,66 +37,79 @@ class Neighbour:
 
     Attributes
     ----------
-    job : Job
-        One of them.
     slowest : dict of Company to float
         Companies that they may join, and how slow whoever is slowed most becomes there.
-    joins : int
-        Bits of these companies' numbers.
+    joins, looked_at : int
+        Bits of the numbers of these companies, and of all of which that is known.
     """
 
-    job: Job
     slowest: dict[Company, float] = field(default_factory=dict)
     joins: int = 0
-    looked_at: int = 0  # of the companies that are known
+    looked_at: int = 0
 
 
 class Neighbours:
     """Of each shape of jobs that was looked at, which companies it may join.
 
-    Jobs that need several devices join nobody. A shape looks once at each company, as long as no
-    more than ``BREADTH`` of them are new to it; else at so many that have most compute left.
+    Where more than ``BREADTH`` companies are new to a shape, and it has no place yet, it looks at
+    so many that have room for it, of those that have most compute left.
+
+    Attributes
+    ----------
+    of : dict
+        What is known, by shape.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._known: Sequence[Company] = ()
-        self._of: dict[Hashable, Neighbour] = {}
+        self.of: dict[Hashable, Neighbour] = {}
 
     def look(
-        self, shapes: Iterable[Hashable], pending: Pending, shared: Shared, forecasts: Forecasts
-    ) -> dict[Hashable, Neighbour]:
-        """These shapes, once all that is new to them is asked for, at once."""
-        known = shared.known
-        if known is not self._known or len(self._of) > MOST_KNOWN:
-            self._known, self._of = known, {}
-        found: dict[Hashable, Neighbour] = {}
-        meetings: list[tuple[Neighbour, Company]] = []
+        self, shapes: Iterable[Hashable], state: State, places: Places, forecasts: Forecasts
+    ) -> list[Hashable]:
+        """Those of the shapes that may have a place, once all that is new to them is asked for."""
+        known = state.shared.known
+        if known is not self._known or len(self.of) > MOST_KNOWN:
+            self._known, self.of = known, {}
+        looked: list[tuple[Hashable, Neighbour]] = []
+        meetings: list[tuple[Neighbour, Company, Job]] = []
         roomiest: list[Company] = []
         for shape in shapes:
-            one = self._of.get(shape)
+            one = self.of.get(shape)
             if one is None:
-                one = self._of[shape] = Neighbour(pending.next_of(shape))
-            found[shape] = one
-            if one.looked_at < len(known) and one.job.gpus == 1:
-                new: Sequence[Company] = known[one.looked_at :]
-                if len(new) > BREADTH:
-                    roomiest = roomiest or heapq.nsmallest(BREADTH, shared.devices, key=_by_room)
-                    new = roomiest
-                meetings += ((one, company) for company in self._with_room(one.job, new, forecasts))
-                one.looked_at = len(known)
-        told = forecasts.slowdowns([(at.kind, (*at.jobs, one.job)) for one, at in meetings])
-        for (one, company), slowdowns in zip(meetings, told, strict=True):
+                one = self.of[shape] = Neighbour()
+            looked.append((shape, one))
+            new = places.present & ~one.looked_at
+            if not new:
+                continue
+            job = state.pending.one_of(shape)
+            if new.bit_count() <= BREADTH:
+                at = self._with_room(job, one, _numbered(known, new), forecasts)
+            elif not one.joins & places.present:
+                roomiest = roomiest or sorted(places.companies, key=_by_room)
+                at = islice(self._with_room(job, one, roomiest, forecasts), BREADTH)
+            else:
+                continue
+            meetings += ((one, company, job) for company in at)
+        told = forecasts.slowdowns([(at.kind, (*at.jobs, job)) for _, at, job in meetings])
+        for (one, company, _), slowdowns in zip(meetings, told, strict=True):
             if max(slowdowns) <= self._limits.most_slowdown:
                 one.slowest[company] = max(slowdowns)
                 one.joins |= 1 << company.number
-        return found
+        present = places.present
+        return [shape for shape, one in looked if one.joins & present]
 
     def _with_room(
-        self, job: Job, companies: Iterable[Company], forecasts: Forecasts
+        self, job: Job, one: Neighbour, companies: Iterable[Company], forecasts: Forecasts
     ) -> Iterator[Company]:
+        """Those of companies that are new to a shape, which it then knows."""
         needs: dict[str, tuple[int, int]] = {}
         for company in companies:
+            bit = 1 << company.number
+            if one.looked_at & bit:
+                continue
+            one.looked_at |= bit
             if len(company.jobs) >= self._limits.most_members:
                 continue
             if job.kinds and company.kind not in job.kinds:
@@ -103,6 +119,13 @@ class Neighbours:
             compute_milli, memory_bytes = needs[company.kind]
             if company.compute_milli >= compute_milli and company.memory_bytes >= memory_bytes:
                 yield company
+
+
+def _numbered(known: Sequence[Company], bits: int) -> Iterator[Company]:
+    while bits:
+        bit = bits & -bits
+        bits ^= bit
+        yield known[bit.bit_length() - 1]
 
 
 def _by_room(company: Company) -> tuple[int, int]:

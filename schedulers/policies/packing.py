@@ -16,6 +16,7 @@ from presage.schedulers.policies.places import Places
 from presage.schedulers.policies.placing import consolidated
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.requests import members
 from presage.schedulers.state import State
 
 MOST_SLOWDOWN = 1.5
@@ -31,8 +32,9 @@ class Packing(ShortestFirst):
     beside others. It gets a device of its own as long as there are idle ones; then it goes where
     whoever is slowed most is slowed least. Gangs have whole devices. The first job that needs some
     and does not get them holds up all others that do, while jobs go on to be packed; but not on the
-    nodes that are nearest to having them: these run dry for it. So they do for a job of which
-    nothing is foretold, or which ran out of memory before: it is not packed.
+    nodes that are nearest to having them: these run dry for it. So does a device for the first job
+    that needs a single one and suits nobody, because nothing is foretold of it, say, or which ran
+    out of memory before: it is not packed again.
 
     Parameters
     ----------
@@ -60,45 +62,50 @@ class Packing(ShortestFirst):
         if not len(state.pending):
             return []
         places = Places(state, forecasts, self._limits)
-        actions, idle = [], state.idle()
+        actions, idle, head = [], state.idle(), None
         for job in state.pending:
             grants = consolidated(job, state.cluster, idle)
             if grants is None:
-                places.spare(_run_dry(job, state, forecasts, idle))
+                head = job
                 break
             if job.gpus == 1 and not state.standing(job.job_id).overflows:
                 grants = (places.whole(job, grants[0]),)
             actions.append(Start(job.job_id, grants))
+        if head is not None:
+            self._run_dry(head, state, idle, places)
         while places and len(actions) < len(state.pending):
             started = {start.job_id for start in actions}
-            actions += self._beside(state, forecasts, places, started)
+            actions += self._beside(state, forecasts, places, started, head)
             if len(actions) == len(started) or self._limits.most_members <= 2:
                 break  # else there may be room beside those who went beside others
         return actions
 
     def _beside(
-        self, state: State, forecasts: Forecasts, places: Places, started: set[str]
+        self,
+        state: State,
+        forecasts: Forecasts,
+        places: Places,
+        started: set[str],
+        head: Job | None,
     ) -> Iterator[Start]:
         """Who goes beside others, as no more devices are to be had."""
-        neighbours = self._neighbours.look(
-            state.pending.shapes(DEPTH), state.pending, state.shared, forecasts
-        )
-        turns = state.pending.turns(
-            {
-                shape
-                for shape, one in neighbours.items()
-                if one.job.latency_sensitive or places.may_have(one)
-            }
-        )
-        passed_over = PassedOver(state)
+        pending = state.pending
+        shapes = self._neighbours.look(pending.shapes(DEPTH), state, places, forecasts)
+        # Places are kept for these, too, though they have none now.
+        others = dict.fromkeys([*pending.urgent_shapes(), *([] if head is None else [head.shape])])
+        shapes += [shape for shape in others if shape not in shapes]
+        passed_over, turns = PassedOver(state), pending.turns(shapes)
         for job in turns:
             if job.job_id in started:
                 continue
             if state.standing(job.job_id).overflows:
                 passed_over.add(job)
                 continue
-            place = places.best(neighbours[job.shape])
+            neighbour = self._neighbours.of.get(job.shape)
+            place = None if neighbour is None else places.best(neighbour)
             if place is None:
+                if job is head and job.gpus == 1:
+                    places.spare_one(job.kinds)
                 passed_over.add(job)
                 turns.pass_over()
                 continue
@@ -108,19 +115,25 @@ class Packing(ShortestFirst):
                 continue
             yield Start(job.job_id, (places.beside(job, device, company),))
 
+    def _run_dry(self, head: Job, state: State, idle: IdleDevices, places: Places) -> None:
+        """Keep others from where the first job that waits is nearest to having its devices.
 
-def _run_dry(job: Job, state: State, forecasts: Forecasts, idle: IdleDevices) -> list[int]:
-    """Nodes that have most idle devices, as many as a job needs that cannot go beside others.
-
-    Where nobody new is put, idle devices become more: these nodes are the ones again next time.
-    """
-    nodes: list[int] = []
-    devices = 0
-    known = forecasts.runtime_s(job) < math.inf
-    if job.gpus > 1 or state.standing(job.job_id).overflows or not known:
-        for node in idle.emptiest(state.cluster.nodes_of(job.kinds)[0]):
-            nodes.append(node)
-            devices += state.cluster.nodes[node].devices
-            if devices >= job.gpus:
-                break
-    return nodes
+        Where nobody new is put, idle devices become more: these nodes are the ones again next time.
+        """
+        if head.gpus == 1:
+            if state.standing(head.job_id).overflows:
+                places.spare_one(head.kinds)
+            return  # else it may have a place beside others
+        allowed, largest, _ = state.cluster.nodes_of(head.kinds)
+        for node in state.down:
+            allowed &= ~(1 << node)
+        rest, kept = members(head, state.cluster), []
+        for size in state.cluster.node_sizes if rest > largest else (None,):
+            for node in idle.emptiest(allowed):
+                devices = state.cluster.nodes[node].devices
+                if devices == size or (size is None and devices >= rest):
+                    kept.append(node)
+                    rest -= devices
+                    if rest <= 0:
+                        places.spare(kept)
+                        return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
@@ -13,12 +13,18 @@ from presage.schedulers.state import State
 
 
 class Places:
-    """Where a decision may put jobs beside others."""
+    """Where a decision may put jobs beside others.
+
+    Attributes
+    ----------
+    present : int
+        Bits of the numbers of companies that devices have, or had when the decision began.
+    """
 
     def __init__(self, state: State, forecasts: Forecasts, limits: Limits) -> None:
         self._state, self._forecasts, self._limits = state, forecasts, limits
         self._devices = dict(state.shared.devices)  # of each company the bits of its devices
-        self._present = state.shared.present
+        self.present = state.shared.present
         self._spared = 0  # bits of devices
 
     def __bool__(self) -> bool:
@@ -31,9 +37,23 @@ class Places:
             there = self._state.cluster.devices_of(node)
             self._spared |= (1 << there.stop) - (1 << there.start)
 
-    def may_have(self, neighbour: Neighbour) -> bool:
-        """False only if there is none; quick."""
-        return bool(neighbour.joins & self._present)
+    def spare_one(self, kinds: Collection[str]) -> None:
+        """Put nobody on a device of these kinds, so that it runs dry.
+
+        It is the first on which somebody is and nobody new is put yet: the same one again and
+        again, or one before it, until it is idle.
+        """
+        free = [
+            left & -left
+            for company, bits in self._devices.items()
+            if (not kinds or company.kind in kinds) and (left := bits & ~self._spared)
+        ]
+        self._spared |= min(free, default=0)
+
+    @property
+    def companies(self) -> Collection[Company]:
+        """Those that devices have."""
+        return self._devices.keys()
 
     def best(self, neighbour: Neighbour) -> tuple[int, Company] | None:
         """The device where whoever is slowed most is slowed least, the first of equals; who is
@@ -80,4 +100,4 @@ class Places:
             memory_bytes -= grant.memory_bytes
             left = self._state.shared.company(kind, compute_milli, memory_bytes, jobs)
             self._devices[left] = self._devices.get(left, 0) | 1 << grant.device
-            self._present |= 1 << left.number
+            self.present |= 1 << left.number

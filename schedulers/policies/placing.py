@@ -6,6 +6,7 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.grant import Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
+from presage.schedulers.requests import members
 
 
 def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, ...] | None:
@@ -15,11 +16,11 @@ def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, 
     to the first. A larger one takes nodes that are wholly idle, the largest first, and its rest
     goes as a smaller one does: so it always fits where all devices that will do are idle.
     """
-    if job.gpus > idle.count:
+    rest = members(job, cluster)
+    if rest > idle.count:
         return None
-    allowed, largest = cluster.nodes_of(job.kinds)
+    allowed, largest, _ = cluster.nodes_of(job.kinds)
     nodes: list[int] = []
-    rest = job.gpus
     if rest > largest:
         for size in cluster.node_sizes:
             for node in idle.wholly_idle(size, allowed) if size <= rest else ():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import cached_property
+
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
-from presage.schedulers.requests import covers, suitable
+from presage.schedulers.requests import covers, members, suitable
+from presage.schedulers.room import Room
 from presage.schedulers.state import State
 
 
@@ -18,13 +22,22 @@ class PassedOver:
     def __init__(self, state: State) -> None:
         self._state = state
         self._jobs: list[Job] = []
+        self._asked: set[Hashable] = set()  # what jobs request that were looked at
 
     def add(self, job: Job) -> None:
         """A job that was not started; it counts if it is latency-sensitive."""
-        if job.latency_sensitive:
-            room = self._state.room()
-            if suitable(job, self._state.cluster, room).sum() >= job.gpus:
+        if not job.latency_sensitive:
+            return
+        cluster, gang = self._state.cluster, members(job, self._state.cluster)
+        asked = gang, job.compute_milli, job.memory_bytes, job.kinds
+        if asked not in self._asked:
+            self._asked.add(asked)
+            if suitable(job, cluster, self._room).sum() >= gang:
                 self._jobs.append(job)
+
+    @cached_property
+    def _room(self) -> Room:
+        return self._state.room()
 
     def forbid(self, job: Job, grants: tuple[Grant, ...]) -> bool:
         """Whether a job may not be started so."""

@@ -255,11 +255,23 @@ class Simulation:
         run.lose(self._now_s)
         self._report(run)
         self.log.entries.append((self._now_s, "overflow", job.job_id, None))
-        if self.ledger.standing(job.job_id).overflows + 1 >= MOST_OVERFLOWS:
+        standing = self.ledger.standing(job.job_id)
+        if self._too_large(job, standing) or standing.overflows + 1 >= MOST_OVERFLOWS:
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
             self._over(job, Phase.FAILED)
             return change
         return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
+
+    def _too_large(self, job: Job, standing: Standing) -> bool:
+        """Whether a job that ran out of memory does so wherever it may go.
+
+        If nobody was beside it, it is not put on devices as small as these again.
+        """
+        if any(self.ledger.on(grant.device) != (job.job_id,) for grant in standing.grants):
+            return False
+        kinds = {self._cluster.kind_of(grant.device) for grant in standing.grants}
+        smallest = min(kinds, key=lambda kind: (self._cluster.memory_of[kind], kind))
+        return bool(self.ledger.exclude(job.job_id, smallest))
 
     # What is decided ------------------------------------------------------------------------
 
@@ -395,7 +407,7 @@ class Simulation:
             standing = self.ledger.standing(job_id)
             if standing.phase is Phase.RUNNING:
                 grant = next(g for g in standing.grants if g.device == device)
-                members.append((self.ledger.jobs[job_id], grant.compute_milli))
+                members.append((self._runs[job_id].job, grant.compute_milli))
         told = self._truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 

@@ -55,10 +55,11 @@ def jobs_of(draw):
         now_s += draw(st.sampled_from((0.0, 3.0)))
         jobs.append(
             job(
-                str(i), now_s, gpus=draw(st.integers(1, 5)),
+                str(i), now_s, gpus=(gpus := draw(st.integers(1, 9))),
+                min_gpus=draw(st.sampled_from((0, 0, 1, gpus))),
                 latency_sensitive=draw(st.booleans()), priority=draw(st.integers(0, 1)),
                 compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),
-                memory_bytes=draw(st.sampled_from((0, 0, 4 * GIB))),
+                memory_bytes=draw(st.sampled_from((0, 0, 4 * GIB, 14 * GIB))),
                 model=draw(st.sampled_from(("", "a", "b"))),
                 kinds=draw(st.sampled_from(((), (), ("v100",), ("k80",), ("k80", "v100")))),
                 checkpointing=draw(st.sampled_from((NO_COST, Checkpointing(2.0, 1.0, 3.0)))),
@@ -69,7 +70,8 @@ def jobs_of(draw):
 
 
 def nodes(*sizes_and_kinds):
-    made = (Node(f"n{i}", size, kind, 16 * GIB) for i, (size, kind) in enumerate(sizes_and_kinds))
+    has = {"v100": 16 * GIB, "k80": 12 * GIB}
+    made = (Node(f"n{i}", size, kind, has[kind]) for i, (size, kind) in enumerate(sizes_and_kinds))
     return Cluster(tuple(made))
 
 
@@ -101,8 +103,30 @@ def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refuse
 
 
 def can_run(one, devices):
-    there = [node.devices for node in devices.nodes if not one.kinds or node.kind in one.kinds]
-    return one.gpus <= sum(there)
+    usable = [node for node in devices.nodes if not one.kinds or node.kind in one.kinds]
+    there = [node.devices for node in usable if node.memory_bytes >= one.memory_bytes]
+    return one.fewest_gpus <= sum(there)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_elastic_job_larger_than_the_cluster_has_all_of_it(name):
+    jobs = [job("large", gpus=8, min_gpus=2), job("small", 1.0)]
+    done = simulated(cluster(2, 2), POLICIES[name](), jobs, {"large": 10.0, "small": 5.0})
+    ends = {one.job.job_id: one.end_s for one in done.ended}
+    assert ends == (
+        {"large": 25.0, "small": 6.0} if name == "srtf" else {"large": 20.0, "small": 25.0}
+    )
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobody_is_put_where_less_memory_is_than_is_asked_for(name):
+    devices = Cluster((Node("n0", 1, "k80", 12 * GIB), Node("n1", 2, "v100", 16 * GIB)))
+    jobs = [job("a", memory_bytes=14 * GIB), job("b", gpus=3, memory_bytes=14 * GIB)]
+    done = simulated(devices, POLICIES[name](), jobs, {"a": 10.0, "b": 10.0})
+    starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
+    assert starts == [1]
+    rejected = [more for _, what, _, more in done.log.entries if what == "reject"]
+    assert rejected == ["a gang of 3, and there are 2 devices for it"]
 
 
 @given(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import Grant
@@ -39,11 +42,11 @@ def of(model: str, job_id: str, submit_s: float = 0.0, **values):
     return job(job_id, submit_s, model=model, **values)
 
 
-def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None):
+def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None, faults=()):
     lengths = {one.job_id: (seconds or {}).get(one.job_id, 100.0) for one in jobs}
     world, devices = Measured(lengths, WORLD, KIND), cluster(*nodes)
     told = forecaster(world, devices) if forecaster else None
-    return simulated(devices, policy or Packing(), jobs, world, forecaster=told)
+    return simulated(devices, policy or Packing(), jobs, world, forecaster=told, faults=faults)
 
 
 def starts_of(done):
@@ -196,6 +199,64 @@ def test_nobody_has_what_the_second_of_two_urgent_jobs_asks_for_and_is_not_given
     assert starts_of(done)["2"][0] > starts_of(done)["b"][0]
 
 
+def light(job_id, submit_s):
+    """One of a stream that never ends, of jobs that can go beside each other."""
+    return of("small", job_id, submit_s)
+
+
+def first_start_s(done, job_id):
+    return starts_of(done)[job_id][0]
+
+
+@pytest.mark.parametrize("wanted", [{"latency_sensitive": True}, {}])
+def test_a_job_that_suits_nobody_is_not_passed_over_for_ever(wanted):
+    jobs = [light(str(i), 40.0 * i) for i in range(30)]
+    jobs.insert(1, of("greedy", "alone", 1.0, **wanted))
+    done = packed(jobs, seconds={"alone": 10.0})
+    assert first_start_s(done, "alone") == 100.0  # when the first one ends
+
+
+@pytest.mark.parametrize(("nodes", "down"), [((2, 2, 4), ()), ((4, 4), (0,)), ((4, 4), ())])
+def test_nodes_run_dry_that_a_gang_can_have(nodes, down):
+    jobs = [light(str(i), 5.0 * i) for i in range(200)]
+    jobs.insert(20, of("small", "gang", 96.0, gpus=4))
+    done = packed(
+        jobs, nodes=nodes, seconds={"gang": 10.0}, faults=[Fault(0.0, node, False) for node in down]
+    )
+    assert first_start_s(done, "gang") < 400.0  # those that were there have ended
+
+
+def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
+    monkeypatch.setattr("presage.schedulers.policies.neighbours.BREADTH", 3)
+
+    class Alike:
+        def outlooks(self, asked):
+            return [Outlook(1e4, 500 if one.model[0] == "h" else 50, GIB) for one, _ in asked]
+
+        def slowdowns(self, asked):
+            return [(1.1,) * len(jobs) for _, jobs in asked]
+
+    # Pairs of light jobs leave most compute, and are full; a heavy one on the last device is not.
+    first = [of(f"light {i}", f"l{i}") for i in range(8)] + [of("heavy", "h")]
+    jobs = [
+        *first,
+        *(of(f"other {i}", f"o{i}", 1.0 + i / 8) for i in range(8)),
+        of("new", "n", 2.0),
+    ]
+    lengths = {one.job_id: 1e4 for one in jobs}
+    done = packed(jobs, nodes=(9,), seconds=lengths, forecaster=lambda world, devices: Alike())
+    assert first_start_s(done, "n") == 2.0
+
+
+def test_gangs_that_wait_hide_no_place(monkeypatch):
+    monkeypatch.setattr("presage.schedulers.policies.packing.DEPTH", 2)
+    gangs = [of("small", f"g{i}", 1.0, gpus=2, priority=1, min_gpus=i % 2) for i in range(9)]
+    gangs = [replace(one, kinds=(KIND,) * i) for i, one in enumerate(gangs)]  # shapes of their own
+    jobs = [of("small", "0"), of("small", "1"), *gangs, of("small", "2", 2.0)]
+    done = packed(jobs, nodes=(1, 1, 1), seconds={"0": 1e4, "1": 1e4})
+    assert first_start_s(done, "2") < 1e4
+
+
 def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.DEPTH", 5)
     monkeypatch.setattr("presage.schedulers.policies.neighbours.BREADTH", 3)
@@ -310,6 +371,6 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
             turns.pass_over()
     first_of = {gpus: next((o for o in in_order if o.gpus == gpus), None) for gpus in unfit}
     assert seen == [o for o in in_order if o.gpus not in unfit or o is first_of[o.gpus]]
-    assert {queue.next_of(s).gpus: queue.next_of(s) for s in queue.shapes(4)} == {
-        one.gpus: one for one in reversed(in_order)
+    assert {s: queue.one_of(s).shape for s in queue.shapes(4)} == {
+        one.shape: one.shape for one in in_order if one.gpus == 1
     }

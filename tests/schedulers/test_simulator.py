@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
+from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.named import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
-from presage.schedulers.simulator.simulation import MOST_OVERFLOWS, OVERFLOW_S
+from presage.schedulers.simulator.simulation import OVERFLOW_S
 from presage.schedulers.simulator.truth import Durations
 from presage.schedulers.standing import Phase
 from presage.schedulers.traces.formats import read_trace
@@ -249,12 +250,21 @@ def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
     assert done.ended[1].standing.overflows == 1
 
 
-def test_a_job_that_fits_nowhere_has_failed_after_some_tries():
-    done = simulated(cluster(1), Packs(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
+def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
+    devices = Cluster((Node("n0", 2, "v100", 16 * GIB), Node("n1", 1, "k80", 12 * GIB)))
+    done = simulated(devices, Fifo(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
-    assert [(one.phase, one.end_s) for one in done.ended] == [
-        (Phase.FAILED, MOST_OVERFLOWS * OVERFLOW_S)
-    ]
+    assert [(one.phase, one.end_s) for one in done.ended] == [(Phase.FAILED, 2 * OVERFLOW_S)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_does_not_fit_is_tried_again_on_larger_devices(policy):
+    devices = Cluster((Node("n0", 1, "v100", 16 * GIB), Node("n1", 2, "a100", 40 * GIB)))
+    done = simulated(devices, POLICIES[policy](), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
+
+    starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
+    assert starts == [0, 1]
+    assert done.ended[0].phase is Phase.FINISHED
 
 
 class NeverStarts(Fifo):
