@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from presage.schedulers.gang.tenants import Tenants
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits
+
+
+_Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ def candidates_of(
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
     shared = np.flatnonzero(~tenants.nobody[devices])
-    company: dict[Hashable, tuple[str, tuple[Job, ...]]] = {}
-    found: list[tuple[int, Hashable]] = []
+    company: dict[_Likenesses, tuple[str, tuple[Job, ...]]] = {}
+    found: list[tuple[int, _Likenesses]] = []
     for place, device in zip(shared.tolist(), devices[shared].tolist(), strict=True):
         there, kind = tenants.on(device), cluster.kind_of(device)
         if len(there) >= limits.most_members:

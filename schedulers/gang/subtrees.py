@@ -37,7 +37,8 @@ def below_each(problem: Problem) -> Plans:
 
 def _least(degradation: np.ndarray[tuple[int, int], np.dtype[np.float64]], alike: bool) -> Plan:
     if alike:
-        return degradation[0].argsort(kind="stable")[: len(degradation)]
+        order: Plan = degradation[0].argsort(kind="stable")
+        return order[: len(degradation)]
     left, chosen = degradation.copy(), np.empty(len(degradation), np.int64)
     for member in range(len(degradation)):
         chosen[member] = left[member].argmin()
