@@ -218,9 +218,9 @@ class Ledger:
     def _act(self, action: Action, number: int, now_s: float) -> Change:
         assert not isinstance(action, Wake)
         if type(action) not in _MOVES:
-            raise ImpossibleActionError(f"action {number} is none: {action!r}")
+            raise ImpossibleActionError(f"action {number} is none, but {_kind(action)}")
         if not isinstance(action.job_id, str):
-            raise ImpossibleActionError(f"action {number} names no job: {action.job_id!r}")
+            raise ImpossibleActionError(f"action {number} names no job, but {_kind(action.job_id)}")
         job = self._jobs.get(action.job_id)
         allowed, after = _MOVES[type(action)]
         try:
@@ -239,6 +239,8 @@ class Ledger:
                 self._check_gang(job, grants, least=1 if isinstance(action, Reserve) else 0)
             else:
                 grants = standing.grants if after in _HOLDING else ()
+            if isinstance(action, Reject) and not isinstance(action.why, str):
+                raise ImpossibleActionError(f"the reason is no text, but {_kind(action.why)}")
             return self._move(job, after, now_s, grants, until_s=until_s)
         except ImpossibleActionError as error:
             raise ImpossibleActionError(
@@ -247,18 +249,20 @@ class Ledger:
 
     def _check_gang(self, job: Job, grants: Sequence[Grant], *, least: int) -> None:
         if not isinstance(grants, tuple):
-            raise ImpossibleActionError(f"grants are no tuple: {grants!r}")
+            raise ImpossibleActionError(f"grants are no tuple, but {_kind(grants)}")
         if not (least or job.fewest_gpus) <= len(grants) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
             raise ImpossibleActionError(f"{len(grants)} members of a gang that needs {needs}")
         for grant in grants:
-            if type(grant) is not Grant or not all(isinstance(part, int) for part in grant):
-                raise ImpossibleActionError(f"{grant!r} is no grant of whole numbers")
+            if type(grant) is not Grant:
+                raise ImpossibleActionError(f"among grants there is {_kind(grant)}")
             device, compute, memory = grant
-            if not 0 <= device < self.cluster.devices:
+            if not (type(device) is type(compute) is type(memory) is int) or (
+                not 0 <= device <= _MOST or not 1 <= compute <= _MOST or not 0 <= memory <= _MOST
+            ):
+                raise ImpossibleActionError(_unsound(grant))
+            if device >= self.cluster.devices:
                 raise ImpossibleActionError(f"there is no device {device}")
-            if compute < 1 or memory < 0:
-                raise ImpossibleActionError(f"a grant of {compute} thousandths, {memory} bytes")
             if job.kinds and self.cluster.kind_of(device) not in job.kinds:
                 raise ImpossibleActionError(
                     f"{self.cluster.name_of(device)} is a {self.cluster.kind_of(device)}, and it "
@@ -450,11 +454,35 @@ class Ledger:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ImpossibleActionError(f"{value!r} is no time")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ImpossibleActionError(f"{_kind(value)} is no time")
+    try:
+        is_nan = math.isnan(value)
+    except OverflowError:
+        raise ImpossibleActionError("a time is beyond all that a float can hold") from None
+    if is_nan:
+        raise ImpossibleActionError("nan is no time")
     return value
 
 
+def _kind(thing: object) -> str:
+    """Of what type a thing is, of which nothing else can be said: not all print the same twice."""
+    return f"something of type {type(thing).__name__}"
+
+
+def _unsound(grant: Grant) -> str:
+    """What is wrong with a grant wherever it is."""
+    for field, part in zip(Grant._fields, grant, strict=True):
+        if type(part) is not int:
+            return f"{field} is no whole number, but {_kind(part)}"
+        if abs(part) > _MOST:
+            return f"{field} is beyond 64 bits"
+    if grant.device < 0:
+        return f"there is no device {grant.device}"
+    return f"a grant of {grant.compute_milli} thousandths, {grant.memory_bytes} bytes"
+
+
+_MOST = 2**63 - 1
 _GRANTING = Reserve, Start, Resize, Migrate
 _HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED, Phase.RESERVED})
 # In which phases a job may be, and in which it is afterwards.

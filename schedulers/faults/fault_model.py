@@ -15,7 +15,7 @@ from presage.schedulers.faults.fault import Fault, Outage, faults_of, outages_of
 
 Array = NDArray[np.float64]
 
-MOST_FAILURES = 10_000_000  # of one drawing
+MOST_FAILURES = 1_000_000  # of one drawing: a simulation of them takes minutes
 _SHAPES = np.arange(0.2, 5.005, 0.01)  # that a fit chooses from
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 
 from presage.features.errors import ConfigError
@@ -52,7 +53,10 @@ def policy_of(text: str) -> Policy:
             values[parameter] = value
             continue
         try:
-            values[parameter] = int(value) if value.isdecimal() else float(value)
+            number = float(value)
         except ValueError:
             raise ConfigError(f"policy {name!r}: {parameter}={value!r} is no number") from None
+        if not math.isfinite(number):  # also of a whole number that no float can hold
+            raise ConfigError(f"policy {name!r}: {parameter}={value}, must be a finite number")
+        values[parameter] = int(number) if value.isdecimal() else number
     return POLICIES[name](**values)

@@ -15,7 +15,8 @@ Entry = tuple[float, str, str, Any]  # when, what, whose, and whatever else ther
 class EventLog:
     """Entries as they come; the same run writes the same bytes.
 
-    A submission's is the job, of which a line has the columns of a trace.
+    A submission's is the job, of which a line has the columns of a trace; a refused decision's is
+    why it was, and nothing of what was wanted.
     """
 
     def __init__(self) -> None:

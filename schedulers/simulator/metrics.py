@@ -42,7 +42,7 @@ class Metrics:
         node failed or it ran out of memory; and ran out of memory.
     exceeded_share : float or None
         Of jobs that were first granted a part of a device's memory, those that took more:
-        what a bound's risk promises. None where no device was shared.
+        what a bound's risk promises. None where no job was granted a part.
 
     References
     ----------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
-from presage.features.errors import TableError
+from presage.features.errors import ImpossibleActionError, TableError
 from presage.schedulers.action import (
     Action,
     Migrate,
@@ -51,16 +51,18 @@ class Replay:
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._of_decision: dict[int, list[Action]] = {}
-        self._decisions = 0
+        self._refused: dict[int, str] = {}  # why, of each decision that was
+        self._decisions = decision = 0
         actions: list[Action] = []
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
                 what, job_id, more = entry["what"], entry.get("job", ""), entry.get("more")
                 if what == "decide":
-                    actions = self._of_decision.setdefault(int(more), [])
+                    decision = int(more)
+                    actions = self._of_decision.setdefault(decision, [])
                 elif what == "refused":
-                    actions += [_action(*one) for one in more["actions"]]
+                    self._refused[decision] = more["why"]
                 elif what in _ACTIONS:
                     actions.append(_action(what, job_id or more, more))
                 elif what == "submit":  # after it, a line may say that the job can never run
@@ -73,23 +75,33 @@ class Replay:
         return ()
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
-        """What was decided then."""
+        """What was decided then.
+
+        Raises
+        ------
+        ImpossibleActionError
+            That was refused; says why, as the log does.
+        """
         self._decisions += 1
+        if self._decisions in self._refused:
+            raise ImpossibleActionError(self._refused[self._decisions])
         return self._of_decision.get(self._decisions, [])
 
 
 _ACTIONS = {*_GRANTING, *_PLAIN, "reserve", "reject", "wake"}
 
 
-def _action(what: str, whose: Any, more: Any = None, until_s: float = 0.0) -> Action:
+def _action(what: str, whose: Any, more: Any) -> Action:
     if what == "reserve":
-        if isinstance(more, dict):
-            more, until_s = more["grants"], more["until_s"]
-        return Reserve(whose, tuple(Grant(*grant) for grant in more), until_s)
+        return Reserve(whose, _grants(more["grants"]), more["until_s"])
     if what in _GRANTING:
-        return _GRANTING[what](whose, tuple(Grant(*grant) for grant in more))
+        return _GRANTING[what](whose, _grants(more))
     if what == "reject":
-        return Reject(whose, more)
+        return Reject(whose, more or "")  # a line leaves out what is empty
     if what == "wake":
         return Wake(whose)
     return _PLAIN[what](whose)
+
+
+def _grants(told: Any) -> tuple[Grant, ...]:
+    return tuple(Grant(*grant) for grant in told)

@@ -53,7 +53,7 @@ MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
 _WHAT = {
     action: action.__name__.lower()
-    for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject, Wake)
+    for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject)
 }
 IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
 
@@ -277,21 +277,20 @@ class Simulation:
 
     def _decide(self) -> None:
         state = State(self.ledger, self._now_s, self._progress)
-        actions = self._policy.decide(state, self.forecasts, self._rng)
         self._decisions += 1
-        if not actions:
-            return
-        self.log.entries.append((self._now_s, "decide", "", self._decisions))
+        decided = (self._now_s, "decide", "", self._decisions)
         try:
+            actions = self._policy.decide(state, self.forecasts, self._rng)
+            if not actions:
+                return
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
-            wanted = [(_WHAT[type(action)], *action) for action in actions if type(action) in _WHAT]
-            self.log.entries.append(
-                (self._now_s, "refused", "", {"why": str(error), "actions": wanted})
-            )
+            # The reason alone: what was wanted may be anything, also what no line can hold.
+            self.log.entries += [decided, (self._now_s, "refused", "", {"why": str(error)})]
             if self._stop:
                 raise
             return
+        self.log.entries.append(decided)
         for action in actions:
             self._note(action)
         self._time(changes)

@@ -29,9 +29,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from presage.features.errors import ConfigError
+from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.summary import HOUR_S
 from presage.schedulers.traces.trace import Trace
 
+MOST_JOBS = 10_000_000  # of one drawing: they take minutes, and 6 GB
 _MINUTE_S, _DAY_S = 60.0, 86400.0
 _CENTURY_S = 36_525 * _DAY_S
 _HOURS, _WEEK = 24, 7
@@ -48,8 +50,11 @@ def generated(like: Trace, jobs: int, seed: int) -> Trace:
     ------
     ConfigError
         The trace has less than two jobs, or all come at once: there is no rate to go by. Or it
-        spans more than a century.
+        spans more than a century, or what is generated would be more than ``MOST_JOBS`` or span
+        more than ``MOST_S``.
     """
+    if jobs > MOST_JOBS:
+        raise ConfigError(f"{jobs:,} jobs; at most {MOST_JOBS:,} are generated: ask for fewer")
     at_s = np.array([job.submit_s for job in like.jobs])
     if len(at_s) < 2 or at_s[0] == at_s[-1]:
         raise ConfigError(
@@ -58,6 +63,11 @@ def generated(like: Trace, jobs: int, seed: int) -> Trace:
     at_s -= at_s[0]
     if at_s[-1] > _CENTURY_S:
         raise ConfigError(f"a trace of {at_s[-1] / _DAY_S:,.0f} days; give its times in seconds")
+    if at_s[-1] * jobs / len(at_s) > MOST_S:
+        raise ConfigError(
+            f"{jobs:,} jobs at the rate of the trace come in more than {MOST_S:g} s, the longest "
+            "that a trace can be; ask for fewer"
+        )
     rng = np.random.default_rng(seed)
     draw = _by_days if at_s[-1] >= 2 * _DAY_S else _by_rate
     submit_s, source = draw(at_s, jobs, rng)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from presage.features.errors import ConfigError
 from presage.schedulers.job import Job
+from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.trace import Trace
 
 
@@ -45,7 +46,19 @@ def first(trace: Trace, jobs: int) -> Trace:
 
 
 def loaded(trace: Trace, factor: float) -> Trace:
-    """The same jobs in a ``factor``-th of the time: so many times the load."""
+    """The same jobs in a ``factor``-th of the time: so many times the load.
+
+    Raises
+    ------
+    ConfigError
+        They would come later than any job of a trace can.
+    """
+    # By the product: of a small factor the quotient is infinite.
+    if trace.jobs and trace.jobs[-1].submit_s > MOST_S * factor:
+        raise ConfigError(
+            f"load={factor:g}: jobs would come until more than {MOST_S:g} s, the longest that a "
+            "trace can be; name a larger one"
+        )
     return _of(trace, (replace(job, submit_s=job.submit_s / factor) for job in trace.jobs))
 
 

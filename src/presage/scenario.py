@@ -224,6 +224,7 @@ def _world(
     from presage.schedulers.job import NO_COST, Checkpointing
     from presage.schedulers.simulator.measured import Measured
     from presage.schedulers.simulator.truth import Durations
+    from presage.schedulers.traces.selecting import loaded
 
     truth: Truth = Durations(trace.duration_s)
     if measurements is not None:
@@ -232,13 +233,13 @@ def _world(
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = with_models(trace, measurements, kinds, seed=scenario.seed)
         truth = Measured(trace.duration_s, measurements, kinds[0])
+    trace = loaded(trace, scenario.load)
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
     )
     jobs = [
         replace(
             job,
-            submit_s=job.submit_s / scenario.load,
             checkpointing=costs if job.checkpointing == NO_COST else job.checkpointing,
         )
         for job in trace.jobs

@@ -193,6 +193,11 @@ def simulate(
         )
         for name in names or [""]
     }  # fmt: skip
+    if from_day and not Path(faults).is_file():
+        raise ConfigError(
+            f"--from-day {from_day:g} is a day of a file of faults; name one, --faults FILE, or "
+            "leave it out"
+        )
     _check_outputs(log, report, parquet)
     _simulate(scenarios, log, report, parquet, as_json=as_json)
 
@@ -255,7 +260,9 @@ def _facts(scenario: Scenario) -> dict[str, str]:
 
 
 def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
-    """Of forecasts that were missing, jobs that cannot run, and actions that were refused."""
+    """Of forecasts that were missing, jobs that did not run, and actions that were refused."""
+    from presage.schedulers.standing import ENDED
+
     for why, times in run.forecasts.failures.items():
         typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
     for kind, jobs in run.forecasts.untold.items() if foretells else ():
@@ -270,6 +277,14 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
     if rejected:
         job_id, why = rejected[0]
         typer.echo(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
+    starved = [
+        job_id for job_id in run.ledger.jobs if run.ledger.standing(job_id).phase not in ENDED
+    ]
+    if starved:
+        typer.echo(
+            f"{name}: jobs never started, or not again: {len(starved):,}, first {starved[0]!r}",
+            err=True,
+        )
     refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
     if refused:
         typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)

@@ -72,14 +72,13 @@ def read_sweep(path: Path) -> list[Scenario]:
             raise ConfigError(f"{path}: no {key}; name a file, or a list of them")
     try:
         lists = [_values(key, types[key], given, path.parent) for key, given in content.items()]
-        # Equal scenarios have equal outcomes, which would pass for several.
-        return list(
-            dict.fromkeys(
-                Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)
-            )
-        )
+        made = [Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)]
     except (ConfigError, OverflowError) as error:  # of a whole number that no float can hold
         raise ConfigError(f"{path}: {error}") from None
+    if any(one.from_day for one in made) and not any(Path(one.faults).is_file() for one in made):
+        raise ConfigError(f"{path}: from_day is of a file of faults; name one as `faults`")
+    # Equal scenarios have equal outcomes, which would pass for several.
+    return list(dict.fromkeys(made))
 
 
 def _values(key: str, kind: Any, given: Any, beside: Path) -> list[Any]:
@@ -321,7 +320,8 @@ _SHOWN = {
 def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     """A row for all outcomes that differ in their seed alone: means, and what they may be off by.
 
-    Columns are what differs between scenarios, then metrics.
+    Columns are what differs between scenarios, then how many jobs finished, of which the metrics
+    are that follow.
     """
     from presage.schedulers.simulator.confidence import mean_and_margin
 
@@ -332,6 +332,7 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     rows = []
     for values, alike in groups.items():
         row = {key: _shown(key, value) for key, value in zip(varied, values, strict=True)}
+        row["finished"] = _finished([one["metrics"] for one in alike])
         for metric, (title, unit) in _SHOWN.items():
             known = [one["metrics"][metric] for one in alike if one["metrics"][metric] is not None]
             row[title] = "-"
@@ -341,6 +342,13 @@ def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
                 row[title] = f"{mean:,.2f}{wide}"
         rows.append(row)
     return rows
+
+
+def _finished(alike: Sequence[dict[str, Any]]) -> str:
+    """How many jobs finished on average, and of how many unless all of them did."""
+    mean = sum(one["jobs"] for one in alike) / len(alike)
+    jobs = sum(alike[0][became] for became in ("jobs", "failed", "rejected", "starved"))
+    return f"{jobs:,}" if mean == jobs else f"{mean:,.2f} of {jobs:,}"
 
 
 def write_table(outcomes: Sequence[Outcome], path: Path) -> None:

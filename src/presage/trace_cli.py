@@ -115,6 +115,8 @@ def _check(output: Path, load: float) -> None:
         raise ConfigError(f"--load {load}: must be a number > 0; 1 leaves the times as they are")
     if output.suffix == ".gz":
         raise ConfigError(f"--output {output}: written is plain csv; give it a name without .gz")
+    if output.is_dir():
+        raise ConfigError(f"--output {output}: that is a folder; name a file in it")
 
 
 def _write(output: Path, trace: Trace) -> None:

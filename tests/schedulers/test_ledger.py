@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -240,21 +241,29 @@ WHOLE_DEVICE = Grant(0, WHOLE, 16 * GIB)
 ANY_START: Any = Start
 ANY_GRANT: Any = Grant
 ANY_RESERVE: Any = Reserve
+ANY_REJECT: Any = Reject
 ANY_WAKE: Any = Wake
 
 
 @pytest.mark.parametrize(
     ("action", "said"),
     [
-        ("start", "action 1 is none: 'start'"),
-        (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job: 7"),
-        (ANY_START("a", None), "grants are no tuple: None"),
-        (ANY_START("a", ((0, WHOLE, GIB),)), "is no grant of whole numbers"),
-        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "is no grant of whole numbers"),
-        (ANY_START("a", (ANY_GRANT(0, float("nan"), GIB),)), "is no grant of whole numbers"),
-        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "'soon' is no time"),
-        (ANY_WAKE("soon"), "'soon' is no time"),
+        ("start", "action 1 is none, but something of type str"),
+        (object(), "action 1 is none, but something of type object"),
+        (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job, but something of type int"),
+        (ANY_START("a", None), "grants are no tuple, but something of type NoneType"),
+        (ANY_START("a", {WHOLE_DEVICE}), "grants are no tuple, but something of type set"),
+        (ANY_START("a", ((0, WHOLE, GIB),)), "among grants there is something of type tuple"),
+        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli is no whole number, but"),
+        (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device is no whole number, but"),
+        (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes is beyond 64 bits"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "something of type str is no time"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), 10**400), "beyond all that a float can hold"),
+        (ANY_REJECT("a", None), "the reason is no text, but something of type NoneType"),
+        (ANY_WAKE("soon"), "something of type str is no time"),
+        (ANY_WAKE(np.float32(1)), "something of type float32 is no time"),
         (Wake(float("nan")), "nan is no time"),
+        (Wake(10**400), "a time is beyond all that a float can hold"),
     ],
 )
 def test_whatever_a_policy_returns_is_refused_with_a_reason(action: Any, said: str) -> None:

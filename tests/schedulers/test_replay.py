@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import TableError
+from presage.features.errors import ImpossibleActionError, TableError
 from presage.schedulers.action import (
     Action,
     Migrate,
@@ -22,6 +26,7 @@ from presage.schedulers.action import (
     Wake,
 )
 from presage.schedulers.faults.fault import Fault
+from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
@@ -29,6 +34,8 @@ from presage.schedulers.policies.named import POLICIES
 from presage.schedulers.simulator.measured import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.replay import Replay
+from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.simulator.truth import Durations
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 GOLDEN = Path(__file__).parent / "golden.jsonl"
@@ -119,6 +126,76 @@ def test_what_is_decided_by_a_log_writes_the_same_log(seed):
 def test_the_log_of_every_policy_can_be_replayed(name):
     first = list(busy_day(1, POLICIES[name]()).log.lines())
     assert list(busy_day(1, Replay(first)).log.lines()) == first
+
+
+# What a policy returns nobody has type-checked.
+start: Any = Start
+reserve: Any = Reserve
+reject: Any = Reject
+wake: Any = Wake
+# Of a job and a device.
+IMPOSSIBLE: list[Callable[[Any, Any], list[Any]]] = [
+    lambda one, device: [start(one, (device._replace(device=np.int64(0)),))],
+    lambda one, device: [start(one, {device, device._replace(device=1)})],
+    lambda one, device: [start(one, [device])],
+    lambda one, device: [start(one, (device._replace(memory_bytes=10**5000),))],
+    lambda one, device: [start(one, (device,)), "garbage"],
+    lambda one, device: [start(one, (device,)), None],
+    lambda one, device: [start(object(), (device,))],
+    lambda one, device: [object()],
+    lambda one, device: [reject(one, object())],
+    lambda one, device: [reserve(one, (device,), np.float32(1e6))],
+    lambda one, device: [reserve(one, (device,), 10**400)],
+    lambda one, device: [wake(np.float32(1e6))],
+    lambda one, device: [wake(10**400)],
+]
+
+
+class Careless(Fifo):
+    """Wants what nobody can do, each thing once, and what can be done in between."""
+
+    def __init__(self):
+        self.wanted = [one for impossible in IMPOSSIBLE for one in (None, impossible)]
+
+    def decide(self, state, forecasts, rng):
+        first = state.pending.first()
+        impossible = self.wanted.pop() if first and self.wanted else None
+        if impossible is None:
+            return [*super().decide(state, forecasts, rng), Wake(state.now_s + 1)]
+        return impossible(first.job_id, state.cluster.whole[0])
+
+
+def test_what_was_refused_is_logged_by_its_reason_and_replayed():
+    first, again = (list(busy_day(3, Careless()).log.lines()) for _ in range(2))
+    refused = [json.loads(line)["more"] for line in first if '"refused"' in line]
+
+    assert len(refused) == len(IMPOSSIBLE)
+    assert {tuple(more) for more in refused} == {("why",)}
+    assert again == first
+    assert list(busy_day(3, Replay(first)).log.lines()) == first
+
+
+def test_a_log_of_what_stopped_a_simulation_stops_it_again():
+    def stopped(policy):
+        jobs, devices = [job("a")], cluster(1)
+        truth = Durations({"a": 1.0})
+        simulation = Simulation(devices, policy, Oracle(truth, devices), truth, jobs)
+        with pytest.raises(ImpossibleActionError, match="beyond all that a float can hold"):
+            simulation.run()
+        return list(simulation.log.lines())
+
+    first = stopped(Careless())
+    assert len(first) == 3
+    assert stopped(Replay(first)) == first
+
+
+def test_a_job_that_is_rejected_without_a_word_is_so_again():
+    class Silent(Fifo):
+        def decide(self, state, forecasts, rng):
+            return [Reject(one.job_id, "") for one in state.pending]
+
+    first = list(busy_day(1, Silent(), jobs=5).log.lines())
+    assert list(busy_day(1, Replay(first), jobs=5).log.lines()) == first
 
 
 def golden_lines():

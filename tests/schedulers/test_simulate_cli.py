@@ -73,6 +73,15 @@ def test_a_person_is_told_why_a_job_was_rejected(simulate):
     assert told.stderr == f"fifo: rejected jobs: 1, first 'large': {why}\n"
 
 
+def test_a_person_is_told_which_jobs_were_never_started(simulate, tmp_path):
+    simulate()  # which writes the files
+    (tmp_path / "faults.csv").write_text("at_s,node,event\n120,n0,fail\n")
+    words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
+    told = CliRunner().invoke(app, [*words, "--faults", "faults.csv"])
+    assert told.exit_code == 0
+    assert told.stderr.endswith("\nfifo: jobs never started, or not again: 2, first 'b'\n")
+
+
 def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
     simulate("--log", "first")
     simulate("--log", "second")
@@ -255,8 +264,17 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
             "policy 'packing': most is not known; known are most_slowdown, most_members",
         ),
         (("--policy", "packing:most_members=two"), "most_members='two' is no number"),
+        (("--policy", f"las:threshold_s={'9' * 400}"), "threshold_s=9+, must be a finite number"),
+        (
+            ("--policy", f"packing:overcommit={'9' * 5000}"),
+            "overcommit=9+, must be a finite number",
+        ),
+        (("--policy", "las:threshold_s=inf"), "threshold_s=inf, must be a finite number"),
         (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
+        (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
+        (("--from-day", "3"), "--from-day 3 is a day of a file of faults; name one, --faults FILE"),
+        (("--from-day", "3", "--faults", "30,0.5"), "--from-day 3 is a day of a file"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),
         (("--noise", "-1"), r"noise=-1\.0, must be within 0 and 10"),
         (("--faults", "one,two"), "faults 'one,two' is neither a file nor two numbers of days"),
@@ -269,7 +287,8 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
             ("--faults", "30"),
             "'30' is neither a file nor .*; name a file, or MTBF,MTTR",
         ),
-        (("--faults", "1e-9,1e-9"), "failures of 1 nodes in .* at most 10,000,000 are drawn"),
+        (("--faults", "1e-8,1e-8"), "about 1.5e.06 failures of 1 nodes in .* at most 1,000,000"),
+        (("--faults", "1e-9,1e-9"), "failures of 1 nodes in .* at most 1,000,000 are drawn"),
         (("--sweep", "absent.yaml"), "--trace does nothing to a sweep; write trace: in its file"),
         (("--output", "."), "--output is of sweeps; name one, --sweep FILE"),
         (("--workers", "2"), "--workers is of sweeps"),

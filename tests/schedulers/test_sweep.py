@@ -70,6 +70,23 @@ def test_every_combination_is_simulated_once_and_told_in_order(folder):
         ("fifo", "1.0"), ("fifo", "2.0"), ("sjf", "1.0"), ("sjf", "2.0")
     ]  # fmt: skip
     assert "±" in rows[0]["JCT h"]  # faults are drawn anew for every seed
+    assert {row["finished"] for row in rows} == {"40"}
+
+
+def test_jobs_that_did_not_finish_are_shown_beside_the_means_of_those_that_did(folder):
+    (folder / "trace.csv").write_text(TRACE + "large,0,9,1\n")
+    (folder / "faults.csv").write_text("at_s,node,event\n30,n0,fail\n")
+    (folder / "sweep.yaml").write_text(
+        "trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, sjf]\nseed: [0, 1]\n"
+        "faults: ['', faults.csv]\n"
+    )
+    rows = compared(swept(folder)[1])
+
+    assert [(row["policy"], row["finished"]) for row in rows[::2]] == [
+        ("fifo", "40.00 of 41"), ("sjf", "40.00 of 41")
+    ]  # fmt: skip
+    for row in rows[1::2]:
+        assert 0 < float(row["finished"].removesuffix(" of 41")) < 10
 
 
 def test_what_is_there_is_not_made_again_unless_it_is_of_other_files(folder):
@@ -163,6 +180,8 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("keep_going: 'no'", "keep_going='no' is not true or false"),
                 ("draw_models: 'false'", "draw_models='false' is not true or false"),
                 ("draw_models: true", "draw_models needs models to draw"),
+                ("from_day: [0, 3]", "from_day is of a file of faults; name one as `faults`"),
+                ("faults: '30,1'\nfrom_day: 3", "from_day is of a file of faults"),
                 ("from_day: -1", "from_day=-1.0, must be a finite number >= 0"),
                 ("checkpoint_interval_s: 0", "checkpoint_interval_s=0.0, must be a number > 0"),
                 ("checkpoint_cost_s: -1", "checkpoint_cost_s=-1.0, must be a finite"),
@@ -210,7 +229,7 @@ def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(fo
 def slow(folder):
     """One quick scenario, and two that would take minutes, in this order."""
     (folder / "slow.csv").write_text(
-        "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,30000000\n" for i in range(50))
+        "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,9000000\n" for i in range(50))
     )
     (folder / "sweep.yaml").write_text(
         "trace: [trace.csv, slow.csv]\ncluster: cluster.yaml\nfaults: '0.02,0.01'\nseed: [1, 2]\n"

@@ -85,6 +85,7 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
     [
         (("--user", "rde"), "no job of user 'rde' in the trace; nearest is 'red'"),
         (("--load", "0"), "--load 0.0: must be a number > 0"),
+        (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
         (("--load", "nan"), "--load nan: must be a number > 0"),
         (("--from-s", "nan"), "--from-s nan: must be a number of seconds"),
         (("--to-s", "nan"), "--to-s nan: must be a number of seconds"),
@@ -100,6 +101,25 @@ def test_a_part_that_cannot_be_is_refused(trace, tmp_path, words, said):
 def test_what_is_written_is_not_gzipped(trace):
     with pytest.raises(ConfigError, match=r"--output out.csv.gz: written is plain csv"):
         trace("convert", "philly.csv", "--output", "out.csv.gz")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ("999999999999", "999,999,999,999 jobs; at most 10,000,000 are generated: ask for fewer"),
+        ("10000000", "10,000,000 jobs at the rate of the trace come in more than 1e.12 s"),
+    ],
+)
+def test_more_jobs_than_can_be_are_refused(trace, tmp_path, jobs, said):
+    (tmp_path / "rare.csv").write_text("job_id,submit,gpus,duration\na,0,1,9\nb,1e6,1,9\n")
+    with pytest.raises(ConfigError, match=said):
+        trace("generate", "--like", "rare.csv", "--jobs", jobs, "--output", "out.csv")
+
+
+def test_what_is_written_is_a_file(trace):
+    for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
+        with pytest.raises(ConfigError, match=r"--output \.: that is a folder; name a file in it"):
+            trace(*words, "--output", ".")
 
 
 def test_a_log_of_a_simulation_is_a_trace_again(trace, tmp_path):

@@ -324,7 +324,8 @@ def logged(tmp_path, done):
 @given(trace=traces(fewest=1))
 def test_a_log_holds_the_jobs_of_its_simulation(tmp_path_factory, trace):
     plain = tuple(replace(one, kinds=(), checkpointing=Checkpointing()) for one in trace.jobs)
-    done = simulated(cluster(512), ShortestRemainingFirst(), plain, trace.duration_s)
+    devices = cluster(512, memory_bytes=2**40)  # nobody asks for more
+    done = simulated(devices, ShortestRemainingFirst(), plain, trace.duration_s)
     found = logged(tmp_path_factory.mktemp("log"), done)
 
     assert found.jobs == plain
