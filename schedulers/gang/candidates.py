@@ -15,7 +15,6 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits
 
-
 _Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
 
 
