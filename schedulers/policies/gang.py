@@ -139,6 +139,7 @@ class Gang:
             again_s = standing.rolled_back_s + self._backoff_s
             if standing.rollbacks and state.now_s < again_s:
                 actions.append(Wake(again_s))
+                passed_over.add(job)
             elif not serve(job) and not standing.overflows:
                 turns.pass_over()
         return actions

@@ -85,14 +85,14 @@ def test_a_ring_knows_what_it_costs_to_put_another_device_in(problem):
     plan = np.arange(problem.members)
     ring = Ring(problem.distances, plan)
     length = problem.members * problem.communication(plan[None])[0]
-    replaced = ring.replacements() if problem.members > 1 else None
+    replaced = ring.replacements()
     for place in range(problem.members, problem.candidates):
         longer = np.append(plan, place)
         alone = Problem(np.zeros((len(longer), problem.candidates)), problem.distances, Weights())
         assert ring.insertions()[place] == pytest.approx(
             len(longer) * alone.communication(longer[None])[0] - length
         )
-        for member in range(problem.members if replaced is not None else 0):
+        for member in range(problem.members if problem.members > 1 else 0):
             other = plan.copy()
             other[member] = place
             assert replaced[member, place] == pytest.approx(
