@@ -117,7 +117,8 @@ class Gang:
             grants = self._plan(job, found, state, draws)
             starts = len(grants) >= job.fewest_gpus
             may_keep = grants and keeper in (None, job.job_id)
-            if not (starts or may_keep) or passed_over.forbid(job, grants):
+            new = tuple(grant for grant in grants if grant not in standing.grants)
+            if not (starts or may_keep) or passed_over.forbid(job, new):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False
@@ -131,10 +132,13 @@ class Gang:
                     actions.append(Reserve(job.job_id, grants, self._until_s(standing, state)))
             return True
 
-        for job_id in state.reserved:
-            serve(state.job(job_id))
+        keeping = [state.job(job_id) for job_id in state.reserved]
+        keeping.sort(key=lambda job: self._place(job, state, forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
+            place = self._place(job, state, forecasts)
+            while keeping and self._place(keeping[-1], state, forecasts) < place:
+                serve(keeping.pop())
             standing = state.standing(job.job_id)
             again_s = standing.rolled_back_s + self._backoff_s
             if standing.rollbacks and state.now_s < again_s:
@@ -142,7 +146,13 @@ class Gang:
                 passed_over.add(job)
             elif not serve(job) and not standing.overflows:
                 turns.pass_over()
+        while keeping:
+            serve(keeping.pop())
         return actions
+
+    def _place(self, job: Job, state: State, forecasts: Forecasts) -> Key:
+        """In the queue, also of one that is not in it because it keeps devices."""
+        return self.key(job, state.standing(job.job_id), forecasts)
 
     def _plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
