@@ -69,7 +69,7 @@ def read_measurements(folder: Path) -> Measurements:
 
 
 def _spread(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
-    """Step time on several nodes over that on one, of jobs and numbers of devices that have both."""
+    """Step time on several nodes over that on one, of jobs and device counts that have both."""
     from presage.features.spread import spread
 
     times: dict[tuple[str, str, int], dict[bool, list[float]]] = {}
