@@ -171,7 +171,7 @@ class Cluster:
             array.setflags(write=False)
         return columns
 
-    @property
+    @cached_property
     def devices(self) -> int:
         """How many there are."""
         return len(self.node_of)

@@ -88,15 +88,11 @@ class Forecasts:
     def _learn(self, job: Job) -> None:
         """Ask for a job and all that are expected, on every kind that will do."""
         expected, self._expected = self._expected, {}
-        jobs = {**expected, job.job_id: job}
-        asked = [
-            (job, kind)
-            for job in jobs.values()
-            for kind in self._memory
-            if not job.kinds or kind in job.kinds
-        ]
-        self._known.update((job_id, {}) for job_id in jobs)
-        self._runtime_s.update((job_id, math.inf) for job_id in jobs)
+        jobs = expected if job.job_id in expected else {**expected, job.job_id: job}
+        asked: list[tuple[Job, str]] = []
+        for job_id, one in jobs.items():
+            self._known[job_id], self._runtime_s[job_id] = {}, math.inf
+            asked += [(one, kind) for kind in self._memory if not one.kinds or kind in one.kinds]
         told = self._asked(self._forecaster.outlooks, asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = sound = self._sound(outlook, kind)

@@ -83,18 +83,31 @@ class IdleDevices:
         return taken
 
     def take(self, devices: Sequence[int]) -> None:
-        """Take devices by their numbers; they are idle."""
-        for device in devices:
-            node = self._cluster.node_of[device]
+        """Take devices by their numbers."""
+        for node, bits in self._by_node(devices):
             idle = self._of_node[node]
-            self._change(node, idle, idle & ~(1 << device - self._cluster.first_device[node]))
+            self._change(node, idle, idle & ~bits)
 
     def give(self, devices: Sequence[int]) -> None:
         """Give devices back that were taken."""
-        for device in devices:
-            node = self._cluster.node_of[device]
+        for node, bits in self._by_node(devices):
             idle = self._of_node[node]
-            self._change(node, idle, idle | 1 << device - self._cluster.first_device[node])
+            self._change(node, idle, idle | bits)
+
+    def _by_node(self, devices: Sequence[int]) -> list[tuple[int, int]]:
+        """Nodes, and bits of their devices; once each where those of a node come together."""
+        node_of, first_device = self._cluster.node_of, self._cluster.first_device
+        found: list[tuple[int, int]] = []
+        node, bits = -1, 0
+        for device in devices:
+            if node_of[device] != node:
+                if bits:
+                    found.append((node, bits))
+                node, bits = node_of[device], 0
+            bits |= 1 << device - first_device[node]
+        if bits:
+            found.append((node, bits))
+        return found
 
     def _change(self, node: int, before: int, now: int) -> None:
         self._of_node[node] = now

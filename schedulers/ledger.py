@@ -115,8 +115,10 @@ class Ledger:
     @property
     def busy(self) -> int:
         """How many devices somebody is on."""
-        down = sum(len(self.cluster.devices_of(node)) for node in self._down)
-        return self.cluster.devices - self.idle.count - down
+        busy = self.cluster.devices - self.idle.count
+        if self._down:
+            busy -= sum(len(self.cluster.devices_of(node)) for node in self._down)
+        return busy
 
     # What the world does --------------------------------------------------------------------
 
@@ -167,6 +169,8 @@ class Ledger:
 
     def expire(self, now_s: float) -> list[Change]:
         """Reservations that are over: their jobs wait again without them."""
+        if not self._reserved:
+            return []
         over = [job_id for job_id, held in self._reserved.items() if held.until_s <= now_s]
         return [self._move(self._jobs[job_id], Phase.PENDING, now_s, ()) for job_id in over]
 
@@ -201,7 +205,7 @@ class Ledger:
             One of them cannot be done; says which and why. Then nothing was done.
         """
         order = tuple(self._running) if any(type(a) is not Start for a in actions) else ()
-        expired = self.expire(now_s) if self._reserved else []
+        expired = self.expire(now_s)
         changes: list[Change] = []
         try:
             for number, action in enumerate(actions, 1):
@@ -300,6 +304,8 @@ class Ledger:
 
     def _never(self, job: Job) -> str:
         """Why a job can never run here; "" if it can."""
+        if not job.kinds and not job.memory_bytes and job.fewest_gpus <= self.cluster.devices:
+            return ""
         kinds = self.cluster.kinds
         unknown = [kind for kind in job.kinds if kind not in kinds]
         if job.kinds and len(unknown) == len(job.kinds):
