@@ -103,6 +103,11 @@ class Ledger:
         return self._on[device]
 
     @property
+    def reserved(self) -> Mapping[str, Standing]:
+        """Of the jobs that keep devices until they have enough, by id."""
+        return MappingProxyType(self._reserved)
+
+    @property
     def down(self) -> frozenset[int]:
         """Nodes that failed and are not repaired."""
         return frozenset(self._down)
@@ -336,6 +341,7 @@ class Ledger:
     ) -> Change:
         """Let a job stand otherwise from now on; raises, and changes nothing, if it cannot."""
         before = self._standings[job.job_id]
+        rolled_back = before.phase is Phase.RESERVED and phase is Phase.PENDING
         after = Standing(
             phase,
             now_s,
@@ -345,6 +351,8 @@ class Ledger:
             before.overflows + overflow,
             before.waited_s + (now_s - before.since_s if before.phase in WAITING else 0.0),
             until_s,
+            before.rollbacks + rolled_back,
+            now_s if rolled_back else before.rolled_back_s,
         )
         self._put(job, before, after)
         return Change(job, before, after)

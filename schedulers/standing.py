@@ -42,6 +42,10 @@ class Standing(NamedTuple):
         Seconds that it was pending or reserved before ``since_s``.
     until_s : float
         When its reservation expires; infinite if it has none.
+    rollbacks : int
+        How many reservations it had that came to nothing.
+    rolled_back_s : float
+        When the last of them did; 0 if none.
     """
 
     phase: Phase
@@ -52,6 +56,8 @@ class Standing(NamedTuple):
     overflows: int = 0
     waited_s: float = 0.0
     until_s: float = math.inf
+    rollbacks: int = 0
+    rolled_back_s: float = 0.0
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""

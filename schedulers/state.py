@@ -105,6 +105,11 @@ class State:
         return self._ledger.running
 
     @property
+    def reserved(self) -> Mapping[str, Standing]:
+        """How the jobs stand that keep devices until they have enough, by id."""
+        return self._ledger.reserved
+
+    @property
     def idle_count(self) -> int:
         """How many devices nobody is on."""
         return self._ledger.idle.count

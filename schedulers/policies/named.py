@@ -12,6 +12,7 @@ from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.gang import Gang
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.packing import Packing
 from presage.schedulers.policies.shortest_first import ShortestFirst
@@ -27,11 +28,12 @@ POLICIES: Mapping[str, Callable[..., Policy]] = {
     "best-fit": BestFit,
     "bin-packing": BinPacking,
     "packing": Packing,
+    "gang": Gang,
 }
 
 
 def policy_of(text: str) -> Policy:
-    """The policy of a name, with numbers for its parameters where some are given.
+    """The policy of a name, with its parameters where some are given: numbers, or words.
 
     Raises
     ------
@@ -41,12 +43,15 @@ def policy_of(text: str) -> Policy:
     name, *settings = text.split(":")
     check_known([name], POLICIES, "policy ")
     known = inspect.signature(POLICIES[name]).parameters
-    values: dict[str, float] = {}
+    values: dict[str, float | str] = {}
     for setting in settings:
         parameter, _, value = setting.partition("=")
         if not known:
             raise ConfigError(f"policy {name!r} has no parameters, not {setting!r}")
         check_known([parameter], known, f"policy {name!r}: ")
+        if isinstance(known[parameter].default, str):
+            values[parameter] = value
+            continue
         try:
             number = float(value)
         except ValueError:

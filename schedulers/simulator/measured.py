@@ -44,6 +44,9 @@ class Measured:
     ) -> None:
         self._duration_s, self._measured = duration_s, measurements
         self._traced_kind, self._capped = traced_kind, capped
+        self._spread: dict[tuple[str, str], dict[int, float]] = {}
+        for (model, kind, devices), times in measurements.spread.items():
+            self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
         self._together: dict[tuple[str, tuple[str, ...]], dict[str, float]] = {}
 
     def alone_s(self, job: Job, kind: str, gpus: int) -> float:
@@ -69,6 +72,13 @@ class Measured:
             return False
         models = sorted(job.model for job in members)
         return not any((kind, pair) in self._measured.too_large for pair in combinations(models, 2))
+
+    def spread(self, job: Job, kind: str, gpus: int) -> float:
+        """At least 1: by the largest gang that was measured and is no larger, else the smallest."""
+        known = self._spread.get((job.model, kind))
+        if not known:
+            return 1.0
+        return known[max((one for one in known if one <= gpus), default=min(known))]
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
         """At least 1: that a job was measured a little faster beside another is noise."""

@@ -30,6 +30,8 @@ class Measurements:
         Step time together over that alone, in the order of the models.
     too_large : set of (kind, models)
         Which do not fit into the device's memory together.
+    spread : mapping of (model, kind, devices) to float
+        Step time of so many devices on nodes of their own, over that of as many on one.
     """
 
     features: Mapping[str, JobFeatures]
@@ -38,6 +40,7 @@ class Measurements:
     memory_bytes: Mapping[OnKind, int] = field(default_factory=dict)
     slowdowns: Mapping[Together, tuple[float, ...]] = field(default_factory=dict)
     too_large: frozenset[Together] = frozenset()
+    spread: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
 
     def models_on(self, kind: str) -> list[str]:
         """Models whose step was timed on a kind of device, sorted."""

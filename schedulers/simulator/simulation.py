@@ -397,6 +397,10 @@ class Simulation:
                 slowdown = self._slowdown(job, kind, grant.device, there)
             alone_s = self._truth.alone_s(job, kind, len(standing.grants))
             slowest = max(slowest, alone_s * slowdown)
+        if len(standing.grants) > 1:
+            node_of = self._cluster.node_of
+            if len({node_of[grant.device] for grant in standing.grants}) > 1:
+                slowest *= self._truth.spread(job, kind, len(standing.grants))
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
 

@@ -27,6 +27,10 @@ class Truth(Protocol):
         """Whether a device with so much memory holds all of these jobs at their peaks."""
         ...
 
+    def spread(self, job: Job, kind: str, gpus: int) -> float:
+        """How many times as long a job takes on so many devices of several nodes, over one node."""
+        ...
+
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> Sequence[float]:
         """Of jobs together on a device, each one's step time over that alone on all of it.
 
@@ -61,6 +65,10 @@ class Durations:
     def fits(self, kind: str, memory_bytes: int, members: Sequence[Job]) -> bool:
         """Always."""
         return True
+
+    def spread(self, job: Job, kind: str, gpus: int) -> float:
+        """As long: nobody measured it."""
+        return 1.0
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> Sequence[float]:
         """None slows another down."""

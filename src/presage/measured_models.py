@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from presage.features.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from presage.schedulers.simulator.measurements import Measurements
     from presage.schedulers.traces.trace import Trace
 
@@ -62,7 +64,20 @@ def read_measurements(folder: Path) -> Measurements:
             for place, runs in together.items()
         },
         too_large=frozenset(too_large),
+        spread=_spread(campaign.scale_out),
     )
+
+
+def _spread(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
+    """Step time on several nodes over that on one, of jobs and device counts that have both."""
+    from presage.features.spread import spread
+
+    times: dict[tuple[str, str, int], dict[bool, list[float]]] = {}
+    for row in scale_out.to_dict("records"):
+        several = spread(row["nodes"], row["devices"], row["placement"]).nodes > 1
+        of = times.setdefault((row["job_id"], row["device_kind"], row["devices"]), {})
+        of.setdefault(several, []).append(row["step_time_s"])
+    return {key: median(of[True]) / median(of[False]) for key, of in times.items() if len(of) == 2}
 
 
 def with_models(

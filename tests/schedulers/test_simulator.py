@@ -98,7 +98,10 @@ def test_laws_of_every_policy(name, trace):
 @given(trace=traces(), times=st.sampled_from((2.0, 0.25, 1024.0)))
 def test_time_that_is_scaled_scales_every_completion(name, trace, times):
     jobs, truth = trace
-    scaled = f"las:threshold_s={3600 * times}" if name == "las" else name
+    scaled = {
+        "las": f"las:threshold_s={3600 * times}",
+        "gang": f"gang:expiry_s={600 * times}:backoff_s={60 * times}",
+    }.get(name, name)
     done = simulated(cluster(2, 2), policy_of(name), jobs, truth)
     slower = simulated(
         cluster(2, 2), policy_of(scaled),

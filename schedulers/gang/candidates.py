@@ -1,0 +1,98 @@
+"""Devices that a gang's member can go to, and what it does there to whom it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.gang.tenants import Tenants
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Job
+from presage.schedulers.policies.neighbours import Limits
+
+_Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """For one job.
+
+    Attributes
+    ----------
+    devices : ndarray of int of shape (candidates,)
+        In depth-first order of the topology.
+    degradation : ndarray of shape (candidates,)
+        SD (requirement B4): of all who would be on a device, the job among them, the mean of the
+        performance that each loses, 1 - 1 / slowdown.
+    needs : mapping of str to (int, int)
+        Thousandths of compute and bytes of memory of a device of each kind.
+    """
+
+    devices: NDArray[np.int64]
+    degradation: NDArray[np.float64]
+    needs: Mapping[str, tuple[int, int]]
+
+    def grants(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Grant, ...]:
+        """Of the devices at these places, by their numbers."""
+        devices = sorted(self.devices[places].tolist())
+        return tuple(Grant(device, *self.needs[cluster.kind_of(device)]) for device in devices)
+
+
+def candidates_of(
+    job: Job,
+    cluster: Cluster,
+    tenants: Tenants,
+    forecasts: Forecasts,
+    limits: Limits,
+    *,
+    alone: bool = False,
+) -> Candidates:
+    """Where a job's member fits by what is foretold, and nobody becomes too slow.
+
+    What is foretold of neighbours is asked for at once, and of those that are alike once: for the
+    candidate and its victims (B1 and B2). A job that is to be ``alone`` needs whole devices.
+    """
+    usable = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
+    needs = {
+        kind: (WHOLE, cluster.memory_of[kind])
+        if alone
+        else limits.needs(forecasts.outlook(job, kind))
+        for kind in usable
+    }
+    fits = np.zeros(cluster.devices, bool)
+    for kind, (compute_milli, memory_bytes) in needs.items():
+        here = cluster.columns.of_kinds((kind,))
+        here &= tenants.room.compute_milli >= compute_milli
+        here &= tenants.room.memory_bytes >= memory_bytes
+        fits |= here
+    in_order = cluster.topology.depth_first
+    devices = in_order[fits[in_order]]
+    degradation = np.zeros(len(devices))
+    shared = np.flatnonzero(~tenants.nobody[devices])
+    company: dict[_Likenesses, tuple[str, tuple[Job, ...]]] = {}
+    found: list[tuple[int, _Likenesses]] = []
+    for place, device in zip(shared.tolist(), devices[shared].tolist(), strict=True):
+        there, kind = tenants.on(device), cluster.kind_of(device)
+        if len(there) >= limits.most_members:
+            degradation[place] = np.inf
+            continue
+        key = kind, tuple(sorted(str(one.likeness) for one in there))
+        company.setdefault(key, (kind, (*there, job)))
+        found.append((place, key))
+    told = forecasts.slowdowns(list(company.values()))
+    mean = {key: _degradation(s, limits) for key, s in zip(company, told, strict=True)}
+    for place, key in found:
+        degradation[place] = mean[key]
+    kept = np.isfinite(degradation)
+    return Candidates(devices[kept], degradation[kept], needs)
+
+
+def _degradation(slowdowns: tuple[float, ...], limits: Limits) -> float:
+    if max(slowdowns) > limits.most_slowdown:
+        return np.inf
+    return sum(1 - 1 / slowdown for slowdown in slowdowns) / len(slowdowns)

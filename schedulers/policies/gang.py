@@ -1,0 +1,176 @@
+"""Gang scheduling by interference and communication cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from random import Random
+
+import numpy as np
+
+from presage.features.errors import ConfigError
+from presage.schedulers.action import Reserve, Start, Wake
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.gang.candidates import Candidates, candidates_of
+from presage.schedulers.gang.distances import Distances
+from presage.schedulers.gang.frog_leaping import FrogLeaping
+from presage.schedulers.gang.greedy import Greedy
+from presage.schedulers.gang.optimiser import Optimiser
+from presage.schedulers.gang.problem import Problem, Reduce, Weights
+from presage.schedulers.gang.subtrees import Subtrees
+from presage.schedulers.gang.swaps import Swaps
+from presage.schedulers.gang.tenants import Tenants
+from presage.schedulers.gang.tree_optimum import TreeOptimum
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.keys import check_known
+from presage.schedulers.policies.neighbours import Limits
+from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+_MOST_DOUBLINGS = 30
+OPTIMISERS: Mapping[str, Optimiser] = {
+    "tree": TreeOptimum(),
+    "frog-leaping": FrogLeaping(),
+    "as-published": FrogLeaping.as_published(),
+    "subtrees": Subtrees(),
+    "swaps": Swaps(),
+    "greedy": Greedy(),
+}
+
+
+class Gang:
+    """Every gang whole, where it slows down and is slowed down least, and its members are near.
+
+    Gangs are served by priority, then by the time since which they wait; those that fit not now are
+    passed over (requirements A2 to A4). The first of these keeps what it can have (A5): if its
+    quorum is there before that expires, it starts, all of it at once; else it gives everything
+    back, waits for ``backoff_s``, and takes its turn behind those that came before it failed. Each
+    time it may keep devices twice as long: a large gang is not passed over for ever.
+
+    Parameters
+    ----------
+    alpha, beta, reduce
+        See :class:`~presage.schedulers.gang.problem.Weights`.
+    optimiser : str
+        Of ``OPTIMISERS``.
+    expiry_s : float
+        How long a gang keeps devices at first.
+    most_slowdown, most_members, overcommit : float
+        As of ``packing``.
+
+    References
+    ----------
+    CN114253693A (requirements A to D).
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        reduce: Reduce = "mean",
+        optimiser: str = "tree",
+        expiry_s: float = 600.0,
+        backoff_s: float = 60.0,
+        most_slowdown: float = 1.5,
+        most_members: int = 2,
+        overcommit: float = 1.0,
+    ) -> None:
+        check_known([optimiser], OPTIMISERS, "gang: optimiser ")
+        check_known([reduce], ("mean", "max"), "gang: reduce ")
+        for name, value in (("alpha", alpha), ("beta", beta), ("backoff_s", backoff_s)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
+        if not 0 < expiry_s < math.inf:
+            raise ConfigError(f"gang: expiry_s={expiry_s}, must be a finite number > 0")
+        self._weights = Weights(alpha, beta, reduce)
+        self._optimiser = OPTIMISERS[optimiser]
+        self._expiry_s, self._backoff_s = expiry_s, backoff_s
+        self._limits = Limits(most_slowdown, most_members, overcommit)
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
+        return (*urgency(job), max(job.submit_s, standing.rolled_back_s), job.job_id)
+
+    def decide(
+        self, state: State, forecasts: Forecasts, rng: Random
+    ) -> list[Reserve | Start | Wake]:
+        """Start all that fit; let the first that does not keep what it can have."""
+        actions: list[Reserve | Start | Wake] = []
+        if not len(state.pending) and not state.reserved:
+            return actions
+        draws = np.random.default_rng(rng.getrandbits(64))
+        tenants, passed_over = Tenants(state), PassedOver(state)
+        keeper = next(iter(state.reserved), None)  # whose gang keeps devices that are too few
+
+        def serve(job: Job) -> bool:
+            """Whether it has devices from now on, or keeps some."""
+            nonlocal keeper
+            standing = state.standing(job.job_id)
+            if standing.grants:
+                tenants.leave(job.job_id)
+            found = candidates_of(
+                job, state.cluster, tenants, forecasts, self._limits, alone=standing.overflows > 0
+            )
+            grants = self._plan(job, found, state, draws)
+            starts = len(grants) >= job.fewest_gpus
+            may_keep = grants and keeper in (None, job.job_id)
+            new = tuple(grant for grant in grants if grant not in standing.grants)
+            if not (starts or may_keep) or passed_over.forbid(job, new):
+                passed_over.add(job)
+                tenants.come(job, standing.grants)
+                return False
+            tenants.come(job, grants)
+            if starts:
+                actions.append(Start(job.job_id, grants))
+                keeper = None if keeper == job.job_id else keeper
+            else:
+                keeper = job.job_id
+                if grants != standing.grants:
+                    actions.append(Reserve(job.job_id, grants, self._until_s(standing, state)))
+            return True
+
+        keeping = [state.job(job_id) for job_id in state.reserved]
+        keeping.sort(key=lambda job: self._place(job, state, forecasts), reverse=True)
+        turns = state.pending.turns()
+        for job in turns:
+            place = self._place(job, state, forecasts)
+            while keeping and self._place(keeping[-1], state, forecasts) < place:
+                serve(keeping.pop())
+            standing = state.standing(job.job_id)
+            again_s = standing.rolled_back_s + self._backoff_s
+            if standing.rollbacks and state.now_s < again_s:
+                actions.append(Wake(again_s))
+                passed_over.add(job)
+            elif not serve(job) and not standing.overflows:
+                turns.pass_over()
+        while keeping:
+            serve(keeping.pop())
+        return actions
+
+    def _place(self, job: Job, state: State, forecasts: Forecasts) -> Key:
+        """In the queue, also of one that is not in it because it keeps devices."""
+        return self.key(job, state.standing(job.job_id), forecasts)
+
+    def _plan(
+        self, job: Job, found: Candidates, state: State, draws: np.random.Generator
+    ) -> tuple[Grant, ...]:
+        """For the gang, or for as many of its members as there is room for."""
+        members = min(job.gpus, len(found.devices))
+        places = np.arange(members)
+        if job.fewest_gpus <= members < len(found.devices):
+            problem = Problem(
+                np.broadcast_to(found.degradation, (members, len(found.devices))),
+                Distances(state.cluster.topology, found.devices),
+                self._weights,
+            )
+            places = self._optimiser.plan(problem, draws)
+        return found.grants(places, state.cluster)
+
+    def _until_s(self, standing: Standing, state: State) -> float:
+        """When a reservation expires: as it was said, or twice as late as that which failed."""
+        if standing.grants:
+            return standing.until_s
+        return state.now_s + self._expiry_s * 2.0 ** min(standing.rollbacks, _MOST_DOUBLINGS)

@@ -1,0 +1,163 @@
+"""Gang scheduling in the simulator: requirements A1 to A5 and B1 to B5."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError
+from presage.schedulers.faults.fault import Fault
+from presage.schedulers.forecasts import Outlook
+from presage.schedulers.policies.gang import Gang
+from presage.schedulers.policies.named import policy_of
+from presage.schedulers.standing import Phase
+from tests.schedulers.clusters import GIB, cluster, job, simulated
+from tests.schedulers.test_policies import jobs_of
+from tests.schedulers.test_sharing import of, packed, starts_of
+
+
+def first_starts_s(done):
+    return {job_id: at_s for job_id, (at_s, _) in starts_of(done).items()}
+
+
+def entries(done, *what):
+    return [(at_s, kind, job_id) for at_s, kind, job_id, _ in done.log.entries if kind in what]
+
+
+def test_a1_a_gang_is_started_in_one_action():
+    done = simulated(cluster(2, 2), Gang(), [job("a", gpus=3)], {"a": 10.0})
+    (start,) = [entry for entry in done.log.entries if entry[1] == "start"]
+    assert len(start[3]) == 3
+
+
+def test_a2_by_priority_then_by_the_time_since_which_a_gang_waits_then_by_name():
+    jobs = [
+        job("first"),
+        job("c", 1.0),
+        job("b", 1.0),
+        job("late", 2.0),
+        job("high", 3.0, priority=1),
+    ]
+    done = simulated(cluster(1), Gang(), jobs, {one.job_id: 10.0 for one in jobs})
+    assert list(first_starts_s(done)) == ["first", "high", "b", "c", "late"]
+
+
+def test_a3_a_task_of_no_gang_is_one_of_its_own():
+    done = simulated(
+        cluster(2), Gang(), [job("a"), job("b"), job("c")], {"a": 5.0, "b": 5.0, "c": 1.0}
+    )
+    assert first_starts_s(done) == {"a": 0.0, "b": 0.0, "c": 5.0}
+
+
+def test_a4_a_member_goes_where_it_fits_and_does_least_harm_the_first_of_equals():
+    jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
+    assert starts_of(packed(jobs, nodes=(1, 1, 1), policy=Gang()))["2"] == (1.0, [2])
+    # Beside the other small one both lose 1 - 1 / 1.1; beside the large one it is more.
+    assert starts_of(packed(jobs, nodes=(1, 1), policy=Gang()))["2"] == (1.0, [0])
+
+
+def waiting_for_two(expiry_s, first_s, second_s, **more):
+    """A gang of two waits for devices that become free one after the other."""
+    jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("next", 2.0)]
+    lengths = {"0": first_s, "1": second_s, "gang": 10.0, "next": 10.0}
+    return simulated(cluster(2), Gang(expiry_s=expiry_s, **more), jobs, lengths)
+
+
+def test_a5_a_gang_keeps_what_it_has_until_its_quorum_is_there():
+    done = waiting_for_two(50.0, 20.0, 60.0)
+    assert entries(done, "reserve", "expire") == [(20.0, "reserve", "gang")]
+    assert first_starts_s(done)["gang"] == 60.0
+    assert first_starts_s(done)["next"] == 70.0
+
+
+def test_a5_at_its_expiry_everything_is_given_back_and_the_gang_waits_in_its_turn():
+    done = waiting_for_two(30.0, 20.0, 1000.0, backoff_s=5.0)
+    assert entries(done, "reserve", "expire")[:3] == [
+        (20.0, "reserve", "gang"), (50.0, "expire", "gang"), (60.0, "reserve", "gang"),
+    ]  # fmt: skip
+    assert first_starts_s(done)["next"] == 50.0  # it came before the gang failed
+    # Each time the reservation is twice as long, until the quorum is there.
+    expiries = [at_s for at_s, what, _ in entries(done, "expire")]
+    kept = [at_s for at_s, what, _ in entries(done, "reserve")]
+    lengths = [end - begin for begin, end in zip(kept, expiries, strict=False)]
+    assert lengths == [30.0 * 2**i for i in range(len(lengths))]
+    assert first_starts_s(done)["gang"] == 1000.0
+
+
+def test_a5_a_quorum_is_enough_and_more_than_it_is_better():
+    jobs = [job("0"), job("gang", 1.0, gpus=4, min_gpus=2)]
+    done = simulated(cluster(4), Gang(), jobs, {"0": 100.0, "gang": 30.0})
+    assert starts_of(done)["gang"] == (1.0, [1, 2, 3])
+
+
+def test_a5_a_large_gang_is_not_passed_over_for_ever():
+    small = [job(f"s{i}", 7.0 * i) for i in range(400)]
+    jobs = sorted([*small, job("gang", 50.0, gpus=4)], key=lambda one: one.submit_s)
+    lengths = {one.job_id: 60.0 for one in jobs}
+    done = simulated(cluster(4, 4), Gang(expiry_s=5.0, backoff_s=10.0), jobs, lengths)
+    busy = simulated(cluster(4, 4), policy_of("best-fit"), jobs, lengths)
+    assert first_starts_s(done)["gang"] < 500.0
+    assert first_starts_s(busy)["gang"] > 2000.0
+
+
+class Pairs:
+    """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
+
+    def __init__(self):
+        self.asked = []
+
+    def outlooks(self, asked):
+        return [Outlook(100.0, 600 if one.model == "calm" else 300, GIB) for one, _ in asked]
+
+    def slowdowns(self, asked):
+        self.asked.append([tuple(one.model for one in jobs) for _, jobs in asked])
+        return [tuple(1.25 if one.model == "victim" else 1.0 for one in jobs) for _, jobs in asked]
+
+
+def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
+    pairs = Pairs()
+    jobs = [of("victim", "0"), of("calm", "1"), of("calm", "2"), of("new", "gang", 1.0, gpus=2)]
+    done = packed(jobs, nodes=(3,), policy=Gang(), forecaster=lambda world, devices: pairs)
+    assert pairs.asked[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
+    assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
+
+
+def test_b5_the_slowest_member_may_set_the_pace():
+    with pytest.raises(ConfigError, match="reduce"):
+        policy_of("gang:reduce=least")
+    assert policy_of("gang:reduce=max:optimiser=frog-leaping:alpha=0.5") is not None
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    made=jobs_of(),
+    seed=st.integers(0, 99),
+    down=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=6),
+    expiry_s=st.sampled_from((0.5, 4.0, 600.0)),
+)
+def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, down, expiry_s):
+    jobs, lengths = made
+    faults: list[Fault] = []
+    is_down: set[int] = set()
+    for at_s, node in sorted(down):
+        faults.append(Fault(float(at_s), node, node in is_down))
+        is_down ^= {node}
+    faults += [Fault(100.0, node, True) for node in sorted(is_down)]
+    done = simulated(
+        cluster(2, 2, 1), Gang(expiry_s=expiry_s, backoff_s=1.0), jobs, lengths, seed=seed,
+        faults=faults,
+    )  # fmt: skip
+    of_id = {one.job_id: one for one in jobs}
+    until_s: dict[str, float] = {}
+    for at_s, what, job_id, more in done.log.entries:
+        if what == "start":
+            assert of_id[job_id].fewest_gpus <= len(more) <= of_id[job_id].gpus
+        if what == "reserve":
+            assert len(more["grants"]) < of_id[job_id].fewest_gpus
+            assert more["until_s"] == until_s.setdefault(job_id, more["until_s"])  # not put off
+            assert at_s < more["until_s"]
+        elif what in ("start", "expire"):
+            assert at_s <= until_s.pop(job_id, at_s)
+    assert all(one.phase in (Phase.FINISHED, Phase.REJECTED) for one in done.ended)
+    assert len(done.ended) == len(jobs)
