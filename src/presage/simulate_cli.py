@@ -44,7 +44,7 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing.",
+            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing, gang.",
         ),
     ] = "fifo,sjf",
     forecast: Annotated[

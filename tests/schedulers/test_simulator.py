@@ -131,7 +131,8 @@ def test_littles_law(name, trace):
             self.key = self.policy.key
 
         def decide(self, state, forecasts, rng):
-            seen.append((state.now_s, len(state.pending) + len(state.running)))
+            there = len(state.pending) + len(state.reserved) + len(state.running)
+            seen.append((state.now_s, there))
             return self.policy.decide(state, forecasts, rng)
 
     done = simulated(cluster(2, 2), Counts(), jobs, truth)
