@@ -118,7 +118,8 @@ class Gang:
             starts = len(grants) >= job.fewest_gpus
             may_keep = grants and keeper in (None, job.job_id)
             new = tuple(grant for grant in grants if grant not in standing.grants)
-            if not (starts or may_keep) or passed_over.forbid(job, new):
+            back = tuple(grant for grant in standing.grants if grant not in grants)
+            if not (starts or may_keep) or passed_over.forbid(job, new, back):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False

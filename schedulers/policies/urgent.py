@@ -21,28 +21,33 @@ class PassedOver:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._waiting: dict[Hashable, Job] = {}  # by what they request
         self._jobs: list[Job] = []
-        self._asked: set[Hashable] = set()  # what jobs request that were looked at
 
     def add(self, job: Job) -> None:
         """A job that was not started; it counts if it is latency-sensitive."""
-        if not job.latency_sensitive:
-            return
-        cluster, gang = self._state.cluster, members(job, self._state.cluster)
-        asked = gang, job.compute_milli, job.memory_bytes, job.kinds
-        if asked not in self._asked:
-            self._asked.add(asked)
-            if suitable(job, cluster, self._room).sum() >= gang:
+        if job.latency_sensitive and job.request not in self._waiting:
+            self._waiting[job.request] = job
+            if self._fits(job, self._room):
                 self._jobs.append(job)
+
+    def _fits(self, job: Job, room: Room) -> bool:
+        cluster = self._state.cluster
+        return bool(suitable(job, cluster, room).sum() >= members(job, cluster))
 
     @cached_property
     def _room(self) -> Room:
         return self._state.room()
 
-    def forbid(self, job: Job, grants: tuple[Grant, ...]) -> bool:
-        """Whether a job may not be started so."""
-        return (
-            bool(self._jobs)
-            and not job.latency_sensitive
-            and any(covers(g, one, self._state.cluster) for g in grants for one in self._jobs)
-        )
+    def forbid(
+        self, job: Job, grants: tuple[Grant, ...], given_back: tuple[Grant, ...] = ()
+    ) -> bool:
+        """Whether a job may not be started so; it gives some devices back that it had reserved."""
+        if job.latency_sensitive:
+            return False
+        jobs = self._jobs
+        if given_back:
+            room = self._room.copy()
+            room.give(given_back)
+            jobs = [one for one in self._waiting.values() if self._fits(one, room)]
+        return any(covers(g, one, self._state.cluster) for g in grants for one in jobs)
