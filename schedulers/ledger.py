@@ -114,10 +114,13 @@ class Ledger:
 
     @property
     def busy(self) -> int:
-        """How many devices somebody is on."""
+        """How many devices somebody is on; those that are only reserved do not count."""
         busy = self.cluster.devices - self.idle.count
         if self._down:
             busy -= sum(len(self.cluster.devices_of(node)) for node in self._down)
+        if self._reserved:
+            kept = {grant.device for held in self._reserved.values() for grant in held.grants}
+            busy -= sum(all(one in self._reserved for one in self._on[device]) for device in kept)
         return busy
 
     # What the world does --------------------------------------------------------------------

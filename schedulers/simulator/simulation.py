@@ -92,7 +92,8 @@ class Simulation:
     ended : list of Ended
         Jobs that did, in that order.
     busy_s : float
-        Device-seconds that somebody held a device, until the last job ended.
+        Device-seconds that somebody was on a device, until the last job ended; of a reservation
+        nobody is.
     preempted : int
         How often a policy took a job's devices.
     partly, exceeded : int
