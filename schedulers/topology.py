@@ -187,24 +187,12 @@ class Topology:
         -------
         ndarray of the broadcast shape
         """
-        costs = np.array([*(self.costs[level] for level in self.levels), 0.0])
-        found: NDArray[np.float64] = costs[self.meeting(a, b)]
-        return found
-
-    def meeting(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.int64]:
-        """Level of the lowest common ancestor of devices, its place in ``levels``; -1 within one.
-
-        Parameters
-        ----------
-        a, b : int or array of int
-            Devices, of shapes that broadcast.
-        """
         a, b = np.asarray(a), np.asarray(b)
-        found = np.full(np.broadcast_shapes(a.shape, b.shape), -1)
+        found = np.zeros(np.broadcast_shapes(a.shape, b.shape))
         for level in reversed(range(len(self.levels))):
             above = self._above[level]
-            np.copyto(found, level, where=above[a] == above[b])
-        np.copyto(found, -1, where=a == b)
+            np.copyto(found, self.costs[self.levels[level]], where=above[a] == above[b])
+        np.copyto(found, 0.0, where=a == b)
         return found
 
     def distances(self, devices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:

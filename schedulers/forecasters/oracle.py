@@ -17,7 +17,7 @@ class Oracle:
 
     def __init__(self, truth: Truth, cluster: Cluster) -> None:
         self._truth = truth
-        self._memory = {node.kind: node.memory_bytes for node in reversed(cluster.nodes)}
+        self._memory = cluster.memory_of
 
     def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook]:
         """What will be, of each."""

@@ -83,12 +83,15 @@ class Gang:
         for name, value in (("alpha", alpha), ("beta", beta), ("backoff_s", backoff_s)):
             if not 0 <= value < math.inf:
                 raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
+        if alpha == beta == 0:
+            raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
         if not 0 < expiry_s < math.inf:
             raise ConfigError(f"gang: expiry_s={expiry_s}, must be a finite number > 0")
         self._weights = Weights(alpha, beta, reduce)
         self._optimiser = OPTIMISERS[optimiser]
         self._expiry_s, self._backoff_s = expiry_s, backoff_s
         self._limits = Limits(most_slowdown, most_members, overcommit)
+        self._limits.check("gang")
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
         """By priority, then by arrival or the last attempt that failed, then by name (A2)."""

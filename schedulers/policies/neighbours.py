@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from presage.features.errors import ConfigError
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.shared_devices import MOST_KNOWN, Company
@@ -25,6 +26,18 @@ class Limits(NamedTuple):
     most_slowdown: float
     most_members: int
     overcommit: float
+
+    def check(self, policy: str) -> None:
+        """Each is a finite number of at least 1.
+
+        Raises
+        ------
+        ConfigError
+            Names the policy and the limit.
+        """
+        for name, value in self._asdict().items():
+            if not 1 <= value < math.inf:
+                raise ConfigError(f"{policy}: {name}={value}, must be a finite number >= 1")
 
     def needs(self, outlook: Outlook) -> tuple[int, int]:
         """Thousandths of a device's compute, and bytes of its memory, that a job is granted."""

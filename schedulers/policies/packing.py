@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from random import Random
 
-from presage.features.errors import ConfigError
 from presage.schedulers.action import Start
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.idle_devices import IdleDevices
@@ -52,9 +50,7 @@ class Packing(ShortestFirst):
         overcommit: float = 1.0,
     ) -> None:
         self._limits = Limits(most_slowdown, most_members, overcommit)
-        for field, value in self._limits._asdict().items():
-            if not 1 <= value < math.inf:
-                raise ConfigError(f"packing: {field}={value}, must be a finite number >= 1")
+        self._limits.check("packing")
         self._neighbours = Neighbours(self._limits)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:

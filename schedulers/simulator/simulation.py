@@ -386,6 +386,8 @@ class Simulation:
     def _pace_s(self, job: Job, standing: Standing) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
         slowest, seen = 0.0, set()
+        members, node_of = len(standing.grants), self._cluster.node_of
+        spread = members > 1 and len({node_of[grant.device] for grant in standing.grants}) > 1
         for grant in standing.grants:
             kind = self._cluster.kind_of(grant.device)
             there = self.ledger.on(grant.device)
@@ -396,12 +398,10 @@ class Simulation:
                 slowdown = 1.0
             else:
                 slowdown = self._slowdown(job, kind, grant.device, there)
-            alone_s = self._truth.alone_s(job, kind, len(standing.grants))
+            alone_s = self._truth.alone_s(job, kind, members)
+            if spread:
+                alone_s *= self._truth.spread(job, kind, members)
             slowest = max(slowest, alone_s * slowdown)
-        if len(standing.grants) > 1:
-            node_of = self._cluster.node_of
-            if len({node_of[grant.device] for grant in standing.grants}) > 1:
-                slowest *= self._truth.spread(job, kind, len(standing.grants))
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
 

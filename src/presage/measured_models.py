@@ -64,11 +64,11 @@ def read_measurements(folder: Path) -> Measurements:
             for place, runs in together.items()
         },
         too_large=frozenset(too_large),
-        spread=_spread(campaign.scale_out),
+        spread=spread_of(campaign.scale_out),
     )
 
 
-def _spread(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
+def spread_of(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
     """Step time on several nodes over that on one, of jobs and device counts that have both."""
     from presage.features.spread import spread
 

@@ -129,6 +129,16 @@ def test_b5_the_slowest_member_may_set_the_pace():
     assert policy_of("gang:reduce=max:optimiser=frog-leaping:alpha=0.5") is not None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["most_members=0", "most_slowdown=0.5", "overcommit=0", "alpha=-1", "alpha=0:beta=0",
+     "expiry_s=0", "backoff_s=-1", "optimiser=best"],
+)  # fmt: skip
+def test_a_parameter_of_no_use_is_named(wrong):
+    with pytest.raises(ConfigError, match=f"gang: .*{wrong.split('=')[0]}"):
+        policy_of(f"gang:{wrong}")
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     made=jobs_of(),

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
-from presage.measured_models import measured_name, read_measurements, with_models
+from presage.measured_models import measured_name, read_measurements, spread_of, with_models
 from presage.models.release import load_release
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Outlook
+from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.simulator.measured import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
-from tests.schedulers.clusters import GIB, cluster, job
+from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.serving.processes import serving
 
 ROOT = Path(__file__).parents[2]
@@ -248,3 +251,29 @@ def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
         told.forget(one)
         told.outlook(one, "cpu-2")
     assert told.strange == {"cpu-2": 1}
+
+
+def test_a_gang_on_several_nodes_takes_as_much_longer_as_was_measured():
+    measured = replace(SMALL, spread={("a", "v100", 2): 1.5, ("a", "v100", 4): 2.0,
+                                      ("b", "v100", 2): 0.9})  # fmt: skip
+    world = Measured({"x": 10.0, "y": 10.0}, measured, "v100")
+    assert [world.spread(of("a"), "v100", gpus) for gpus in (2, 3, 4, 8)] == [1.5, 1.5, 2.0, 2.0]
+    assert world.spread(of("b"), "v100", 2) == 1.0  # faster apart is noise
+    assert world.spread(of("c"), "v100", 2) == world.spread(of("a"), "k80", 2) == 1.0
+
+    jobs = [of("a", "x", gpus=4), of("a", "y", submit_s=100.0, gpus=2)]
+    done = simulated(cluster(2, 2), Fifo(), jobs, world)
+    assert [one.end_s for one in done.ended] == [20.0, 110.0]
+
+
+def test_how_much_longer_is_read_where_both_were_timed():
+    rows = [
+        ("a", 2, 0, "consolidated", 0.2), ("a", 2, 0, "unconsolidated", 0.3),
+        ("a", 4, 1, "4", 0.4), ("a", 4, 2, "2 2", 1.0), ("a", 4, 4, "1 1 1 1", 1.2),
+        ("b", 2, 0, "unconsolidated", 0.3),
+    ]  # fmt: skip
+    columns = ["job_id", "devices", "nodes", "placement", "step_time_s"]
+    table = pd.DataFrame(rows, columns=columns).assign(device_kind="v100")
+    assert spread_of(table) == {
+        ("a", "v100", 2): pytest.approx(1.5), ("a", "v100", 4): pytest.approx(1.1 / 0.4),
+    }  # fmt: skip
