@@ -123,7 +123,7 @@ class Job:
         return self.model or (self.job_id,)
 
     @property
-    def request(self) -> Hashable:
+    def request(self) -> tuple[Hashable, ...]:
         """Equal for jobs such that where one of them has what it asks for, so has the other."""
         return (
             self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
@@ -133,10 +133,7 @@ class Job:
     @property
     def shape(self) -> Hashable:
         """Equal for jobs such that where one of them fits, so does the other, also by forecasts."""
-        return (
-            self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
-            self.latency_sensitive, self.features and self.features.job.job_id, self.model,
-        )  # fmt: skip
+        return (*self.request, self.features and self.features.job.job_id, self.model)
 
     def requested(self, of: Grant) -> Grant:
         """What its user requests of a whole device."""

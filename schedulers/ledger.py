@@ -158,7 +158,7 @@ class Ledger:
         Why it can never run then, or "".
         """
         job = self._jobs[job_id]
-        if (job.kinds or tuple(self.cluster.kinds)) == (kind,):
+        if {kind}.issuperset(job.kinds or self.cluster.kinds):
             return f"it does not fit into the memory of {kind}"
         job = self._without(job, [kind])
         why = self._never(job)
@@ -293,7 +293,7 @@ class Ledger:
             for grant in change.after.grants
             if grant not in change.before.grants
         }
-        for urgent in {one.shape: one for one in self._urgent.values()}.values() if put else ():
+        for urgent in {one.request: one for one in self._urgent.values()}.values() if put else ():
             taken = [grant for grant in put if covers(grant, urgent, self.cluster)]
             enough = suitable(urgent, self.cluster, self.room)
             enough[[grant.device for grant in taken]] = True

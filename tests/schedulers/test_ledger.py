@@ -172,6 +172,17 @@ def test_what_can_never_run_is_rejected_when_it_comes():
         made.submit(job("large"), 1.0)
 
 
+def test_a_kind_that_is_too_small_is_excluded_and_without_another_a_job_can_never_run():
+    devices = Cluster((Node("n0", 1, "v100", 16 * GIB), Node("n1", 1, "a100", 40 * GIB)))
+    made = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
+    for one in (job("any"), job("only", kinds=("v100", "v100"))):
+        made.submit(one, 0.0)
+    assert made.exclude("any", "v100") == ""
+    assert made.jobs["any"].kinds == ("a100",)
+    for job_id, kind in (("any", "a100"), ("only", "v100")):
+        assert made.exclude(job_id, kind) == f"it does not fit into the memory of {kind}"
+
+
 def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
     made = ledger(2, 2, jobs=[job("a", gpus=3), job("b")])
     made.apply([Start("a", made.cluster.whole[1:])], 0.0)
