@@ -15,6 +15,7 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits
 
+Needs = Mapping[str, tuple[int, int]]  # compute_milli and memory_bytes of a device of each kind
 _Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
 
 
@@ -29,13 +30,14 @@ class Candidates:
     degradation : ndarray of shape (candidates,)
         SD (requirement B4): of all who would be on a device, the job among them, the mean of the
         performance that each loses, 1 - 1 / slowdown.
-    needs : mapping of str to (int, int)
-        Thousandths of compute and bytes of memory of a device of each kind.
+    with_room : int
+        Devices on which it fits; on some of them others, or it, would become too slow.
     """
 
     devices: NDArray[np.int64]
     degradation: NDArray[np.float64]
-    needs: Mapping[str, tuple[int, int]]
+    needs: Needs
+    with_room: int
 
     def grants(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Grant, ...]:
         """Of the devices at these places, by their numbers."""
@@ -43,33 +45,39 @@ class Candidates:
         return tuple(Grant(device, *self.needs[cluster.kind_of(device)]) for device in devices)
 
 
+def needs_of(
+    job: Job, cluster: Cluster, forecasts: Forecasts, limits: Limits, *, alone: bool
+) -> Needs:
+    """What a member takes by what is foretold; whole devices if it is to be ``alone``."""
+    return {
+        kind: (WHOLE, cluster.memory_of[kind])
+        if alone
+        else limits.needs(forecasts.outlook(job, kind))
+        for kind in cluster.kinds
+        if not job.kinds or kind in job.kinds
+    }
+
+
 def candidates_of(
     job: Job,
+    needs: Needs,
     cluster: Cluster,
     tenants: Tenants,
     forecasts: Forecasts,
     limits: Limits,
-    *,
-    alone: bool = False,
 ) -> Candidates:
-    """Where a job's member fits by what is foretold, and nobody becomes too slow.
+    """Where a job's member fits, and nobody becomes too slow.
 
     What is foretold of neighbours is asked for at once, and of those that are alike once: for the
-    candidate and its victims (B1 and B2). A job that is to be ``alone`` needs whole devices.
+    candidate and its victims (B1 and B2).
     """
-    usable = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
-    needs = {
-        kind: (WHOLE, cluster.memory_of[kind])
-        if alone
-        else limits.needs(forecasts.outlook(job, kind))
-        for kind in usable
-    }
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():
         here = cluster.columns.of_kinds((kind,))
         here &= tenants.room.compute_milli >= compute_milli
         here &= tenants.room.memory_bytes >= memory_bytes
         fits |= here
+    fits &= tenants.count < limits.most_members
     in_order = cluster.topology.depth_first
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
@@ -78,9 +86,6 @@ def candidates_of(
     found: list[tuple[int, _Likenesses]] = []
     for place, device in zip(shared.tolist(), devices[shared].tolist(), strict=True):
         there, kind = tenants.on(device), cluster.kind_of(device)
-        if len(there) >= limits.most_members:
-            degradation[place] = np.inf
-            continue
         key = kind, tuple(sorted(str(one.likeness) for one in there))
         company.setdefault(key, (kind, (*there, job)))
         found.append((place, key))
@@ -89,7 +94,7 @@ def candidates_of(
     for place, key in found:
         degradation[place] = mean[key]
     kept = np.isfinite(degradation)
-    return Candidates(devices[kept], degradation[kept], needs)
+    return Candidates(devices[kept], degradation[kept], needs, len(devices))
 
 
 def _degradation(slowdowns: tuple[float, ...], limits: Limits) -> float:

@@ -19,11 +19,15 @@ class Tenants:
     ----------
     room : Room
         What is left of every device.
+    count : ndarray of int of shape (devices,)
+        How many are on each.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.room = state.room()
+        devices = range(state.cluster.devices)
+        self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
         self._gone: set[str] = set()
         self._came: dict[int, tuple[Job, ...]] = {}
 
@@ -44,11 +48,15 @@ class Tenants:
     def leave(self, job_id: str) -> None:
         """A job gives up what it reserved."""
         self._gone.add(job_id)
-        self.room.give(self._state.standing(job_id).grants)
+        grants = self._state.standing(job_id).grants
+        self.room.give(grants)
+        for grant in grants:
+            self.count[grant.device] -= 1
 
     def come(self, job: Job, grants: Iterable[Grant]) -> None:
         """A job has, or keeps, this from now on."""
         grants = tuple(grants)
         self.room.take(grants)
         for grant in grants:
+            self.count[grant.device] += 1
             self._came[grant.device] = (*self._came.get(grant.device, ()), job)

@@ -44,6 +44,8 @@ class TreeOptimum:
 def _least_sum(problem: Problem, costs: Costs) -> Plan:
     """Where the mean of what members cost and ``beta`` times the ring are least."""
     beta, members = problem.weights.beta, problem.members
+    if members == 1:
+        return np.array([costs.argmin()])
     found: list[tuple[float, _Below]] = []
 
     def below(first: int, end: int) -> _Below:
@@ -56,8 +58,7 @@ def _least_sum(problem: Problem, costs: Costs) -> Plan:
             for part in parts[1:]:
                 one = _joined(one, below(*part), edge, members)
         if len(one.costs) > members:
-            closing = edge / members if members > 1 else 0.0
-            found.append((float(one.costs[members]) + closing, one))
+            found.append((float(one.costs[members]) + edge / members, one))
         return one
 
     below(0, problem.candidates)
@@ -104,11 +105,17 @@ class _Below:
     right: Plan | None = None
 
     def chosen(self, members: int) -> list[int]:
-        if self.parts is None or self.right is None:
-            return list(self.order[:members])
-        right = int(self.right[members])
-        left, other = self.parts
-        return [*left.chosen(members - right), *other.chosen(right)]
+        """Places of so many; parts may be joined as deep as there are nodes."""
+        found: list[int] = []
+        left = [(self, members)]
+        while left:
+            one, count = left.pop()
+            if one.parts is None or one.right is None:
+                found += one.order[:count].tolist()
+            else:
+                right = int(one.right[count])
+                left += [(one.parts[0], count - right), (one.parts[1], right)]
+        return found
 
 
 def _of_devices(first: int, costs: Costs, edge: float, members: int) -> _Below:

@@ -11,10 +11,11 @@ import numpy as np
 from presage.features.errors import ConfigError
 from presage.schedulers.action import Reserve, Start, Wake
 from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.gang.candidates import Candidates, candidates_of
+from presage.schedulers.gang.candidates import Candidates, candidates_of, needs_of
 from presage.schedulers.gang.distances import Distances
 from presage.schedulers.gang.frog_leaping import FrogLeaping
 from presage.schedulers.gang.greedy import Greedy
+from presage.schedulers.gang.no_room import NoRoom
 from presage.schedulers.gang.optimiser import Optimiser
 from presage.schedulers.gang.problem import Problem, Reduce, Weights
 from presage.schedulers.gang.subtrees import Subtrees
@@ -105,18 +106,25 @@ class Gang:
         if not len(state.pending) and not state.reserved:
             return actions
         draws = np.random.default_rng(rng.getrandbits(64))
-        tenants, passed_over = Tenants(state), PassedOver(state)
+        tenants, passed_over, no_room = Tenants(state), PassedOver(state), NoRoom()
         keeper = next(iter(state.reserved), None)  # whose gang keeps devices that are too few
 
         def serve(job: Job) -> bool:
             """Whether it has devices from now on, or keeps some."""
-            nonlocal keeper
+            nonlocal keeper, no_room
             standing = state.standing(job.job_id)
+            needs = needs_of(
+                job, state.cluster, forecasts, self._limits, alone=standing.overflows > 0
+            )
             if standing.grants:
                 tenants.leave(job.job_id)
-            found = candidates_of(
-                job, state.cluster, tenants, forecasts, self._limits, alone=standing.overflows > 0
-            )
+                no_room = NoRoom()
+            elif keeper is not None and no_room.for_more_than(job.fewest_gpus, needs):
+                passed_over.add(job)
+                return False
+            found = candidates_of(job, needs, state.cluster, tenants, forecasts, self._limits)
+            if found.with_room < job.fewest_gpus:
+                no_room.add(job.fewest_gpus, needs)
             grants = self._plan(job, found, state, draws)
             starts = len(grants) >= job.fewest_gpus
             may_keep = grants and keeper in (None, job.job_id)

@@ -20,7 +20,7 @@ from presage.schedulers.gang.ring import Ring
 from presage.schedulers.gang.subtrees import Subtrees
 from presage.schedulers.gang.swaps import Swaps
 from presage.schedulers.gang.tree_optimum import TreeOptimum
-from presage.schedulers.topology import Topology, Vertex
+from presage.schedulers.topology import Topology, Vertex, of_nodes
 
 SEARCHES: dict[str, Optimiser] = {
     "greedy": Greedy(), "swaps": Swaps(), "subtrees": Subtrees(), "frogs": FrogLeaping(),
@@ -143,6 +143,20 @@ def test_the_tree_optimum_is_the_optimum(problem):
     assert cost(problem, TreeOptimum().plan(problem, np.random.default_rng(0))) == pytest.approx(
         best
     )
+
+
+def test_the_tree_optimum_of_thousands_of_nodes_side_by_side():
+    nodes = 3000
+    flat = of_nodes(Vertex(f"n{i}", "node", (2 * i, 2 * i + 1)) for i in range(nodes))
+    degradation = np.full(2 * nodes, 0.5)
+    degradation[-3:] = 0.0
+    problem = Problem(
+        np.broadcast_to(degradation, (3, 2 * nodes)),
+        Distances(flat, flat.depth_first),
+        Weights(alpha=1.0, beta=0.1),
+    )
+    plan = TreeOptimum().plan(problem, np.random.default_rng(0))
+    assert plan.tolist() == [2 * nodes - 3, 2 * nodes - 2, 2 * nodes - 1]
 
 
 @settings(deadline=None)
