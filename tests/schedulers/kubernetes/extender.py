@@ -47,8 +47,10 @@ def duration_s(text: str) -> float:
     return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 
-def field(answer: Json, name: str) -> Any:
+def field(answer: Any, name: str) -> Any:
     """A field as Go's decoder finds it, whatever its case; None where it is not there."""
+    if not isinstance(answer, dict):
+        raise ExtenderError(f"json: cannot unmarshal {answer!r} into a Go struct")
     return next((v for k, v in answer.items() if k.lower() == name.lower()), None)
 
 

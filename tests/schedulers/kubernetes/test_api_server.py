@@ -68,7 +68,7 @@ def refused(code: int, reason: str, call: Callable, *args, **options) -> str:
     status = json.loads(caught.value.body)
     assert (caught.value.status, status["kind"], status["code"]) == (code, "Status", code)
     assert status["reason"] == reason
-    return status["message"]
+    return str(status["message"])
 
 
 def bind(core, name, node_name, **metadata):
@@ -221,11 +221,12 @@ def test_custom_resources_take_no_strategic_patch(groups):
 def test_a_status_changes_only_by_its_own_path(server, core, groups):
     group = {**pod_group("g", 4), "status": {"phase": "Running"}}
     assert "status" not in groups.create_namespaced_custom_object(*GROUP, group)
-    patch = {"spec": {"minMember": 1}, "status": {"phase": "Scheduling", "scheduled": 4}}
+    status = {"phase": "Scheduling", "scheduled": 4}
+    patch = {"spec": {"minMember": 1}, "status": status}
     groups.patch_namespaced_custom_object_status(*GROUP, "g", patch)
-    patch["status"]["phase"] = "Pending"
+    patch = {"spec": {"minMember": 1}, "status": {"phase": "Pending"}}
     patched = groups.patch_namespaced_custom_object(*GROUP, "g", patch)
-    assert patched["status"] == {"phase": "Scheduling", "scheduled": 4}
+    assert patched["status"] == status
     assert (patched["spec"], patched["metadata"]["generation"]) == ({"minMember": 1}, 2)
 
     core.create_namespaced_pod("default", pod("a"))
@@ -509,7 +510,7 @@ def test_of_all_who_renew_a_lease_by_its_version_one_succeeds(server):
     made = leases.create_namespaced_lease("default", lease)
     assert made.spec.renew_time == now
 
-    won = []
+    won: list[str] = []
 
     def take(holder: str) -> None:
         seen = CoordinationV1Api(server.client(retries=False))
