@@ -48,11 +48,11 @@ MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-EMPTY_IS_ABSENT = ("labels", "annotations", "nodeSelector", "limits", "requests")
+EMPTY_IS_ABSENT = {"labels", "annotations", "nodeSelector", "limits", "requests", "unschedulable"}
 
 
 def cleaned(value: Any) -> Any:
-    """As Go writes a built-in kind back: without nulls, empty lists and empty maps of text."""
+    """As Go writes a built-in kind back: without what is null or empty and may be left out."""
     if isinstance(value, list):
         return [cleaned(item) for item in value]
     if not isinstance(value, dict):
@@ -61,7 +61,7 @@ def cleaned(value: Any) -> Any:
     return {
         key: item
         for key, item in kept.items()
-        if item is not None and item != [] and not (item == {} and key in EMPTY_IS_ABSENT)
+        if item is not None and item != [] and not (key in EMPTY_IS_ABSENT and not item)
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -390,6 +391,59 @@ def test_a_watch_from_too_long_ago_is_told_that_it_expired(server, core):
         assert len(watched(short, resource_version=str(int(before) + 1))) == 2
 
 
+def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core):
+    """Four clients at once; each of two watchers keeps its own copy of what it is told."""
+    version = core.list_namespaced_pod("default").metadata.resource_version
+    copies: dict[str, dict[str, str]] = {"": {}, "x=1": {}}
+
+    def follow(selector: str) -> None:
+        told = 0
+        options = {"resource_version": version, "timeout_seconds": 20}
+        for event in watch.Watch().stream(
+            core.list_namespaced_pod, "default", label_selector=selector, **options
+        ):
+            metadata = event["object"].metadata
+            assert int(metadata.resource_version) > told
+            told = int(metadata.resource_version)
+            if metadata.name == "end":
+                return
+            if event["type"] == "DELETED":
+                del copies[selector][metadata.name]
+            else:
+                assert (metadata.name in copies[selector]) == (event["type"] == "MODIFIED")
+                copies[selector][metadata.name] = metadata.resource_version
+
+    def work(seed: int) -> None:
+        own, chance = CoreV1Api(server.client()), random.Random(seed)
+        for _ in range(40):
+            name = f"p-{chance.randrange(6)}"
+            labels = {"metadata": {"labels": {"x": str(chance.randrange(2))}}}
+            try:
+                match chance.randrange(4):
+                    case 0:
+                        own.delete_namespaced_pod(name, "default")
+                    case 1:
+                        own.create_namespaced_pod("default", pod(name))
+                    case _:
+                        own.patch_namespaced_pod(name, "default", labels)
+            except ApiException as error:
+                assert error.status in (404, 409)
+
+    following = [threading.Thread(target=follow, args=(selector,)) for selector in copies]
+    working = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in [*following, *working]:
+        thread.start()
+    for thread in working:
+        thread.join()
+    server.create("pods", pod("end", labels={"x": "1"}))
+    for thread in following:
+        thread.join()
+    server.delete("pods", "end")
+    for selector, copy in copies.items():
+        listed = core.list_namespaced_pod("default", label_selector=selector).items
+        assert copy == {item.metadata.name: item.metadata.resource_version for item in listed}
+
+
 def test_gates_can_go_but_not_come(core):
     made = core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
     condition = made.status.conditions[0]
@@ -540,6 +594,29 @@ def test_of_all_who_renew_a_lease_by_its_version_one_succeeds(server):
     lease.spec.renew_time = None
     leases.replace_namespaced_lease("other", "default", lease)  # a PUT creates a lease
     refused(422, "Invalid", leases.replace_namespaced_lease, "other", "default", lease)
+
+
+def test_a_node_keeps_its_status_when_it_is_cordoned(server, core):
+    server.create("nodes", node("n", gpus=4))
+    seen = core.read_node("n")
+    seen.spec.unschedulable = True
+    seen.status.allocatable = {}
+    seen = core.replace_node("n", seen)
+    assert seen.spec.unschedulable
+    assert seen.status.allocatable["nvidia.com/gpu"] == "4"
+    assert names(core.list_node(field_selector="spec.unschedulable=true").items) == ["n"]
+    assert core.patch_node("n", {"spec": {"unschedulable": False}}).spec.unschedulable is None
+    sick = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    (condition,) = core.patch_node_status("n", sick).status.conditions
+    assert condition.status == "False"
+
+
+def test_a_client_in_another_process_is_configured_by_a_file(server, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(server.kubeconfig()))
+    with kubernetes.config.new_client_from_config(str(path)) as client:
+        assert kubernetes.client.VersionApi(client).get_code().minor == "36"
+        assert names(CoreV1Api(client).list_namespace(limit=1).items) == ["default"]
 
 
 def test_priorities_come_from_classes_and_events_belong_beside_their_object(server, core):
