@@ -25,7 +25,17 @@ from tests.schedulers.kubernetes.statuses import ApiError, Json
 LONGEST_WATCH_S = 1800.0  # the real server's --min-request-timeout
 LOOK_AT_CLIENT_S = 0.2  # a watch that has nothing to say finds out so soon that nobody listens
 PATHS_WITHOUT_OBJECTS: dict[str, Any] = {
-    "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "linux/amd64"},
+    "/version": {
+        "major": "1",
+        "minor": "36",
+        "gitVersion": "v1.36.0",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    },
     "/healthz": "ok",
     "/livez": "ok",
     "/readyz": "ok",
@@ -157,9 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
             if verb == "watch":
                 self._watch(resource, route, query)
                 return
-            code, answer = self._carry_out(resource, route, verb, query, body)
-            if fault.drop == "after":
-                self._reset()
+            try:
+                code, answer = self._carry_out(resource, route, verb, query, body)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ApiError(400, f"cannot be decoded: {error!r}") from error
+            finally:
+                if fault.drop == "after":
+                    self._reset()  # even if it was refused: nobody hears of it
             self._answer(code, answer)
         except ApiError as error:
             self._answer(error.code, error.status, retry_after_s=error.retry_after_s)

@@ -115,6 +115,8 @@ def test_what_cannot_be_created_is_refused_by_the_right_code(core):
     refused(404, "NotFound", core.read_namespaced_pod, "a", "default")
     assert "namespaces" in refused(404, "NotFound", create, "no", pod("a", namespace="no"))
     refused(400, "BadRequest", create, "kube-system", pod("a"))
+    refused(400, "BadRequest", create, "default", {**pod("a"), "spec": "no map"})
+    refused(400, "BadRequest", create, "default", {**pod("a"), "kind": "Node"})
     refused(422, "Invalid", create, "default", pod("No_Name"))
     refused(422, "Invalid", create, "default", pod("a", labels={"job": "no label value!"}))
     refused(422, "Invalid", create, "default", pod("a", gates=(GATE, GATE)))
@@ -647,7 +649,10 @@ def test_a_connection_that_breaks_leaves_open_whether_it_was_done(server, core):
         core.create_namespaced_pod("default", pod("a"))
     assert server.get("pods", "a") is not None
     refused(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
-    assert [request.verb for request in server.seen("POST")] == ["create"] * 3
+    server.drop("create", "/pods$", "after")
+    with pytest.raises(HTTPError):
+        core.create_namespaced_pod("default", pod("a"))
+    assert [request.verb for request in server.seen("POST")] == ["create"] * 4
 
 
 def test_refusals_on_purpose_and_what_the_client_repeats_on_its_own(server, core):
