@@ -19,6 +19,7 @@ pytest.importorskip(
 )
 
 from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.extender import Extender
 from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod
 
@@ -193,6 +194,21 @@ def test_scores_of_extenders_add_up_by_their_weights(server):
         assert placed(KubeScheduler(server.url, extenders)) == {"p": "b"}
 
 
+def test_a_score_is_scaled_to_the_scheduler_s_own():
+    with extender({"prioritize": lambda body: [{"Host": "a", "Score": 9}]}) as (url, _):
+        config = {"urlPrefix": url, "prioritizeVerb": "prioritize", "weight": 5}
+        scores = Extender(config).scores(pod("p"), [node("a")])
+    assert scores == {"a": 9 * 5 * (100 // 10)}
+
+
+def test_names_are_no_answer_to_who_was_sent_whole_nodes(server):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p"))
+    with extender({"filter": lambda body: {"NodeNames": ["a"]}}) as (url, _):
+        config = {"urlPrefix": url, "filterVerb": "filter"}
+        assert placed(KubeScheduler(server.url, [config])) == {}
+
+
 def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
@@ -201,11 +217,14 @@ def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
         "bind": lambda body: {"Error": "" if body["Node"] == "a" else "no"},
     }
     with extender(answers) as (url, calls):
-        config = {"urlPrefix": url + "/", "filterVerb": "filter", "bindVerb": "bind"}
+        verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind"}
+        config = {"urlPrefix": url + "/", "weight": 1, **verbs}
         assert placed(KubeScheduler(server.url, [config])) == {"p": "a"}
     made = server.get("pods", "p")
     assert made is not None
     assert "nodeName" not in made["spec"], "to bind was the extender's part"
+    # A single node is not worth a call to score it.
+    assert [path for path, _ in calls] == ["/presage/filter", "/presage/bind"]
     assert calls[0][1]["Nodes"]["items"][0]["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert calls[1][1] == {
         "PodName": "p", "PodNamespace": "default", "PodUID": made["metadata"]["uid"], "Node": "a",
@@ -239,6 +258,12 @@ def test_an_extender_manages_only_its_own_resources(server):
     assert [body["Pod"]["metadata"]["name"] for _, body in calls] == ["with-devices"]
 
 
+def going(server: ApiServer) -> list[str]:
+    """Pods that are being deleted."""
+    found = [found["metadata"] for found in server.all("pods")]
+    return [metadata["name"] for metadata in found if "deletionTimestamp" in metadata]
+
+
 def busy(server: ApiServer) -> None:
     """Two full nodes; to empty n2 costs less."""
     for name, low in (("n1", ["a", "b"]), ("n2", ["c"])):
@@ -261,20 +286,45 @@ def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_a
     assert urgent is not None
     assert victim is not None
     assert urgent["status"]["nominatedNodeName"] == "n2"
-    assert "deletionTimestamp" in victim["metadata"]
+    assert going(server) == ["c"]
     disrupted = [c for c in victim["status"]["conditions"] if c["type"] == "DisruptionTarget"]
     assert disrupted[0]["reason"] == "PreemptionByScheduler"
+    server.create("nodes", node("n3", gpus=8))
+    server.create("pods", pod("cheaper", gpus=8, nodeName="n3"))
     assert scheduler.step() == []
-    assert len([p for p in server.all("pods") if "deletionTimestamp" in p["metadata"]]) == 1
-    server.create("pods", pod("small", gpus=1, priorityClassName="usual"))
+    assert going(server) == ["c"], "once is enough, even if it would be cheaper elsewhere by now"
     server.finish("c")
-    assert placed(scheduler) == {"urgent": "n2"}, "nobody slips into the room that was made"
+    assert placed(scheduler) == {"urgent": "n2"}
     bound = server.get("pods", "urgent")
     assert bound is not None
     assert "nominatedNodeName" not in bound["status"]
 
 
-def test_only_as_many_go_as_must_and_never_for_those_who_do_not_preempt(server):
+def test_nobody_less_urgent_slips_into_room_that_is_being_made(server):
+    server.create("nodes", node("n", gpus=8))
+    for name in ("a", "b"):
+        server.create("pods", pod(name, gpus=4, nodeName="n"))
+    server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
+    scheduler = KubeScheduler(server.url)
+    scheduler.step()
+    assert going(server) == ["a", "b"]
+    server.finish("a")
+    server.create("pods", pod("small", gpus=1, priorityClassName="usual"))
+    assert scheduler.step() == []
+    server.finish("b")
+    assert placed(scheduler) == {"urgent": "n"}
+
+
+def test_of_those_who_could_go_the_most_important_stay(server):
+    server.create("nodes", node("n", gpus=8))
+    server.create("pods", pod("a", gpus=4, nodeName="n", priorityClassName="usual"))
+    server.create("pods", pod("b", gpus=4, nodeName="n"))
+    server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
+    KubeScheduler(server.url).step()
+    assert going(server) == ["b"]
+
+
+def test_nobody_goes_for_who_does_not_preempt_or_would_not_fit_even_so(server):
     busy(server)
     never = pod("patient", gpus=4, priorityClassName="urgent", preemptionPolicy="Never")
     server.create("pods", never)
@@ -282,14 +332,11 @@ def test_only_as_many_go_as_must_and_never_for_those_who_do_not_preempt(server):
     server.create("pods", pod("huge", gpus=9, priorityClassName="urgent"))
     scheduler = KubeScheduler(server.url)
     scheduler.step()
-    assert not any("deletionTimestamp" in p["metadata"] for p in server.all("pods"))
+    assert going(server) == []
 
     server.create("pods", pod("half", gpus=4, priorityClassName="urgent"))
     scheduler.step()
-    gone = [
-        p["metadata"]["name"] for p in server.all("pods") if "deletionTimestamp" in p["metadata"]
-    ]
-    assert len(gone) == 1
+    assert going(server) == ["c"], "of those that cost the same, who began last"
 
 
 @pytest.mark.parametrize("by_name", [True, False])
@@ -312,10 +359,7 @@ def test_an_extender_has_a_say_in_who_is_preempted(server, by_name):
     urgent = server.get("pods", "urgent")
     assert urgent is not None
     assert urgent["status"]["nominatedNodeName"] == "n1"
-    going = [
-        p["metadata"]["name"] for p in server.all("pods") if "deletionTimestamp" in p["metadata"]
-    ]
-    assert going == ["a"]
+    assert going(server) == ["a"]
 
 
 def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(server):
