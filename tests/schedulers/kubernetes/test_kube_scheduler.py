@@ -65,9 +65,11 @@ def extender(answers: Answers) -> Iterator[tuple[str, list[tuple[str, dict[str, 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{http.server_address[1]}/presage", calls
-        http.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{http.server_address[1]}/presage", calls
+        finally:
+            http.shutdown()
+            thread.join()
 
 
 def placed(scheduler: KubeScheduler) -> dict[str, str]:
