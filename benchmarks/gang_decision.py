@@ -82,12 +82,12 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
     ``afresh``: nothing is known, not even of the jobs that run. ``new``: a gang of a model comes
     of which nobody asked before. ``again``: another one of that model.
     """
-    features = read_measurements(lucid).features
-    models = _small(features)[:GANGS]
+    models = _small(read_measurements(lucid).features)[:GANGS]
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
     started, companies = 0, 0
     for _ in range(AFRESH):
         with _foretold(case) as (predictor, service_s):
+            features = read_measurements(lucid).features  # nobody has looked at them before
             world = _World(predictor, service_s, features, own=case.own)
             companies = world.companies
             for number, model in enumerate(models):

@@ -15,6 +15,7 @@ from presage.schedulers.gang.candidates import Candidates, candidates_of
 from presage.schedulers.gang.distances import Distances
 from presage.schedulers.gang.frog_leaping import FrogLeaping
 from presage.schedulers.gang.greedy import Greedy
+from presage.schedulers.gang.near import kept_near
 from presage.schedulers.gang.optimiser import Optimiser
 from presage.schedulers.gang.problem import Problem, Reduce, Weights
 from presage.schedulers.gang.subtrees import Subtrees
@@ -56,6 +57,9 @@ class Gang:
         See :class:`~presage.schedulers.gang.problem.Weights`.
     optimiser : str
         Of ``OPTIMISERS``.
+    near : str
+        Level of the topology: a gang that a vertex of it can hold is not spread over several, but
+        waits. At the outermost one nobody waits for a better place.
     expiry_s : float
         How long a gang keeps devices at first.
     most_slowdown, most_members, overcommit : float
@@ -72,6 +76,7 @@ class Gang:
         beta: float = 1.0,
         reduce: Reduce = "mean",
         optimiser: str = "tree",
+        near: str = "node",
         expiry_s: float = 600.0,
         backoff_s: float = 60.0,
         most_slowdown: float = 1.5,
@@ -88,7 +93,7 @@ class Gang:
         if not 0 < expiry_s < math.inf:
             raise ConfigError(f"gang: expiry_s={expiry_s}, must be a finite number > 0")
         self._weights = Weights(alpha, beta, reduce)
-        self._optimiser = OPTIMISERS[optimiser]
+        self._optimiser, self._near = OPTIMISERS[optimiser], near
         self._expiry_s, self._backoff_s = expiry_s, backoff_s
         self._limits = Limits(most_slowdown, most_members, overcommit)
         self._limits.check("gang")
@@ -114,15 +119,16 @@ class Gang:
             standing = state.standing(job.job_id)
             if standing.grants:
                 tenants.leave(job.job_id)
+            may_keep = keeper in (None, job.job_id)
             found = candidates_of(
-                job, state.cluster, tenants, forecasts, self._limits, alone=standing.overflows > 0
-            )
+                job, state.cluster, tenants, forecasts, self._limits,
+                least=1 if may_keep else job.fewest_gpus, alone=standing.overflows > 0,
+            )  # fmt: skip
             grants = self._plan(job, found, state, draws)
             starts = len(grants) >= job.fewest_gpus
-            may_keep = grants and keeper in (None, job.job_id)
             new = tuple(grant for grant in grants if grant not in standing.grants)
             back = tuple(grant for grant in standing.grants if grant not in grants)
-            if not (starts or may_keep) or passed_over.forbid(job, new, back):
+            if not (starts or (grants and may_keep)) or passed_over.forbid(job, new, back):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False
@@ -162,16 +168,24 @@ class Gang:
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
     ) -> tuple[Grant, ...]:
         """For the gang, or for as many of its members as there is room for."""
-        members = min(job.gpus, len(found.devices))
-        places = np.arange(members)
-        if job.fewest_gpus <= members < len(found.devices):
+        best, least = np.zeros(0, np.int64), math.inf
+        for some in kept_near(job, found.devices, state.cluster, self._near):
+            members = min(job.gpus, len(some))
+            if members < job.fewest_gpus:
+                best = some if members > len(best) else best
+                continue
             problem = Problem(
-                np.broadcast_to(found.degradation, (members, len(found.devices))),
-                Distances(state.cluster.topology, found.devices),
+                np.broadcast_to(found.degradation[some], (members, len(some))),
+                Distances(state.cluster.topology, found.devices[some]),
                 self._weights,
             )
-            places = self._optimiser.plan(problem, draws)
-        return found.grants(places, state.cluster)
+            places = np.arange(members)
+            if members < len(some):
+                places = self._optimiser.plan(problem, draws)
+            cost = float(problem.costs(places[None])[0])
+            if members > len(best) or cost < least:
+                best, least = some[places], cost
+        return found.grants(best, state.cluster)
 
     def _until_s(self, standing: Standing, state: State) -> float:
         """When a reservation expires: as it was said, or twice as late as that which failed."""

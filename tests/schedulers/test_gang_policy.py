@@ -101,6 +101,19 @@ def test_a5_a_large_gang_is_not_passed_over_for_ever():
     assert first_starts_s(busy)["gang"] > 2000.0
 
 
+def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
+    # Of two nodes of two, the first has a device to spare from 10 s on, the second one has one.
+    jobs = [job("0"), job("1"), job("2"), job("gang", 1.0, gpus=2), job("wide", 2.0, gpus=3)]
+    lengths = {"0": 10.0, "1": 50.0, "2": 30.0, "gang": 40.0, "wide": 5.0}
+    done = simulated(cluster(2, 2), Gang(), jobs, lengths)
+    assert starts_of(done)["gang"] == (30.0, [2, 3])
+    assert starts_of(done)["wide"][0] == 70.0  # no node can hold it
+    anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
+    assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
+    with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
+        simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
+
+
 class Pairs:
     """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
 
