@@ -62,7 +62,7 @@ ONE = ("gavel", "ITP 2", 1.1)  # where weights are swept, and optimisers and for
 RATIOS = ((0, 1), (1, 8), (1, 3), (1, 1), (3, 1), (8, 1), (1, 0))  # alpha, beta
 OPTIMISERS = ("tree", "frog-leaping", "as-published", "greedy")
 FORECASTS = ("oracle", "table", "shipped", "none")
-FORETOLD = ("gavel", "lucid")  # worlds, on the trace and at the load of ONE
+FORETOLD = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
 
 
 class World(NamedTuple):
@@ -97,9 +97,15 @@ def world(name: str, folder: Path) -> World:
     known = [one for one in told if one is not None]
     busy = {(m, kind): o.compute_milli / WHOLE for m, o in zip(models, known, strict=True)}
     memory = {(m, kind): o.memory_bytes for m, o in zip(models, known, strict=True)}
-    return World(kind, memory_bytes, replace(
-        measured, busy=busy | dict(measured.busy), memory_bytes=memory | dict(measured.memory_bytes)
-    ))
+    return World(
+        kind,
+        memory_bytes,
+        replace(
+            measured,
+            busy=busy | dict(measured.busy),
+            memory_bytes=memory | dict(measured.memory_bytes),
+        ),
+    )
 
 
 @lru_cache
@@ -125,11 +131,14 @@ def runs() -> list[Run]:
     asked += [(*ONE, swept(near, *ratio), "oracle")
               for near in ("node", "cluster") for ratio in RATIOS]  # fmt: skip
     asked += [(*ONE, by_optimiser(name), "oracle") for name in OPTIMISERS]
-    asked += [(of, *ONE[1:], policy, forecast)
-              for of in FORETOLD for policy in (GANG, "packing:overcommit=2")
+    asked += [(*setting, policy, forecast)
+              for setting in FORETOLD for policy in (GANG, "packing:overcommit=2")
               for forecast in FORECASTS]  # fmt: skip
-    return [Run(of, trace, load, policy, seed, forecast)
-            for of, trace, load, policy, forecast in dict.fromkeys(asked) for seed in SEEDS]  # fmt: skip
+    return [
+        Run(of, trace, load, policy, seed, forecast)
+        for of, trace, load, policy, forecast in dict.fromkeys(asked)
+        for seed in SEEDS
+    ]
 
 
 def simulated(run: Run, folder: Path) -> dict[str, Any]:
