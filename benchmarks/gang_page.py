@@ -17,6 +17,7 @@ from gang_runs import (
     FORECASTS,
     FORETOLD,
     GANG,
+    KEEPS_NOTHING,
     ONE,
     OPTIMISERS,
     POLICIES,
@@ -55,7 +56,8 @@ NAMES = {
     GANG: "gang", f"{GANG}:alpha=0": "gang, topology only (alpha=0)",
     f"{GANG}:beta=0": "gang, interference only (beta=0)",
     f"{GANG}:reduce=max": "gang, worst member (reduce=max)",
-    ANYWHERE: "gang, anywhere (near=cluster)", "packing:overcommit=2": "packing",
+    ANYWHERE: "gang, anywhere (near=cluster)",
+    KEEPS_NOTHING: "gang, nothing kept (expiry_s=0)", "packing:overcommit=2": "packing",
 }  # fmt: skip
 Made = Mapping[Any, Mapping[str, Any]]
 
@@ -162,7 +164,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
         alike = _alike(made, world, trace, load, policy)
         sent = [f"{mean(_sent(one, (level,)) for one in alike):.1f}" for level in levels]
         yield f"| {_named(policy)} | {' | '.join(sent)} | {_waits(alike)} |"
-    yield from ("", words, "")
+    yield from ("", words)
 
 
 def _jct(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> str:

@@ -50,10 +50,11 @@ NODES = {"vc_0e4a51": 8, "ITP 2": 16}
 FIRST = 800  # jobs of a trace
 KINDS = {"gavel": "v100-16gb", "lucid": "rtx-3090", "own": "cpu-2"}
 GANG = "gang:overcommit=2"
-ANYWHERE = f"{GANG}:near=cluster"
+ANYWHERE, KEEPS_NOTHING = f"{GANG}:near=cluster", f"{GANG}:expiry_s=0"
 POLICIES = (
     "fifo", "best-fit", "bin-packing", "packing:overcommit=2", GANG, f"{GANG}:alpha=0",
     f"{GANG}:beta=0", f"{GANG}:reduce=max", ANYWHERE,
+    KEEPS_NOTHING,
 )  # fmt: skip
 SETTINGS = [("gavel", trace, load) for trace in NODES for load in LOADS] + [
     ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1),
@@ -250,7 +251,7 @@ def _forecaster(
 STREAM_DAYS = (1, 2, 4, 8, 16)
 STREAM_NODES, STREAM_LOAD, STREAM_S = 8, 0.8, 3600.0  # mean run time
 STREAM_FROM_S = 6 * STREAM_S  # when the gang comes
-STREAM_POLICIES = ("fifo", "best-fit", "backfill", "packing", "gang")
+STREAM_POLICIES = ("fifo", "best-fit", "backfill", "packing", "gang:expiry_s=0", "gang")
 
 
 @dataclass(frozen=True, slots=True)

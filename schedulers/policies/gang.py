@@ -61,7 +61,8 @@ class Gang:
         Level of the topology: a gang that a vertex of it can hold is not spread over several, but
         waits. At the outermost one nobody waits for a better place.
     expiry_s : float
-        How long a gang keeps devices at first.
+        How long a gang keeps devices at first; at 0 none keeps any, and a large one may wait for as
+        long as others come.
     most_slowdown, most_members, overcommit : float
         As of ``packing``.
 
@@ -85,13 +86,13 @@ class Gang:
     ) -> None:
         check_known([optimiser], OPTIMISERS, "gang: optimiser ")
         check_known([reduce], ("mean", "max"), "gang: reduce ")
-        for name, value in (("alpha", alpha), ("beta", beta), ("backoff_s", backoff_s)):
+        for name, value in (
+            ("alpha", alpha), ("beta", beta), ("expiry_s", expiry_s), ("backoff_s", backoff_s),
+        ):  # fmt: skip
             if not 0 <= value < math.inf:
                 raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
         if alpha == beta == 0:
             raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
-        if not 0 < expiry_s < math.inf:
-            raise ConfigError(f"gang: expiry_s={expiry_s}, must be a finite number > 0")
         self._weights = Weights(alpha, beta, reduce)
         self._optimiser, self._near = OPTIMISERS[optimiser], near
         self._expiry_s, self._backoff_s = expiry_s, backoff_s
@@ -119,7 +120,7 @@ class Gang:
             standing = state.standing(job.job_id)
             if standing.grants:
                 tenants.leave(job.job_id)
-            may_keep = keeper in (None, job.job_id)
+            may_keep = self._expiry_s > 0 and keeper in (None, job.job_id)
             found = candidates_of(
                 job, state.cluster, tenants, forecasts, self._limits,
                 least=1 if may_keep else job.fewest_gpus, alone=standing.overflows > 0,
