@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,8 @@ from presage.schedulers.gang.tenants import Tenants
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits
+
+_Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,12 @@ def candidates_of(
     forecasts: Forecasts,
     limits: Limits,
     *,
-    least: int = 1,
     alone: bool = False,
 ) -> Candidates:
     """Where a job's member fits by what is foretold, and nobody becomes too slow.
 
     What is foretold of neighbours is asked for at once, and of those that are alike once: for the
-    candidate and its victims (B1 and B2). Nobody is asked, and there are none, where fewer than
-    ``least`` devices have room. A job that is to be ``alone`` needs whole devices.
+    candidate and its victims (B1 and B2). A job that is to be ``alone`` needs whole devices.
     """
     usable = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
     needs = {
@@ -67,25 +66,28 @@ def candidates_of(
     }
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():
-        here = cluster.columns.kind == cluster.columns.kinds.index(kind)
+        here = cluster.columns.of_kinds((kind,))
         here &= tenants.room.compute_milli >= compute_milli
         here &= tenants.room.memory_bytes >= memory_bytes
         fits |= here
-    if fits.sum() < least:
-        fits[:] = False
     in_order = cluster.topology.depth_first
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
-    shared = ~tenants.nobody[devices]
-    numbers, of = np.unique(tenants.companies(devices[shared]), return_inverse=True)
-    companies = [tenants.company(number) for number in numbers]
-    may_join = np.array([len(there) < limits.most_members for _, there in companies], bool)
-    told = forecasts.slowdowns(
-        [(kind, (*there, job)) for kind, there in compress(companies, may_join)]
-    )
-    of_companies = np.full(len(companies), np.inf)
-    of_companies[may_join] = [_degradation(slowdowns, limits) for slowdowns in told]
-    degradation[shared] = of_companies[of]
+    shared = np.flatnonzero(~tenants.nobody[devices])
+    company: dict[_Likenesses, tuple[str, tuple[Job, ...]]] = {}
+    found: list[tuple[int, _Likenesses]] = []
+    for place, device in zip(shared.tolist(), devices[shared].tolist(), strict=True):
+        there, kind = tenants.on(device), cluster.kind_of(device)
+        if len(there) >= limits.most_members:
+            degradation[place] = np.inf
+            continue
+        key = kind, tuple(sorted(str(one.likeness) for one in there))
+        company.setdefault(key, (kind, (*there, job)))
+        found.append((place, key))
+    told = forecasts.slowdowns(list(company.values()))
+    mean = {key: _degradation(s, limits) for key, s in zip(company, told, strict=True)}
+    for place, key in found:
+        degradation[place] = mean[key]
     kept = np.isfinite(degradation)
     return Candidates(devices[kept], degradation[kept], needs)
 

@@ -11,9 +11,6 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.state import State
 
-Company = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
-_NOT_LOOKED_AT = -1
-
 
 class Tenants:
     """As a state says, and as a decision that looks at it changes it.
@@ -29,26 +26,6 @@ class Tenants:
         self.room = state.room()
         self._gone: set[str] = set()
         self._came: dict[int, tuple[Job, ...]] = {}
-        self._company_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
-        self._companies: list[Company] = []
-        self._number: dict[tuple[str, ...], int] = {}
-
-    def companies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of who is on each device, the same where kinds and jobs are alike."""
-        for device in devices[self._company_of[devices] == _NOT_LOOKED_AT].tolist():
-            kind = self._state.cluster.kind_of(device)
-            jobs = sorted(self.on(device), key=lambda job: str(job.likeness))
-            key = (kind, *(str(job.likeness) for job in jobs))
-            if key not in self._number:
-                self._number[key] = len(self._companies)
-                self._companies.append((kind, tuple(jobs)))
-            self._company_of[device] = self._number[key]
-        found: NDArray[np.int64] = self._company_of[devices]
-        return found
-
-    def company(self, number: int) -> Company:
-        """Of a number: the kind of device, and jobs like those that are there."""
-        return self._companies[number]
 
     def on(self, device: int) -> tuple[Job, ...]:
         """Jobs that have a part of a device, or keep one."""
@@ -67,9 +44,7 @@ class Tenants:
     def leave(self, job_id: str) -> None:
         """A job gives up what it reserved."""
         self._gone.add(job_id)
-        grants = self._state.standing(job_id).grants
-        self.room.give(grants)
-        self._company_of[[grant.device for grant in grants]] = _NOT_LOOKED_AT
+        self.room.give(self._state.standing(job_id).grants)
 
     def come(self, job: Job, grants: Iterable[Grant]) -> None:
         """A job has, or keeps, this from now on."""
@@ -77,4 +52,3 @@ class Tenants:
         self.room.take(grants)
         for grant in grants:
             self._came[grant.device] = (*self._came.get(grant.device, ()), job)
-            self._company_of[grant.device] = _NOT_LOOKED_AT

@@ -120,16 +120,15 @@ class Gang:
             standing = state.standing(job.job_id)
             if standing.grants:
                 tenants.leave(job.job_id)
-            may_keep = self._expiry_s > 0 and keeper in (None, job.job_id)
             found = candidates_of(
-                job, state.cluster, tenants, forecasts, self._limits,
-                least=1 if may_keep else job.fewest_gpus, alone=standing.overflows > 0,
-            )  # fmt: skip
+                job, state.cluster, tenants, forecasts, self._limits, alone=standing.overflows > 0
+            )
             grants = self._plan(job, found, state, draws)
             starts = len(grants) >= job.fewest_gpus
+            may_keep = grants and self._expiry_s > 0 and keeper in (None, job.job_id)
             new = tuple(grant for grant in grants if grant not in standing.grants)
             back = tuple(grant for grant in standing.grants if grant not in grants)
-            if not (starts or (grants and may_keep)) or passed_over.forbid(job, new, back):
+            if not (starts or may_keep) or passed_over.forbid(job, new, back):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False
