@@ -78,7 +78,8 @@ def page(made: Made) -> Iterator[str]:
     yield from _sweep(made)
     yield from _optimised(made)
     yield from _foretold(made)
-    yield LAST
+    yield ""
+    yield LAST.rstrip()
 
 
 # Plans --------------------------------------------------------------------------------------------
