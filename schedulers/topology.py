@@ -187,12 +187,19 @@ class Topology:
         -------
         ndarray of the broadcast shape
         """
+        costs = np.array([self.costs[level] for level in self.levels])
+        return np.where(np.equal(a, b), 0.0, costs[self.meeting(a, b)])
+
+    def meeting(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.int64]:
+        """Place in ``levels`` of the level at which devices meet: their lowest common ancestor's.
+
+        Of shapes that broadcast, as for :meth:`distance`.
+        """
         a, b = np.asarray(a), np.asarray(b)
-        found = np.zeros(np.broadcast_shapes(a.shape, b.shape))
+        found = np.zeros(np.broadcast_shapes(a.shape, b.shape), np.int64)
         for level in reversed(range(len(self.levels))):
             above = self._above[level]
-            np.copyto(found, self.costs[self.levels[level]], where=above[a] == above[b])
-        np.copyto(found, 0.0, where=a == b)
+            np.copyto(found, level, where=above[a] == above[b])
         return found
 
     def distances(self, devices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:

@@ -35,8 +35,8 @@ class FrogLeaping:
     convergence : float
         It ends when an iteration betters the best plan by less.
     from_greedy : bool
-        Whether a frog begins as the greedy plan, and the best one ends with a descent by swaps:
-        then it is never worse than greedy (D6).
+        Whether a frog begins as the greedy plan, and it ends with a descent by swaps from the best
+        frog, and from the greedy plan: then it is never worse than those swaps (D6).
 
     References
     ----------
@@ -62,8 +62,11 @@ class FrogLeaping:
         problem.check()
         count = max(self.frogs_per_member * problem.members, self.fewest_frogs)
         frogs = _random(problem, count, rng)
+        ends: list[Plan] = []
         if self.from_greedy:
-            begun = np.concatenate([Greedy().plan(problem, rng)[None], below_each(problem)])
+            greedy = Greedy().plan(problem, rng)
+            ends.append(descended(problem, greedy))
+            begun = np.concatenate([greedy[None], below_each(problem)])
             best = begun[problem.costs(begun).argsort(kind="stable")][:count]
             frogs[: len(best)] = best
         costs = problem.costs(frogs)
@@ -75,7 +78,9 @@ class FrogLeaping:
             if least - costs.min() < self.convergence:
                 break
         best = frogs[costs.argmin()]
-        return descended(problem, best) if self.from_greedy else best
+        ends.append(descended(problem, best) if self.from_greedy else best)
+        found: Plan = ends[problem.costs(np.array(ends)).argmin()]
+        return found
 
     def _leap(
         self, problem: Problem, frogs: Plans, costs: NDArray[np.float64], rng: np.random.Generator

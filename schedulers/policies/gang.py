@@ -15,6 +15,7 @@ from presage.schedulers.gang.candidates import Candidates, candidates_of, needs_
 from presage.schedulers.gang.distances import Distances
 from presage.schedulers.gang.frog_leaping import FrogLeaping
 from presage.schedulers.gang.greedy import Greedy
+from presage.schedulers.gang.near import kept_near
 from presage.schedulers.gang.no_room import NoRoom
 from presage.schedulers.gang.optimiser import Optimiser
 from presage.schedulers.gang.problem import Problem, Reduce, Weights
@@ -57,8 +58,12 @@ class Gang:
         See :class:`~presage.schedulers.gang.problem.Weights`.
     optimiser : str
         Of ``OPTIMISERS``.
+    near : str
+        Level of the topology: a gang that a vertex of it can hold is not spread over several, but
+        waits. At the outermost one nobody waits for a better place.
     expiry_s : float
-        How long a gang keeps devices at first.
+        How long a gang keeps devices at first; at 0 none keeps any, and a large one may wait for as
+        long as others come.
     most_slowdown, most_members, overcommit : float
         As of ``packing``.
 
@@ -73,6 +78,7 @@ class Gang:
         beta: float = 1.0,
         reduce: Reduce = "mean",
         optimiser: str = "tree",
+        near: str = "node",
         expiry_s: float = 600.0,
         backoff_s: float = 60.0,
         most_slowdown: float = 1.5,
@@ -81,15 +87,15 @@ class Gang:
     ) -> None:
         check_known([optimiser], OPTIMISERS, "gang: optimiser ")
         check_known([reduce], ("mean", "max"), "gang: reduce ")
-        for name, value in (("alpha", alpha), ("beta", beta), ("backoff_s", backoff_s)):
+        for name, value in (
+            ("alpha", alpha), ("beta", beta), ("expiry_s", expiry_s), ("backoff_s", backoff_s),
+        ):  # fmt: skip
             if not 0 <= value < math.inf:
                 raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
         if alpha == beta == 0:
             raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
-        if not 0 < expiry_s < math.inf:
-            raise ConfigError(f"gang: expiry_s={expiry_s}, must be a finite number > 0")
         self._weights = Weights(alpha, beta, reduce)
-        self._optimiser = OPTIMISERS[optimiser]
+        self._optimiser, self._near = OPTIMISERS[optimiser], near
         self._expiry_s, self._backoff_s = expiry_s, backoff_s
         self._limits = Limits(most_slowdown, most_members, overcommit)
         self._limits.check("gang")
@@ -109,6 +115,9 @@ class Gang:
         tenants, passed_over, no_room = Tenants(state), PassedOver(state), NoRoom()
         keeper = next(iter(state.reserved), None)  # whose gang keeps devices that are too few
 
+        def may_keep(job: Job) -> bool:
+            return self._expiry_s > 0 and keeper in (None, job.job_id)
+
         def serve(job: Job) -> bool:
             """Whether it has devices from now on, or keeps some."""
             nonlocal keeper, no_room
@@ -119,7 +128,7 @@ class Gang:
             if standing.grants:
                 tenants.leave(job.job_id)
                 no_room = NoRoom()
-            elif keeper is not None and no_room.for_more_than(job.fewest_gpus, needs):
+            elif not may_keep(job) and no_room.for_more_than(job.fewest_gpus, needs):
                 passed_over.add(job)
                 return False
             found = candidates_of(job, needs, state.cluster, tenants, forecasts, self._limits)
@@ -127,10 +136,9 @@ class Gang:
                 no_room.add(job.fewest_gpus, needs)
             grants = self._plan(job, found, state, draws)
             starts = len(grants) >= job.fewest_gpus
-            may_keep = grants and keeper in (None, job.job_id)
             new = tuple(grant for grant in grants if grant not in standing.grants)
             back = tuple(grant for grant in standing.grants if grant not in grants)
-            if not (starts or may_keep) or passed_over.forbid(job, new, back):
+            if not (starts or (grants and may_keep(job))) or passed_over.forbid(job, new, back):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False
@@ -170,16 +178,24 @@ class Gang:
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
     ) -> tuple[Grant, ...]:
         """For the gang, or for as many of its members as there is room for."""
-        members = min(job.gpus, len(found.devices))
-        places = np.arange(members)
-        if job.fewest_gpus <= members < len(found.devices):
+        best, least = np.zeros(0, np.int64), math.inf
+        for some in kept_near(job, found.devices, state.cluster, self._near):
+            members = min(job.gpus, len(some))
+            if members < job.fewest_gpus:
+                best = some if members > len(best) else best
+                continue
             problem = Problem(
-                np.broadcast_to(found.degradation, (members, len(found.devices))),
-                Distances(state.cluster.topology, found.devices),
+                np.broadcast_to(found.degradation[some], (members, len(some))),
+                Distances(state.cluster.topology, found.devices[some]),
                 self._weights,
             )
-            places = self._optimiser.plan(problem, draws)
-        return found.grants(places, state.cluster)
+            places = np.arange(members)
+            if members < len(some):
+                places = self._optimiser.plan(problem, draws)
+            cost = float(problem.costs(places[None])[0])
+            if members > len(best) or cost < least:
+                best, least = some[places], cost
+        return found.grants(best, state.cluster)
 
     def _until_s(self, standing: Standing, state: State) -> float:
         """When a reservation expires: as it was said, or twice as late as that which failed."""

@@ -84,6 +84,18 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
             columns.append(_counts(key, key, found, None))
     if any(one.exceeded_share is not None for one in found.values()):
         columns.append(_part("exceeded_share", "memory exceeded", found, None))
+    return columns + _sent(found)
+
+
+def _sent(found: Mapping[str, Metrics]) -> list[Column]:
+    """Bytes over each level of the topology that gangs sent anything over."""
+    known = {name: one.bytes_by_level or {} for name, one in found.items()}
+    levels = dict.fromkeys(level for of in known.values() for level in of)
+    columns = []
+    for level in levels:
+        values = {name: of.get(level) for name, of in known.items()}
+        if any(values.values()):
+            columns.append(_column(level, f"sent over {level}", "TB", values, _terabytes, None))
     return columns
 
 
@@ -168,6 +180,10 @@ def _part(key: str, title: str, found: Mapping[str, Metrics], best: _Best) -> Co
 
 def _in(unit: str) -> Callable[[float], str]:
     return lambda seconds: f"{seconds / _UNITS[unit]:,.2f}"
+
+
+def _terabytes(sent_bytes: float) -> str:
+    return f"{sent_bytes / 1e12:,.2f}"
 
 
 def _column(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.simulator.simulation import Ended, Simulation
+from presage.schedulers.simulator.traffic import bytes_by_level
 from presage.schedulers.standing import Phase
 
 
@@ -43,6 +44,9 @@ class Metrics:
     exceeded_share : float or None
         Of jobs that were first granted a part of a device's memory, those that took more:
         what a bound's risk promises. None where no job was granted a part.
+    bytes_by_level : mapping of str to float, or None
+        Gradients that gangs sent over each level of the topology, innermost first, also those of
+        iterations that were lost. None where nobody's gradients are known.
 
     References
     ----------
@@ -66,6 +70,7 @@ class Metrics:
     restarts: int
     overflows: int
     exceeded_share: float | None
+    bytes_by_level: Mapping[str, float] | None
 
 
 def metrics_of(done: Simulation) -> Metrics:
@@ -95,6 +100,7 @@ def metrics_of(done: Simulation) -> Metrics:
         restarts=sum(max(0, one.standing.starts - 1) for one in done.ended),
         overflows=sum(one.standing.overflows for one in done.ended),
         exceeded_share=done.exceeded / done.partly if done.partly else None,
+        bytes_by_level=bytes_by_level(done.stays, done.ledger.cluster.topology),
     )
 
 

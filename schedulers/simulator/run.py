@@ -16,6 +16,8 @@ class Run:
     ----------
     done : float
         Part of it that was done at ``since_s``; while it restarts, that is still to come.
+    here : float
+        Part of it that was done on the devices that it is on.
     pace_s : float
         Seconds that all of it would take as it runs now; infinite while it does not.
     saved : float
@@ -35,6 +37,7 @@ class Run:
     job: Job
     done: float = 0.0
     since_s: float = 0.0
+    here: float = 0.0
     pace_s: float = math.inf
     saved: float = 0.0
     unsaved_s: float = 0.0
@@ -48,7 +51,8 @@ class Run:
         ran_s = now_s - self.since_s
         if self.pace_s == math.inf or ran_s <= 0:
             return
-        self.done = min(1.0, self.done + ran_s / self.pace_s)
+        before, self.done = self.done, min(1.0, self.done + ran_s / self.pace_s)
+        self.here += self.done - before
         self.since_s = now_s
         self.unsaved_s += ran_s
         cycle_s = self.job.checkpointing.interval_s + self.job.checkpointing.cost_s

@@ -44,6 +44,7 @@ from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.simulator.event_log import EventLog
 from presage.schedulers.simulator.run import Run
+from presage.schedulers.simulator.traffic import Stay
 from presage.schedulers.simulator.truth import Truth
 from presage.schedulers.standing import WAITING, Phase, Standing
 from presage.schedulers.state import State
@@ -96,6 +97,8 @@ class Simulation:
         nobody is.
     preempted : int
         How often a policy took a job's devices.
+    stays : list of Stay
+        Of gangs, from a start to when they let go of their devices.
     partly, exceeded : int
         How often a job was granted a part of a device's memory, and took more than that.
     """
@@ -121,6 +124,7 @@ class Simulation:
         self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)))
         self.log = EventLog()
         self.ended: list[Ended] = []
+        self.stays: list[Stay] = []
         self.busy_s = self._held_s = 0.0
         self.preempted = 0
         self.partly = self.exceeded = 0
@@ -210,7 +214,10 @@ class Simulation:
             if run.overflows_at == self._now_s:
                 changes.append(self._overflow(run))
                 continue
-            changes.append(self.ledger.end(job_id, Phase.FINISHED, self._now_s))
+            change = self.ledger.end(job_id, Phase.FINISHED, self._now_s)
+            changes.append(change)
+            run.here += 1.0 - run.done
+            self._leave(run, change.before)
             self.log.entries.append((self._now_s, "finish", job_id, None))
             self._over(run.job, Phase.FINISHED)
         self._time_others(changes)
@@ -232,6 +239,12 @@ class Simulation:
         self.busy_s = self._held_s
         self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
 
+    def _leave(self, run: Run, standing: Standing) -> None:
+        """A job lets go of its devices; what a gang did there is counted."""
+        if len(standing.grants) > 1:
+            self.stays.append(Stay(run.job, standing.grants, run.here))
+        run.here = 0.0
+
     def _fault(self, fault: Fault) -> None:
         name = self._cluster.nodes[fault.node].name
         self.log.entries.append(
@@ -248,6 +261,7 @@ class Simulation:
             )
             if not reserved:
                 self._runs[job.job_id].lose(self._now_s)
+                self._leave(self._runs[job.job_id], before)
                 self._report(self._runs[job.job_id])
         self._time_others(changes)
 
@@ -257,6 +271,7 @@ class Simulation:
         self._report(run)
         self.log.entries.append((self._now_s, "overflow", job.job_id, None))
         standing = self.ledger.standing(job.job_id)
+        self._leave(run, standing)
         if self._too_large(job, standing) or standing.overflows + 1 >= MOST_OVERFLOWS:
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
             self._over(job, Phase.FAILED)
@@ -326,6 +341,7 @@ class Simulation:
                 pass  # it stood still
             elif moved:
                 run.save(self._now_s)
+                self._leave(run, before)
             else:
                 run.hold(self._now_s)
             self._report(run)

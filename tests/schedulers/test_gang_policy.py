@@ -96,9 +96,23 @@ def test_a5_a_large_gang_is_not_passed_over_for_ever():
     jobs = sorted([*small, job("gang", 50.0, gpus=4)], key=lambda one: one.submit_s)
     lengths = {one.job_id: 60.0 for one in jobs}
     done = simulated(cluster(4, 4), Gang(expiry_s=5.0, backoff_s=10.0), jobs, lengths)
-    busy = simulated(cluster(4, 4), policy_of("best-fit"), jobs, lengths)
     assert first_starts_s(done)["gang"] < 500.0
-    assert first_starts_s(busy)["gang"] > 2000.0
+    for who_keeps_nothing in ("best-fit", "gang:expiry_s=0"):
+        busy = simulated(cluster(4, 4), policy_of(who_keeps_nothing), jobs, lengths)
+        assert first_starts_s(busy)["gang"] > 2000.0
+
+
+def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
+    # Of two nodes of two, the first has a device to spare from 10 s on, the second one has one.
+    jobs = [job("0"), job("1"), job("2"), job("gang", 1.0, gpus=2), job("wide", 2.0, gpus=3)]
+    lengths = {"0": 10.0, "1": 50.0, "2": 30.0, "gang": 40.0, "wide": 5.0}
+    done = simulated(cluster(2, 2), Gang(), jobs, lengths)
+    assert starts_of(done)["gang"] == (30.0, [2, 3])
+    assert starts_of(done)["wide"][0] == 70.0  # no node can hold it
+    anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
+    assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
+    with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
+        simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
 class Pairs:
@@ -132,7 +146,7 @@ def test_b5_the_slowest_member_may_set_the_pace():
 @pytest.mark.parametrize(
     "wrong",
     ["most_members=0", "most_slowdown=0.5", "overcommit=0", "alpha=-1", "alpha=0:beta=0",
-     "expiry_s=0", "backoff_s=-1", "optimiser=best"],
+     "expiry_s=-1", "backoff_s=-1", "optimiser=best"],
 )  # fmt: skip
 def test_a_parameter_of_no_use_is_named(wrong):
     with pytest.raises(ConfigError, match=f"gang: .*{wrong.split('=')[0]}"):
