@@ -55,6 +55,11 @@ class Job:
         Gang size: so many devices at once, each with the same share.
     min_gpus : int
         It can run on as few; ``gpus`` unless it is elastic.
+    gpus_per_task : int
+        Devices that each of its tasks has on one node, as a pod does; only ``gang`` heeds it.
+    node_limits : tuple of (str, int), or None
+        Nodes that can take its tasks, and how many at most, for what is not a matter of devices:
+        CPUs, taints; None if all can. Only ``gang`` heeds it.
     model : str
         What it trains, "" where nobody said.
     iterations : int
@@ -76,6 +81,8 @@ class Job:
     submit_s: float
     gpus: int = 1
     min_gpus: int = 0
+    gpus_per_task: int = 1
+    node_limits: tuple[tuple[str, int], ...] | None = None
     model: str = ""
     iterations: int = 0
     kinds: tuple[str, ...] = ()
@@ -103,6 +110,15 @@ class Job:
                 f"job {self.job_id!r}: min_gpus={self.min_gpus}, must be within 0 and gpus="
                 f"{self.gpus}; 0 says that it is not elastic"
             )
+        if (
+            self.gpus_per_task < 1
+            or self.gpus % self.gpus_per_task
+            or (self.min_gpus % self.gpus_per_task)
+        ):
+            raise InvalidJobError(
+                f"job {self.job_id!r}: gpus_per_task={self.gpus_per_task}, of which gpus="
+                f"{self.gpus} and min_gpus={self.min_gpus} must be multiples"
+            )
         if not 0 < self.compute_milli <= WHOLE:
             raise InvalidJobError(
                 f"job {self.job_id!r}: compute_milli={self.compute_milli}, must be within 1 and "
@@ -126,8 +142,8 @@ class Job:
     def request(self) -> tuple[Hashable, ...]:
         """Equal for jobs such that where one of them has what it asks for, so has the other."""
         return (
-            self.gpus, self.min_gpus, self.kinds, self.compute_milli, self.memory_bytes,
-            self.latency_sensitive,
+            self.gpus, self.min_gpus, self.gpus_per_task, self.node_limits, self.kinds,
+            self.compute_milli, self.memory_bytes, self.latency_sensitive,
         )  # fmt: skip
 
     @property

@@ -41,6 +41,7 @@ from presage.schedulers.requests import covers, members, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
 from presage.schedulers.standing import WAITING, Phase, Standing
+from presage.schedulers.tasks import check_tasks
 
 
 class Change(NamedTuple):
@@ -146,6 +147,26 @@ class Ledger:
         self._standings[job.job_id] = standing = Standing(phase, now_s)
         if not why:
             self._wait(job, standing)
+        return why
+
+    def adopt(self, job: Job, standing: Standing) -> str:
+        """Take in a job that is known from before, as it stood then. Why it can never run, or "".
+
+        Raises
+        ------
+        ImpossibleActionError
+            What it held is not there, or a job of that id is known. Then nothing was done.
+        """
+        why = self.submit(job, standing.since_s)
+        if not why:
+            before = self._standings[job.job_id]
+            try:
+                self._put(self._jobs[job.job_id], before, standing)
+            except ImpossibleActionError:
+                self.pending.remove(job.job_id)
+                self._urgent.pop(job.job_id, None)
+                del self._jobs[job.job_id], self._standings[job.job_id]
+                raise
         return why
 
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
@@ -275,6 +296,7 @@ class Ledger:
                     f"{self.cluster.name_of(device)} is a {self.cluster.kind_of(device)}, and it "
                     f"runs on {', '.join(job.kinds)}"
                 )
+        check_tasks(job, self.cluster, grants)
 
     def _check_urgency(self, changes: Sequence[Change]) -> None:
         """No best-effort job has what one that waits and is latency-sensitive needs.

@@ -14,6 +14,7 @@ from presage.schedulers.gang.tenants import Tenants
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits
+from presage.schedulers.tasks import slots
 
 Needs = Mapping[str, tuple[int, int]]  # compute_milli and memory_bytes of a device of each kind
 _Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
@@ -25,11 +26,11 @@ class Candidates:
 
     Attributes
     ----------
-    devices : ndarray of int of shape (candidates,)
-        In depth-first order of the topology.
+    devices : ndarray of int of shape (candidates, gpus_per_task)
+        That a task can have; in depth-first order of the topology.
     degradation : ndarray of shape (candidates,)
         SD (requirement B4): of all who would be on a device, the job among them, the mean of the
-        performance that each loses, 1 - 1 / slowdown.
+        performance that each loses, 1 - 1 / slowdown; the mean of a task's devices.
     with_room : int
         Devices on which it fits; on some of them others, or it, would become too slow.
     """
@@ -41,7 +42,7 @@ class Candidates:
 
     def grants(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Grant, ...]:
         """Of the devices at these places, by their numbers."""
-        devices = sorted(self.devices[places].tolist())
+        devices = sorted(self.devices[places].ravel().tolist())
         return tuple(Grant(device, *self.needs[cluster.kind_of(device)]) for device in devices)
 
 
@@ -94,7 +95,8 @@ def candidates_of(
     for place, key in found:
         degradation[place] = mean[key]
     kept = np.isfinite(degradation)
-    return Candidates(devices[kept], degradation[kept], needs, len(devices))
+    places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
+    return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))
 
 
 def _degradation(slowdowns: tuple[float, ...], limits: Limits) -> float:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.job import Job
+from presage.schedulers.tasks import are_plain, slots
 
 
 def kept_near(
@@ -17,25 +18,34 @@ def kept_near(
 ) -> Iterator[NDArray[np.int64]]:
     """Places among devices that a gang may be spread over, one choice after the other.
 
-    If any vertex of the level has as many devices as the gang asks for, of kinds that will do,
-    those below each of them; else all.
+    If any vertex of the level has devices for as many tasks as the gang asks for, of kinds and on
+    nodes that will do, those below each of them; else all.
+
+    Parameters
+    ----------
+    devices : ndarray of int of shape (candidates,)
+        One of each task that a candidate is of.
 
     Raises
     ------
     ConfigError
         There is no such level.
     """
-    topology = cluster.topology
+    topology, tasks = cluster.topology, job.gpus // job.gpus_per_task
     if level not in topology.costs:
         raise ConfigError(
             f"gang: near={level!r} is no level; known are {', '.join(topology.costs)}"
         )
     holds = 0
-    if job.gpus > 1 and level in topology.levels:
+    if tasks > 1 and level in topology.levels:
         above = topology.ancestor(level)
-        usable = above[cluster.columns.of_kinds(job.kinds)] if job.kinds else above
-        holds = int(np.bincount(usable + 1)[1:].max(initial=0))
-    if job.gpus == 1 or holds < job.gpus:
+        usable = np.arange(cluster.devices)
+        if job.kinds:
+            usable = usable[cluster.columns.of_kinds(job.kinds)]
+        if not are_plain(job):
+            usable = usable[slots(job, cluster, usable, np.zeros(len(usable)))[:, 0]]
+        holds = int(np.bincount(above[usable] + 1)[1:].max(initial=0))
+    if tasks == 1 or holds < tasks:
         yield np.arange(len(devices))
         return
     above = above[devices]

@@ -179,14 +179,16 @@ class Gang:
     ) -> tuple[Grant, ...]:
         """For the gang, or for as many of its members as there is room for."""
         best, least = np.zeros(0, np.int64), math.inf
-        for some in kept_near(job, found.devices, state.cluster, self._near):
-            members = min(job.gpus, len(some))
-            if members < job.fewest_gpus:
+        size = job.gpus_per_task
+        nearest = found.devices[:, 0]  # of each task: those that it has are near each other
+        for some in kept_near(job, nearest, state.cluster, self._near):
+            members = min(job.gpus // size, len(some))
+            if members * size < job.fewest_gpus:
                 best = some if members > len(best) else best
                 continue
             problem = Problem(
                 np.broadcast_to(found.degradation[some], (members, len(some))),
-                Distances(state.cluster.topology, found.devices[some]),
+                Distances(state.cluster.topology, nearest[some]),
                 self._weights,
             )
             places = np.arange(members)

@@ -185,3 +185,17 @@ def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, d
             assert at_s <= until_s.pop(job_id, at_s)
     assert all(one.phase in (Phase.FINISHED, Phase.REJECTED) for one in done.ended)
     assert len(done.ended) == len(jobs)
+
+
+def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_it_can_take():
+    lengths = {"pairs": 10.0, "odd": 100.0, "limited": 10.0, "later": 10.0}
+    of_pairs = job("pairs", 1.0, gpus=4, gpus_per_task=2)
+    done = simulated(cluster(3, 3), Gang(), [job("odd", gpus=2), of_pairs], lengths)
+    # The first node has one device left: no task of two, though four devices are idle.
+    assert starts_of(done) == {"odd": (0.0, [0, 1]), "pairs": (100.0, [0, 1, 3, 4])}
+
+    limited = job("limited", gpus=3, node_limits=(("n0", 1), ("n2", 2)))
+    done = simulated(cluster(4, 4, 4), Gang(), [limited, job("later", 1.0, gpus=4)], lengths)
+    assert starts_of(done) == {"limited": (0.0, [0, 8, 9]), "later": (1.0, [4, 5, 6, 7])}
+    nowhere = job("limited", node_limits=())
+    assert simulated(cluster(4), Gang(), [nowhere], lengths).ended == []

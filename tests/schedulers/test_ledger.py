@@ -235,6 +235,24 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
     assert made.idle.count == 2
 
 
+def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
+    made = ledger(2, 2, jobs=[job("runs"), job("keeps", gpus=4), job("waits"), job("late", 3.0)])
+    whole = made.cluster.whole
+    made.apply([Start("runs", whole[:1]), Reserve("keeps", whole[1:3], 10.0)], 4.0)
+    made.apply([Reserve("late", whole[3:], 5.0)], 4.0)
+    made.expire(5.0)
+
+    again = ledger(2, 2)
+    for job_id, one in made.jobs.items():
+        assert again.adopt(one, made.standing(job_id)) == ""
+    assert picture(again) == picture(made)
+    assert again.standing("late")[-2:] == (1, 5.0)
+    with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
+        again.adopt(job("more"), made.standing("runs"))
+    assert picture(again) == picture(made)
+    assert "a gang of 5" in again.adopt(job("large", gpus=5), made.standing("waits"))
+
+
 def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
     gang = job("gang", gpus=2, latency_sensitive=True)
     made = ledger(2, 1, jobs=[job("first", latency_sensitive=True), gang, job("b"), job("c")])

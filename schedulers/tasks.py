@@ -1,0 +1,85 @@
+"""Tasks of a gang: each has its devices on one node, and a node may take only so many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+
+
+def are_plain(job: Job) -> bool:
+    """Whether each task has one device, and may be on any node."""
+    return job.gpus_per_task == 1 and job.node_limits is None
+
+
+def most_on(job: Job, cluster: Cluster) -> Mapping[int, int] | None:
+    """How many tasks each node can take, by its number; None of a job whose tasks any can."""
+    if job.node_limits is None:
+        return None
+    limits = dict(job.node_limits)
+    return {
+        number: limits[node.name]
+        for number, node in enumerate(cluster.nodes)
+        if node.name in limits
+    }
+
+
+def slots(
+    job: Job, cluster: Cluster, devices: NDArray[np.int64], cost: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Which devices its tasks can have together: of shape (slots, gpus_per_task), as places.
+
+    On each node the devices are dealt out as they come, first to first; where it cannot take so
+    many tasks, the dearest are left.
+
+    Parameters
+    ----------
+    devices : ndarray of int of shape (candidates,)
+        Node by node.
+    cost : ndarray of shape (candidates,)
+    """
+    size = job.gpus_per_task
+    if are_plain(job):
+        return np.arange(len(devices))[:, None]
+    most = most_on(job, cluster)
+    nodes = cluster.columns.node[devices]
+    firsts = np.flatnonzero(np.diff(nodes, prepend=-1))
+    found = []
+    for first, end in zip(firsts, [*firsts[1:], len(nodes)], strict=True):
+        tasks = (end - first) // size
+        if most is not None:
+            tasks = min(tasks, most.get(int(nodes[first]), 0))
+        cheapest = np.argsort(cost[first:end], kind="stable")[: tasks * size]
+        found.append(first + np.sort(cheapest).reshape(-1, size))
+    return np.concatenate([np.zeros((0, size), np.int64), *found])
+
+
+def check_tasks(job: Job, cluster: Cluster, grants: Iterable[Grant]) -> None:
+    """Each task is on one node, and none has more than it can take.
+
+    Raises
+    ------
+    ImpossibleActionError
+        Names the node.
+    """
+    if are_plain(job):
+        return
+    most = most_on(job, cluster)
+    for node, devices in Counter(cluster.node_of[grant.device] for grant in grants).items():
+        tasks, rest = divmod(devices, job.gpus_per_task)
+        name = cluster.nodes[node].name
+        if rest:
+            raise ImpossibleActionError(
+                f"{devices} devices of {name} for tasks of {job.gpus_per_task} each"
+            )
+        if most is not None and tasks > most.get(node, 0):
+            raise ImpossibleActionError(
+                f"{tasks} tasks on {name}, which can take {most.get(node, 0)}"
+            )
