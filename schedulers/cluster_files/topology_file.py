@@ -29,7 +29,7 @@ Inside = Callable[[str, range], Vertex]
 """Makes a node's tree of its name and the numbers of its devices."""
 
 # Devices that a vertex joins, all of a node's at 0, and its level.
-_INSIDES: Mapping[str, tuple[int, str]] = {
+INSIDES: Mapping[str, tuple[int, str]] = {
     "nvswitch": (0, "nvlink"),
     "nvlink-pairs": (2, "nvlink"),
     "nvlink-quads": (4, "nvlink"),
@@ -50,8 +50,8 @@ def inside(within: str, node: Node, folder: Path, where: str) -> Inside:
     ConfigError
         It is neither, or of another number of devices than the node.
     """
-    if within in _INSIDES:
-        size, level = _INSIDES[within]
+    if within in INSIDES:
+        size, level = INSIDES[within]
         if node.devices % (size or node.devices):
             raise ConfigError(
                 f"{where}.within: {within} for {node.devices} devices; give nodes a multiple of "
@@ -64,7 +64,7 @@ def inside(within: str, node: Node, folder: Path, where: str) -> Inside:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(
-            f"{where}.within {within!r} is no shape, {nearest(within, _INSIDES)}, and no listing "
+            f"{where}.within {within!r} is no shape, {nearest(within, INSIDES)}, and no listing "
             f"({path}: {why})"
         ) from None
     except ConfigError as error:

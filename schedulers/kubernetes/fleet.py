@@ -1,0 +1,158 @@
+"""The nodes of a Kubernetes cluster, as nodes and devices of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from presage.features.device import catalogue, device_kind
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
+from presage.schedulers.kubernetes.names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
+from presage.schedulers.kubernetes.pods import Json, amount
+
+MIB = 2**20
+LEVELS: Mapping[str, str] = MappingProxyType(
+    {
+        "rack": "network.topology.nvidia.com/leaf",
+        "spine": "network.topology.nvidia.com/spine",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a cluster's nodes are read.
+
+    Attributes
+    ----------
+    resource : str
+        What pods ask devices by.
+    levels : mapping of str to str
+        Of levels of the topology, innermost first, the label that says which one a node is in.
+    """
+
+    resource: str = "nvidia.com/gpu"
+    levels: Mapping[str, str] = field(default_factory=lambda: LEVELS)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Nodes with devices, in depth-first order of their topology.
+
+    Attributes
+    ----------
+    nodes : mapping of str to dict
+        As the API server has them, by name, in that order.
+    share : tuple of int
+        How many pods may share a device, of each node.
+    """
+
+    cluster: Cluster
+    nodes: Mapping[str, Json]
+    share: tuple[int, ...]
+    resource: str
+
+
+def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
+    """All nodes that have devices; None where no node has any.
+
+    Devices that do not work are not among those that a node has to give: they are left out, as
+    nodes that are not ready are, which the API server taints.
+
+    Raises
+    ------
+    ConfigError
+        A level of ``reading`` is not known.
+    """
+    found: dict[str, tuple[tuple[str, ...], Json]] = {}
+    for node in nodes:
+        if devices_of(node, reading.resource):
+            found[node["metadata"]["name"]] = _path(node, reading), node
+    if not found:
+        return None
+    in_order = dict(sorted(found.items(), key=lambda one: (one[1][0], one[0])))
+    given = {name: node for name, (_, node) in in_order.items()}
+    kinds = {name: kind_of(node) for name, node in given.items()}
+    memory_of: dict[str, int] = {}
+    for name, node in given.items():  # drivers leave more or less of it: what all of a kind have
+        kind, memory_bytes = kinds[name], _memory_bytes(node, kinds[name])
+        memory_of[kind] = min(memory_of.get(kind, memory_bytes), memory_bytes)
+    cluster = Cluster(
+        tuple(
+            Node(name, devices_of(node, reading.resource), kinds[name], memory_of[kinds[name]])
+            for name, node in given.items()
+        )
+    )
+    insides = [_inside(one, given[one.name]) for one in cluster.nodes]
+    groups = _groups({name: path for name, (path, _) in in_order.items()}, reading)
+    topology = wired(cluster, insides, {"groups": groups})
+    return Fleet(
+        Cluster(cluster.nodes, topology),
+        given,
+        tuple(_replicas(node) for node in given.values()),
+        reading.resource,
+    )
+
+
+def devices_of(node: Json, resource: str) -> int:
+    """How many devices a node has to give, whole or shared."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return int(amount(allocatable.get(resource, 0))) // _replicas(node)
+
+
+def kind_of(node: Json) -> str:
+    """As in the catalogue, if the product is there; else the product's name."""
+    labels = node["metadata"].get("labels") or {}
+    if KIND in labels:
+        return str(labels[KIND])
+    product = str(labels.get(PRODUCT, "unknown")).removesuffix("-SHARED")
+    return device_kind(product.replace("-", " ")) or device_kind(product) or product
+
+
+def _memory_bytes(node: Json, kind: str) -> int:
+    """Of each device; where nobody says, 1: such a device is given as a whole."""
+    text = (node["metadata"].get("labels") or {}).get(MEMORY, "")
+    if text.isdecimal() and int(text):
+        return int(text) * MIB
+    return catalogue()[kind].memory_bytes if kind in catalogue() else 1
+
+
+def _replicas(node: Json) -> int:
+    text = (node["metadata"].get("labels") or {}).get(REPLICAS, "")
+    return int(text) if text.isdecimal() and int(text) else 1
+
+
+def _path(node: Json, reading: Reading) -> tuple[str, ...]:
+    """What a node is in, outermost first; of a level that no label names, it is alone in one."""
+    metadata = node["metadata"]
+    labels = metadata.get("labels") or {}
+    return tuple(
+        labels.get(label) or f"({metadata['name']})" for label in reversed(reading.levels.values())
+    )
+
+
+def _groups(
+    paths: Mapping[str, tuple[str, ...]], reading: Reading
+) -> Mapping[str, Mapping[str, str]]:
+    """Of each level, innermost first, what is in each of its groups."""
+    found: dict[str, dict[str, str]] = {}
+    for depth, level in enumerate(reading.levels):
+        groups: dict[str, dict[str, None]] = {}
+        for node, path in paths.items():
+            here = len(path) - depth
+            member = "/".join(path[: here + 1]) if depth else node
+            groups.setdefault("/".join(path[:here]), {})[member] = None
+        found[level] = {group: ",".join(members) for group, members in groups.items()}
+    return found
+
+
+def _inside(node: Node, given: Json) -> Inside | None:
+    """What a label says; one that says nothing of use is as none: a cluster is not stopped by it."""
+    within = (given["metadata"].get("labels") or {}).get(WITHIN, "")
+    size, _ = INSIDES.get(within, (0, ""))
+    if within not in INSIDES or (size and node.devices % size):
+        return None
+    return inside(within, node, Path(), node.name)

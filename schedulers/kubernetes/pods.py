@@ -1,0 +1,127 @@
+"""What a pod says of itself, as the API server has it: raw JSON in Kubernetes' own spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+
+Json = dict[str, Any]
+Name = tuple[str, str]  # of a namespace, and in it
+Amounts = Mapping[str, Decimal]  # by resource, such as "cpu"
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def name_of(thing: Json) -> Name:
+    """Of a pod or a PodGroup."""
+    metadata = thing["metadata"]
+    return metadata["namespace"], metadata["name"]
+
+
+def group_of(pod: Json) -> Name | None:
+    """The PodGroup that a pod says it is of."""
+    group = (pod["metadata"].get("labels") or {}).get(POD_GROUP_LABEL)
+    return (pod["metadata"]["namespace"], group) if group else None
+
+
+def gates(pod: Json) -> list[str]:
+    """Scheduling gates that a pod still has."""
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+def waits(pod: Json) -> bool:
+    """Whether a pod waits for its gang's plan, and for nothing else."""
+    return gates(pod) == [GATE] and not is_over(pod) and not is_going(pod)
+
+
+def is_over(pod: Json) -> bool:
+    """Whether a pod has ended: it holds nothing."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_going(pod: Json) -> bool:
+    """Whether a pod is being deleted; it holds what it has until it is gone."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def bound_to(pod: Json) -> str:
+    """The node that a pod was bound to; "" of none."""
+    return pod["spec"].get("nodeName") or ""
+
+
+def owner_of(pod: Json) -> Json | None:
+    """Who creates a pod anew when it is deleted."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def annotation(thing: Json, name: str) -> str:
+    """"" where there is none."""
+    return (thing["metadata"].get("annotations") or {}).get(name, "")
+
+
+def rank(pod: Json) -> tuple[object, ...]:
+    """Sorts the pods of a gang as their job numbers them, else by name, numbers as numbers."""
+    index = annotation(pod, _INDEX)
+    if index.isdecimal():
+        return (0, int(index))
+    parts = re.split(r"(\d+)", pod["metadata"]["name"])
+    return (1, [(int(part), "") if part.isdecimal() else (-1, part) for part in parts])
+
+
+def requests(pod: Json) -> Amounts:
+    """What a node must have for a pod: of each resource, and one place for the pod itself.
+
+    Its containers and sidecars together, or the init container that needs most, with the sidecars
+    that were started before it.
+
+    References
+    ----------
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    spec = pod["spec"]
+    sidecars: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _asked(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum([sidecars, asked])
+            asked = {}
+        most = _most(most, _sum([sidecars, asked]))
+    running = _sum([sidecars, *map(_asked, spec["containers"])])
+    overhead = {name: amount(text) for name, text in (spec.get("overhead") or {}).items()}
+    return _sum([_most(most, running), overhead, {"pods": Decimal(1)}])
+
+
+@lru_cache(maxsize=4096)
+def amount(text: str | int) -> Decimal:
+    """Of a quantity such as "500m" or "64Gi"; 0 where it is none."""
+    try:
+        return Decimal(parse_quantity(text))
+    except ValueError:
+        return Decimal(0)
+
+
+def _asked(container: Json) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(text) for name, text in asked.items()}
+
+
+def _sum(parts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for part in parts:
+        for name, much in part.items():
+            total[name] = total.get(name, Decimal(0)) + much
+    return total
+
+
+def _most(a: Mapping[str, Decimal], b: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {name: max(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}

@@ -1,0 +1,80 @@
+"""Nodes of Kubernetes as devices of ours."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
+from presage.schedulers.kubernetes.fleet import Reading, fleet_of, kind_of
+from tests.schedulers.kubernetes.manifests import node
+
+LEAF, SPINE = "network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine"
+
+
+def in_rack(name: str, leaf: str, spine: str, **options):
+    return node(name, labels={LEAF: leaf, SPINE: spine}, **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, "h200"),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, "a100-80gb-sxm"),
+        ({"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB-SHARED"}, "v100-16gb"),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"},
+         "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/device-kind": "h200-nvl"},
+         "h200-nvl"),
+        ({}, "unknown"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_node_s_devices_is_the_product_that_is_discovered(labels, kind):
+    assert kind_of(node("n", labels=labels)) == kind
+
+
+def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
+    fleet = fleet_of(
+        [
+            in_rack("n0", "l1", "s1"), in_rack("n1", "l2", "s0", gpus=4), in_rack("n2", "l1", "s1"),
+            in_rack("n3", "l3", "s0"), node("alone"), node("cpus", gpus=0),
+        ],
+        Reading(),
+    )  # fmt: skip
+    assert fleet is not None
+    cluster = fleet.cluster
+    assert [one.name for one in cluster.nodes] == ["alone", "n1", "n3", "n0", "n2"]
+    assert cluster.devices == 36
+    assert cluster.topology.depth_first.tolist() == list(range(36))
+    firsts = {node.name: cluster.first_device[i] for i, node in enumerate(cluster.nodes)}
+
+    def between(a: str, b: str) -> float:
+        return float(cluster.topology.distance(firsts[a], firsts[b]))
+
+    assert between("n0", "n2") == 10.0  # a rack
+    assert between("n1", "n3") == 20.0  # a spine
+    assert between("n0", "n1") == between("alone", "n0") == 40.0
+
+
+def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/within": "nvswitch"}
+    fleet = fleet_of(
+        [
+            node("a", gpus=32, labels={**labels, "nvidia.com/gpu.replicas": "4"}),
+            node("b", labels={**labels, "nvidia.com/gpu.memory": "140000"}),
+            node("c", labels={"presage.dev/within": "nvlink-pairs"}, gpus=3),
+        ],
+        Reading(),
+    )
+    assert fleet is not None
+    assert fleet.share == (4, 1, 1)
+    assert [one.devices for one in fleet.cluster.nodes] == [8, 8, 3]
+    assert fleet.cluster.memory_of == {"h200": 140_000 * 2**20, "unknown": 1}
+    # One NVLink away; of a node whose label cannot be, nothing is known.
+    assert fleet.cluster.topology.distance([0, 8, 16], [7, 15, 17]).tolist() == [1.0, 1.0, 5.0]
+
+
+def test_without_devices_there_is_no_fleet():
+    assert fleet_of([node("cpus", gpus=0)], Reading()) is None
