@@ -68,6 +68,8 @@ class Queue:
         Those that are like one that does not fit can be left out.
         """
         groups = self._shapes().groups
+        if shapes is None and groups and len(groups) == len(self._in_order):
+            return Turns([self._in_order], alike=False)
         return Turns(groups.values() if shapes is None else map(groups.__getitem__, shapes))
 
     def shapes(self, most: int) -> Collection[Hashable]:
@@ -139,11 +141,20 @@ _gpus, _shape = attrgetter("gpus"), attrgetter("shape")
 
 
 class Turns:
-    """Pending jobs in order; a policy says of which shapes it need not see more."""
+    """Pending jobs in order; a policy says of which shapes it need not see more.
 
-    def __init__(self, alike: Iterable[Iterable[Entry]]) -> None:
+    Parameters
+    ----------
+    groups : iterable of iterables
+        None of them empty.
+    alike : bool
+        Whether the jobs of a group are of one shape; else no two of them are.
+    """
+
+    def __init__(self, groups: Iterable[Iterable[Entry]], *, alike: bool = True) -> None:
         self._heads: list[tuple[Entry, Iterator[Entry]]] = []
-        for entries in alike:
+        self._alike = alike
+        for entries in groups:
             rest = iter(entries)
             self._heads.append((next(rest), rest))
         heapq.heapify(self._heads)
@@ -163,4 +174,4 @@ class Turns:
 
     def pass_over(self) -> None:
         """Leave out all that have the shape of the job that was given last."""
-        self._passes_over = True
+        self._passes_over = self._alike

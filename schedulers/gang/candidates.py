@@ -17,7 +17,6 @@ from presage.schedulers.policies.neighbours import Limits
 from presage.schedulers.tasks import slots
 
 Needs = Mapping[str, tuple[int, int]]  # compute_milli and memory_bytes of a device of each kind
-_Likenesses = tuple[str, tuple[str, ...]]  # a kind, and who is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def candidates_of(
     """
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():
-        here = cluster.columns.of_kinds((kind,))
+        here = cluster.columns.kind == cluster.columns.kinds.index(kind)
         here &= tenants.room.compute_milli >= compute_milli
         here &= tenants.room.memory_bytes >= memory_bytes
         fits |= here
@@ -82,18 +81,12 @@ def candidates_of(
     in_order = cluster.topology.depth_first
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
-    shared = np.flatnonzero(~tenants.nobody[devices])
-    company: dict[_Likenesses, tuple[str, tuple[Job, ...]]] = {}
-    found: list[tuple[int, _Likenesses]] = []
-    for place, device in zip(shared.tolist(), devices[shared].tolist(), strict=True):
-        there, kind = tenants.on(device), cluster.kind_of(device)
-        key = kind, tuple(sorted(str(one.likeness) for one in there))
-        company.setdefault(key, (kind, (*there, job)))
-        found.append((place, key))
-    told = forecasts.slowdowns(list(company.values()))
-    mean = {key: _degradation(s, limits) for key, s in zip(company, told, strict=True)}
-    for place, key in found:
-        degradation[place] = mean[key]
+    shared = ~tenants.nobody[devices]
+    numbers, of = np.unique(tenants.companies(devices[shared]), return_inverse=True)
+    companies = [tenants.company(number) for number in numbers.tolist()]
+    told = forecasts.slowdowns([(kind, (*there, job)) for kind, there in companies])
+    of_companies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
+    degradation[shared] = of_companies[of]
     kept = np.isfinite(degradation)
     places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
     return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))

@@ -13,19 +13,21 @@ class NoRoom:
 
     def add(self, members: int, needs: Needs) -> None:
         """There are not enough devices with room for so many."""
-        larger = [one for one in self._found if _covers(one, members, needs)]
-        self._found = [one for one in self._found if one not in larger]
+        self._found = [one for one in self._found if one[0] < members or not _covers(one[1], needs)]
         self._found.append((members, needs))
 
     def for_more_than(self, members: int, needs: Needs) -> bool:
         """Whether so many, or fewer, that need no more anywhere found too few devices."""
-        asked = members, needs
-        return any(_covers(asked, *one) for one in self._found)
+        for fewer, less in self._found:
+            if members >= fewer and _covers(needs, less):
+                return True
+        return False
 
 
-def _covers(one: tuple[int, Needs], members: int, needs: Needs) -> bool:
-    """Whether a request is at least as large as another one on every kind that it can have."""
-    return one[0] >= members and all(
-        kind in needs and compute_milli >= needs[kind][0] and memory_bytes >= needs[kind][1]
-        for kind, (compute_milli, memory_bytes) in one[1].items()
-    )
+def _covers(needs: Needs, less: Needs) -> bool:
+    """Whether a job needs at least as much as another one on every kind that it can have."""
+    for kind, (compute_milli, memory_bytes) in needs.items():
+        of_kind = less.get(kind)
+        if of_kind is None or compute_milli < of_kind[0] or memory_bytes < of_kind[1]:
+            return False
+    return True

@@ -11,6 +11,9 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.state import State
 
+Company = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
+_NOT_LOOKED_AT = -1
+
 
 class Tenants:
     """As a state says, and as a decision that looks at it changes it.
@@ -30,6 +33,25 @@ class Tenants:
         self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
         self._gone: set[str] = set()
         self._came: dict[int, tuple[Job, ...]] = {}
+        self._company_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
+        self._companies: list[Company] = []
+        self._number: dict[tuple[str, ...], int] = {}
+
+    def companies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of who is on each device: the same where kinds are, and jobs alike."""
+        for device in devices[self._company_of[devices] == _NOT_LOOKED_AT].tolist():
+            kind, jobs = self._state.cluster.kind_of(device), self.on(device)
+            key = kind, *sorted(str(job.likeness) for job in jobs)
+            if key not in self._number:
+                self._number[key] = len(self._companies)
+                self._companies.append((kind, jobs))
+            self._company_of[device] = self._number[key]
+        found: NDArray[np.int64] = self._company_of[devices]
+        return found
+
+    def company(self, number: int) -> Company:
+        """Of a number: a kind of device, and jobs like those that are there."""
+        return self._companies[number]
 
     def on(self, device: int) -> tuple[Job, ...]:
         """Jobs that have a part of a device, or keep one."""
@@ -52,6 +74,7 @@ class Tenants:
         self.room.give(grants)
         for grant in grants:
             self.count[grant.device] -= 1
+            self._company_of[grant.device] = _NOT_LOOKED_AT
 
     def come(self, job: Job, grants: Iterable[Grant]) -> None:
         """A job has, or keeps, this from now on."""
@@ -60,3 +83,4 @@ class Tenants:
         for grant in grants:
             self.count[grant.device] += 1
             self._came[grant.device] = (*self._came.get(grant.device, ()), job)
+            self._company_of[grant.device] = _NOT_LOOKED_AT

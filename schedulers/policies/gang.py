@@ -67,6 +67,11 @@ class Gang:
     most_slowdown, most_members, overcommit : float
         As of ``packing``.
 
+    Attributes
+    ----------
+    limits : Limits
+        How much of a device is given away.
+
     References
     ----------
     CN114253693A (requirements A to D).
@@ -97,8 +102,8 @@ class Gang:
         self._weights = Weights(alpha, beta, reduce)
         self._optimiser, self._near = OPTIMISERS[optimiser], near
         self._expiry_s, self._backoff_s = expiry_s, backoff_s
-        self._limits = Limits(most_slowdown, most_members, overcommit)
-        self._limits.check("gang")
+        self.limits = Limits(most_slowdown, most_members, overcommit)
+        self.limits.check("gang")
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
         """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
@@ -118,12 +123,11 @@ class Gang:
         def may_keep(job: Job) -> bool:
             return self._expiry_s > 0 and keeper in (None, job.job_id)
 
-        def serve(job: Job) -> bool:
+        def serve(job: Job, standing: Standing) -> bool:
             """Whether it has devices from now on, or keeps some."""
             nonlocal keeper, no_room
-            standing = state.standing(job.job_id)
             needs = needs_of(
-                job, state.cluster, forecasts, self._limits, alone=standing.overflows > 0
+                job, state.cluster, forecasts, self.limits, alone=standing.overflows > 0
             )
             if standing.grants:
                 tenants.leave(job.job_id)
@@ -131,7 +135,7 @@ class Gang:
             elif not may_keep(job) and no_room.for_more_than(job.fewest_gpus, needs):
                 passed_over.add(job)
                 return False
-            found = candidates_of(job, needs, state.cluster, tenants, forecasts, self._limits)
+            found = candidates_of(job, needs, state.cluster, tenants, forecasts, self.limits)
             if found.with_room < job.fewest_gpus:
                 no_room.add(job.fewest_gpus, needs)
             grants = self._plan(job, found, state, draws)
@@ -152,27 +156,24 @@ class Gang:
                     actions.append(Reserve(job.job_id, grants, self._until_s(standing, state)))
             return True
 
-        keeping = [state.job(job_id) for job_id in state.reserved]
-        keeping.sort(key=lambda job: self._place(job, state, forecasts), reverse=True)
+        keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
+        keeping.sort(key=lambda held: self.key(*held, forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
-            place = self._place(job, state, forecasts)
-            while keeping and self._place(keeping[-1], state, forecasts) < place:
-                serve(keeping.pop())
             standing = state.standing(job.job_id)
+            while keeping and self.key(*keeping[-1], forecasts) < self.key(
+                job, standing, forecasts
+            ):
+                serve(*keeping.pop())
             again_s = standing.rolled_back_s + self._backoff_s
             if standing.rollbacks and state.now_s < again_s:
                 actions.append(Wake(again_s))
                 passed_over.add(job)
-            elif not serve(job) and not standing.overflows:
+            elif not serve(job, standing) and not standing.overflows:
                 turns.pass_over()
         while keeping:
-            serve(keeping.pop())
+            serve(*keeping.pop())
         return actions
-
-    def _place(self, job: Job, state: State, forecasts: Forecasts) -> Key:
-        """In the queue, also of one that is not in it because it keeps devices."""
-        return self.key(job, state.standing(job.job_id), forecasts)
 
     def _plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
