@@ -1,1 +1,1 @@
-"""Gangs and forecasts on a Kubernetes cluster: a gate that plans gangs, and a scheduler extender."""
+"""Forecasts and gangs on Kubernetes: a scheduler extender, and a gate that plans gangs."""
