@@ -1,1 +1,1 @@
-"""Gangs and forecasts on a Kubernetes cluster: a gate that plans gangs, and a scheduler extender."""
+"""Kubernetes: gangs behind a scheduling gate, and an extender of its scheduler."""

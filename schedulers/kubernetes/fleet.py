@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -54,6 +55,11 @@ class Fleet:
     nodes: Mapping[str, Json]
     share: tuple[int, ...]
     resource: str
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Numbers of nodes by their names."""
+        return {node.name: number for number, node in enumerate(self.cluster.nodes)}
 
 
 def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
@@ -150,7 +156,7 @@ def _groups(
 
 
 def _inside(node: Node, given: Json) -> Inside | None:
-    """What a label says; one that says nothing of use is as none: a cluster is not stopped by it."""
+    """What a label says; one that says nothing of use is as none."""
     within = (given["metadata"].get("labels") or {}).get(WITHIN, "")
     size, _ = INSIDES.get(within, (0, ""))
     if within not in INSIDES or (size and node.devices % size):

@@ -125,7 +125,9 @@ class PodGang:
     @cached_property
     def rolled_back(self) -> RolledBack:
         """How often it came to nothing."""
-        return RolledBack.from_json("" if self.group is None else annotation(self.group, ROLLED_BACK))
+        return RolledBack.from_json(
+            "" if self.group is None else annotation(self.group, ROLLED_BACK)
+        )
 
     @cached_property
     def created_s(self) -> float:

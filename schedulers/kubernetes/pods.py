@@ -63,7 +63,7 @@ def owner_of(pod: Json) -> Json | None:
 
 
 def annotation(thing: Json, name: str) -> str:
-    """"" where there is none."""
+    """ "" where there is none."""
     return (thing["metadata"].get("annotations") or {}).get(name, "")
 
 

@@ -1,0 +1,153 @@
+"""The extender's server: what kube-scheduler posts goes to its verbs, and their answers go back.
+
+It decides nothing. Whatever goes wrong is an HTTP status that is not 200, and kube-scheduler reads
+no more of it than that: an extender that is ``ignorable`` then has no say in where a pod goes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from presage.features.errors import ServiceError
+from presage.schedulers.kubernetes import extender_json
+from presage.schedulers.kubernetes.extender_http import HttpServer, Route, tls_context
+from presage.schedulers.kubernetes.extender_types import (
+    BindArgs,
+    FilterArgs,
+    FilterResult,
+    HostPriority,
+    Json,
+    PreemptArgs,
+    Victims,
+)
+from presage.serving.listen import address_of, in_use, target
+from presage.serving.options import DEFAULT_HOST, GRACE_S, Options, Tls
+
+DEFAULT_PORT = 8888
+MOST_BODY_MIB = 128  # whole nodes name every image they hold: many MiB on a large cluster
+SILENT_S = 60.0
+
+
+class ExtenderVerbs(Protocol):
+    """What decides. Several threads call it at once."""
+
+    def filter(self, args: FilterArgs) -> FilterResult:
+        """Which of the candidates are left."""
+
+    def prioritize(self, args: FilterArgs) -> Sequence[HostPriority]:
+        """How good each candidate is."""
+
+    def bind(self, args: BindArgs) -> str:
+        """Bind a pod; why that failed, else empty."""
+
+    def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        """By node, the victims that may go; of a node that is left out, none."""
+
+    def status(self) -> Json:
+        """What is shown at /status."""
+
+
+def routes(verbs: ExtenderVerbs, prefix: str = "") -> dict[str, Route]:
+    """What each path below the prefix is answered with."""
+    read = extender_json.read_filter_args
+    below = {
+        "filter": Route(
+            "POST", read, lambda args: extender_json.filter_result(verbs.filter(args), args)
+        ),
+        "prioritize": Route(
+            "POST", read, lambda args: extender_json.host_priorities(verbs.prioritize(args))
+        ),
+        "bind": Route(
+            "POST",
+            extender_json.read_bind_args,
+            lambda args: extender_json.binding_result(verbs.bind(args)),
+        ),
+        "preempt": Route(
+            "POST",
+            extender_json.read_preempt_args,
+            lambda args: extender_json.preemption_result(verbs.preempt(args)),
+        ),
+        "healthz": Route("GET", bytes, lambda _: "ok"),
+        "status": Route("GET", bytes, lambda _: verbs.status()),
+    }
+    return {f"{prefix}/{name}": route for name, route in below.items()}
+
+
+class ExtenderServer:
+    """Serves from ``with`` to its end.
+
+    Then connections without a request are closed, and requests that were read are answered.
+
+    Parameters
+    ----------
+    port : int
+        0 for any that is free.
+    prefix : str
+        Of all paths, where ``urlPrefix`` has a path: "/presage".
+    allow_remote : bool
+        Whether to listen beyond loopback without TLS.
+    tls : Tls, optional
+        With a ``client_ca`` a kubelet, which has no certificate, cannot ask for /healthz: let it
+        look at the port alone (tcpSocket).
+    most_body_mib : int
+        Larger requests are refused, unread.
+    silent_s : float
+        How long a connection may say nothing, between requests or in one, before it is closed.
+    grace_s : float
+        How long requests in flight have to end, at the end of ``with``.
+
+    Raises
+    ------
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without leave; or a
+        certificate or key cannot be read.
+    """
+
+    def __init__(
+        self,
+        verbs: ExtenderVerbs,
+        *,
+        host: str = DEFAULT_HOST,
+        port: int = DEFAULT_PORT,
+        prefix: str = "",
+        allow_remote: bool = False,
+        tls: Tls | None = None,
+        most_body_mib: int = MOST_BODY_MIB,
+        silent_s: float = SILENT_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        address = address_of(Options(host=host, port=port, allow_remote=allow_remote, tls=tls))
+        prefix = f"/{prefix.strip('/')}".rstrip("/")
+        context = tls_context(tls) if tls else None
+        try:
+            self._http = HttpServer(
+                (address, port),
+                routes(verbs, prefix),
+                tls=context,
+                most_body_bytes=most_body_mib * 2**20,
+                silent_s=silent_s,
+            )
+        except OSError as error:  # taken since it was looked at
+            raise ServiceError(in_use(host, port)) from error
+        self._grace_s = grace_s
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://{target(host, self._http.server_address[1])}{prefix}"
+        self._serving = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, name="extender"
+        )
+
+    def __enter__(self) -> Self:
+        self._serving.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.stop(self._grace_s)
+        self._serving.join()
