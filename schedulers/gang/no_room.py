@@ -18,10 +18,7 @@ class NoRoom:
 
     def for_more_than(self, members: int, needs: Needs) -> bool:
         """Whether so many, or fewer, that need no more anywhere found too few devices."""
-        for fewer, less in self._found:
-            if members >= fewer and _covers(needs, less):
-                return True
-        return False
+        return any(members >= fewer and _covers(needs, less) for fewer, less in self._found)
 
 
 def _covers(needs: Needs, less: Needs) -> bool:

@@ -21,7 +21,7 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 _FAR = 1_000_000  # pods on a node
 
 
-def room_of(nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]) -> dict[str, Amounts]:
+def room_of(nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]) -> Mapping[str, Amounts]:
     """What is left of each node's resources.
 
     Parameters
@@ -29,7 +29,7 @@ def room_of(nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]) -> d
     holders : iterable of (node's name, pod)
         Pods that have, or are to have, something of a node.
     """
-    left = {
+    left: dict[str, dict[str, Decimal]] = {
         name: {of: amount(text) for of, text in _allocatable(node).items()}
         for name, node in nodes.items()
     }
@@ -120,22 +120,14 @@ def _selected(pod: Json, node: Json) -> bool:
 def _holds(asked: Json, values: Mapping[str, str]) -> bool:
     value, among = values.get(asked["key"]), asked.get("values") or ()
     match asked["operator"]:
-        case "In":
-            return value in among
-        case "NotIn":
-            return value not in among
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return _is_whole(value, among) and int(value or "") > int(among[0])
-        case "Lt":
-            return _is_whole(value, among) and int(value or "") < int(among[0])
+        case "In" | "NotIn" as operator:
+            return bool((value in among) == (operator == "In"))
+        case "Exists" | "DoesNotExist" as operator:
+            return bool((value is not None) == (operator == "Exists"))
+        case "Gt" | "Lt" as operator:
+            try:
+                here, bound = int(value or ""), int(next(iter(among), ""))
+            except ValueError:
+                return False
+            return here > bound if operator == "Gt" else here < bound
     return False
-
-
-def _is_whole(value: str | None, among: Sequence[str]) -> bool:
-    return len(among) == 1 and all(
-        text is not None and text.removeprefix("-").isdecimal() for text in (value, among[0])
-    )

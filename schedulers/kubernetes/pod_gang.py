@@ -33,6 +33,7 @@ from presage.schedulers.kubernetes.pods import (
     bound_to,
     gates,
     group_of,
+    has_succeeded,
     is_going,
     is_over,
     name_of,
@@ -99,16 +100,19 @@ class PodGang:
         )
 
     @cached_property
+    def succeeded(self) -> int:
+        """How many have done what they had to."""
+        return sum(map(has_succeeded, self.pods))
+
+    @cached_property
     def bound(self) -> int:
         """How many run, or have done what they had to."""
-        done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in self.pods)
-        return done + sum(bool(bound_to(pod)) for pod in self.released)
+        return self.succeeded + sum(bool(bound_to(pod)) for pod in self.released)
 
     @cached_property
     def missing(self) -> int:
         """How many more have to be released for a quorum."""
-        done = sum((pod.get("status") or {}).get("phase") == "Succeeded" for pod in self.pods)
-        return max(0, self.min_member - done - len(self.released))
+        return max(0, self.min_member - self.succeeded - len(self.released))
 
     @cached_property
     def plan(self) -> Plan | None:

@@ -46,6 +46,11 @@ def is_over(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def has_succeeded(pod: Json) -> bool:
+    """Whether a pod has done what it had to."""
+    return bool((pod.get("status") or {}).get("phase") == "Succeeded")
+
+
 def is_going(pod: Json) -> bool:
     """Whether a pod is being deleted; it holds what it has until it is gone."""
     return "deletionTimestamp" in pod["metadata"]
@@ -63,8 +68,8 @@ def owner_of(pod: Json) -> Json | None:
 
 
 def annotation(thing: Json, name: str) -> str:
-    """ "" where there is none."""
-    return (thing["metadata"].get("annotations") or {}).get(name, "")
+    """Of a thing; empty where there is none."""
+    return str((thing["metadata"].get("annotations") or {}).get(name, ""))
 
 
 def rank(pod: Json) -> tuple[object, ...]:

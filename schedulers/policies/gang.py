@@ -157,13 +157,12 @@ class Gang:
             return True
 
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
-        keeping.sort(key=lambda held: self.key(*held, forecasts), reverse=True)
+        keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
             standing = state.standing(job.job_id)
-            while keeping and self.key(*keeping[-1], forecasts) < self.key(
-                job, standing, forecasts
-            ):
+            place = self.key(job, standing, forecasts) if keeping else ()
+            while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
                 serve(*keeping.pop())
             again_s = standing.rolled_back_s + self._backoff_s
             if standing.rollbacks and state.now_s < again_s:
