@@ -7,11 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
+from presage.schedulers.action import Start
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.forecasts import Outlook
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.gang.candidates import candidates_of, needs_of
+from presage.schedulers.gang.tenants import Tenants
+from presage.schedulers.grant import Grant
+from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.policies.named import policy_of
+from presage.schedulers.policies.neighbours import Limits
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Queue
 from presage.schedulers.standing import Phase
+from presage.schedulers.state import State
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_policies import jobs_of
 from tests.schedulers.test_sharing import of, packed, starts_of
@@ -137,10 +146,52 @@ def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
     assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
 
 
+class ByName(Pairs):
+    """Who is called "1.5" is slowed so by anybody; the others are not slowed, and all are small."""
+
+    def outlooks(self, asked):
+        return [Outlook(100.0, 300, GIB) for _ in asked]
+
+    def slowdowns(self, asked):
+        return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
+
+
+def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
+    devices = cluster(4)
+    ledger = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
+    for model, job_id, where in (("1.25", "a", (0, 1)), ("2", "b", (1,)), ("8", "c", (2,))):
+        ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
+        ledger.apply([Start(job_id, tuple(Grant(at, 300, GIB) for at in where))], 0.0)
+    new = of("1.6", "new", gpus=2)
+    limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
+    found = candidates_of(
+        new, needs_of(new, devices, forecasts, limits, alone=False), devices,
+        Tenants(State(ledger, 0.0, Progress())), forecasts, limits,
+    )  # fmt: skip
+    # Beside a and b: (0.2 + 0.5 + 0.375) / 3. Beside c somebody would be slowed too much.
+    assert found.devices.tolist() == [0, 1, 3]
+    assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
+    assert found.with_room == 4
+
+
 def test_b5_the_slowest_member_may_set_the_pace():
+    # A node where one member loses 0.25 and another nothing, and one where each loses 0.15.
+    jobs = [of("2", "0"), of("1.25", "idle soon"), of(f"{1 / 0.7}", "2"), of(f"{1 / 0.7}", "3")]
+    jobs.append(of("1", "gang", 50.0, gpus=2))
+    seconds = {"0": 100.0, "idle soon": 10.0, "2": 100.0, "3": 100.0, "gang": 10.0}
+
+    def devices(reduce):
+        policy = Gang(reduce=reduce, most_slowdown=2.0)
+        done = packed(
+            jobs, nodes=(2, 2), policy=policy, seconds=seconds,
+            forecaster=lambda world, devices: ByName(),
+        )  # fmt: skip
+        return starts_of(done)["gang"]
+
+    assert devices("mean") == (50.0, [0, 1])
+    assert devices("max") == (50.0, [2, 3])
     with pytest.raises(ConfigError, match="reduce"):
         policy_of("gang:reduce=least")
-    assert policy_of("gang:reduce=max:optimiser=frog-leaping:alpha=0.5") is not None
 
 
 @pytest.mark.parametrize(

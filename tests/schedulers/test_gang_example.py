@@ -1,0 +1,61 @@
+"""The example of gang scheduling, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What it prints, and its picture; from another folder than the repository's."""
+    folder = tmp_path_factory.mktemp("example")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/gang.py", "--picture", "plan.svg"],
+        cwd=folder, env={**os.environ, "COLUMNS": "120"}, text=True, capture_output=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout, (folder / "plan.svg").read_text()
+
+
+def costs(printed):
+    """Of each optimiser: interference, communication, and what they cost together."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
+    return {row[0]: tuple(map(float, row[1:4])) for row in rows if len(row) == 5}
+
+
+def test_no_plan_is_better_than_the_trees_and_frog_leaping_is_no_worse_than_greedy(shown):
+    found = costs(shown[0])
+    assert set(found) == {
+        "tree", "frog-leaping", "as-published", "subtrees", "swaps", "greedy"
+    }  # fmt: skip
+    for interference, communication, cost in found.values():
+        assert cost == pytest.approx(interference + communication, abs=2e-4)
+    least = found["tree"][2]
+    assert least == min(cost for *_, cost in found.values())
+    assert least <= found["frog-leaping"][2] <= found["swaps"][2] <= found["greedy"][2]
+    assert found["greedy"][2] > 1.5 * least  # the example shows a case where it matters
+
+
+def test_the_plan_is_told_member_by_member_and_drawn_with_everybody_there(shown):
+    printed, drawn = shown
+    rows = [line for line in printed.splitlines() if line.startswith(("│ n", "│ p"))]
+    assert len(rows) == 8
+    assert sum("over rack" in row for row in rows) == 2
+    assert drawn.count("<!-- gang -->") == 8
+    assert {f"<!-- {name} -->" in drawn for name in ("encoder 1", "rack a", "n4", "pix")} == {True}
+    assert "<!-- 2 of the ring's edges over rack -->" in drawn
+
+
+def test_the_guide_shows_what_it_prints(shown):
+    guide = (ROOT / "docs/gang_scheduling.md").read_text()
+    for line in shown[0].splitlines():
+        if line.startswith(("│ tree", "│ greedy", "│ n2/1")):
+            assert line in guide
