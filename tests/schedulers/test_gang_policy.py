@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,7 +149,7 @@ def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
 
 
 class ByName(Pairs):
-    """Who is called "1.5" is slowed so by anybody; the others are not slowed, and all are small."""
+    """Who is called "1.5" is slowed so by anybody; all are small."""
 
     def outlooks(self, asked):
         return [Outlook(100.0, 300, GIB) for _ in asked]
@@ -156,40 +158,41 @@ class ByName(Pairs):
         return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
 
 
-def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
-    devices = cluster(4)
+def with_tenants(devices, waiting, **tenants):
+    """A state: jobs of these models are on these devices, and one waits."""
     ledger = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
-    for model, job_id, where in (("1.25", "a", (0, 1)), ("2", "b", (1,)), ("8", "c", (2,))):
+    for job_id, (model, where) in tenants.items():
         ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
         ledger.apply([Start(job_id, tuple(Grant(at, 300, GIB) for at in where))], 0.0)
-    new = of("1.6", "new", gpus=2)
+    ledger.submit(waiting, 1.0)
+    return State(ledger, 1.0, Progress())
+
+
+def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
+    devices, new = cluster(4), of("1.6", "new", gpus=2)
+    state = with_tenants(devices, new, a=("1.25", (0, 1)), b=("2", (1,)), c=("8", (2,)))
     limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
-    found = candidates_of(
-        new, needs_of(new, devices, forecasts, limits, alone=False), devices,
-        Tenants(State(ledger, 0.0, Progress())), forecasts, limits,
-    )  # fmt: skip
-    # Beside a and b: (0.2 + 0.5 + 0.375) / 3. Beside c somebody would be slowed too much.
-    assert found.devices.tolist() == [0, 1, 3]
+    needs = needs_of(new, devices, forecasts, limits, alone=False)
+    found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
+    assert found.devices.tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
     assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
     assert found.with_room == 4
 
 
 def test_b5_the_slowest_member_may_set_the_pace():
-    # A node where one member loses 0.25 and another nothing, and one where each loses 0.15.
-    jobs = [of("2", "0"), of("1.25", "idle soon"), of(f"{1 / 0.7}", "2"), of(f"{1 / 0.7}", "3")]
-    jobs.append(of("1", "gang", 50.0, gpus=2))
-    seconds = {"0": 100.0, "idle soon": 10.0, "2": 100.0, "3": 100.0, "gang": 10.0}
+    # On the first node a device costs 0.25 and the other nothing, on the second each costs 0.15.
+    gang = of("1", "gang", 1.0, gpus=2)
+    slow = str(1 / 0.7)
+    state = with_tenants(cluster(2, 2), gang, a=("2", (0,)), b=(slow, (2,)), c=(slow, (3,)))
 
-    def devices(reduce):
+    def goes_to(reduce):
+        forecasts = Forecasts(ByName(), state.cluster)
         policy = Gang(reduce=reduce, most_slowdown=2.0)
-        done = packed(
-            jobs, nodes=(2, 2), policy=policy, seconds=seconds,
-            forecaster=lambda world, devices: ByName(),
-        )  # fmt: skip
-        return starts_of(done)["gang"]
+        (start,) = policy.decide(state, forecasts, Random(0))
+        return [grant.device for grant in start.grants]
 
-    assert devices("mean") == (50.0, [0, 1])
-    assert devices("max") == (50.0, [2, 3])
+    assert goes_to("mean") == [0, 1]
+    assert goes_to("max") == [2, 3]
     with pytest.raises(ConfigError, match="reduce"):
         policy_of("gang:reduce=least")
 
