@@ -193,7 +193,7 @@ class Gang:
             if members < len(some):
                 places = self._optimiser.plan(problem, draws)
             cost = float(problem.costs(places[None])[0])
-            if members > len(best) or cost < least:
+            if members > len(best) or (members == len(best) and cost < least):
                 best, least = some[places], cost
         return found.grants(best, state.cluster)
 

@@ -317,6 +317,17 @@ def test_d6_as_published_it_ends_far_from_the_best_and_as_shipped_at_it():
     assert gap["swaps"] <= gap["greedy"]
 
 
+def test_where_no_level_costs_anything_interference_decides():
+    free = Topology(Vertex("n", "node", (0, 1, 2)), {"node": 0.0})
+    problem = Problem(
+        np.broadcast_to(np.array([0.5, 0.0, 0.1]), (2, 3)), Distances(free, np.arange(3)), Weights()
+    )
+    for search in SEARCHES.values():
+        plan = search.plan(problem, np.random.default_rng(0))
+        assert sorted(plan.tolist()) == [1, 2]
+        assert cost(problem, plan) == pytest.approx(0.05)
+
+
 def test_more_members_than_candidates_cannot_be():
     problem = Problem(np.zeros((3, 2)), Distances(TREE, np.array([0, 1])), Weights())
     for name, search in SEARCHES.items():

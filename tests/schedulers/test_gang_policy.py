@@ -179,6 +179,15 @@ def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
     assert found.with_room == 4
 
 
+@pytest.mark.parametrize("near", ["node", "cluster"])
+def test_a5_more_members_than_the_quorum_are_better_also_where_fewer_would_cost_less(near):
+    gang = of("1", "gang", 1.0, gpus=4, min_gpus=2)
+    state = with_tenants(cluster(4, 2), gang, a=("1.25", (0,)), b=("1.25", (1,)))
+    (start,) = Gang(near=near).decide(state, Forecasts(ByName(), state.cluster), Random(0))
+    assert isinstance(start, Start)
+    assert [grant.device for grant in start.grants] == [0, 1, 2, 3]
+
+
 def test_b5_the_slowest_member_may_set_the_pace():
     # On the first node a device costs 0.25 and the other nothing, on the second each costs 0.15.
     gang = of("1", "gang", 1.0, gpus=2)
@@ -189,6 +198,7 @@ def test_b5_the_slowest_member_may_set_the_pace():
         forecasts = Forecasts(ByName(), state.cluster)
         policy = Gang(reduce=reduce, most_slowdown=2.0)
         (start,) = policy.decide(state, forecasts, Random(0))
+        assert isinstance(start, Start)
         return [grant.device for grant in start.grants]
 
     assert goes_to("mean") == [0, 1]
