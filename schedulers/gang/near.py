@@ -18,7 +18,7 @@ def kept_near(
     """Places among devices that a gang may be spread over, one choice after the other.
 
     If any vertex of the level has as many devices as the gang asks for, of kinds that will do,
-    those below each of them; else all.
+    those below each vertex that has enough for it to start; else all.
 
     Raises
     ------
@@ -30,14 +30,15 @@ def kept_near(
         raise ConfigError(
             f"gang: near={level!r} is no level; known are {', '.join(topology.costs)}"
         )
-    holds = 0
+    holds = np.zeros(0, np.int64)  # devices below each vertex
     if job.gpus > 1 and level in topology.levels:
         above = topology.ancestor(level)
         usable = above[cluster.columns.of_kinds(job.kinds)] if job.kinds else above
-        holds = int(np.bincount(usable + 1)[1:].max(initial=0))
-    if job.gpus == 1 or holds < job.gpus:
+        holds = np.bincount(usable + 1)[1:]
+    if holds.max(initial=0) < job.gpus:
         yield np.arange(len(devices))
         return
     above = above[devices]
     for vertex in np.unique(above[above >= 0]):
-        yield np.flatnonzero(above == vertex)
+        if holds[vertex] >= job.fewest_gpus:
+            yield np.flatnonzero(above == vertex)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from presage.schedulers.policies.gang import Gang
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,3 +62,28 @@ def test_the_guide_shows_what_it_prints(shown):
     for line in shown[0].splitlines():
         if line.startswith(("│ tree", "│ greedy", "│ n2/1")):
             assert line in guide
+
+
+def test_the_guides_code_prints_what_it_says(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code = (ROOT / "docs/gang_scheduling.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(code, {})
+    said = [line.split("# ")[1] for line in code.splitlines() if line.startswith("print(")]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert all(words.startswith(line) for words, line in zip(said, printed, strict=True))
+
+
+def test_the_guides_table_of_parameters_is_the_policys():
+    table = (ROOT / "docs/gang_scheduling.md").read_text().split("## Parameters")[1].split("##")[0]
+    rows = [line.strip("| ").split(" | ")[:2] for line in table.splitlines() if "| `" in line]
+    said = {
+        name: value
+        for names, values in rows
+        for name, value in zip(names.split(", "), values.split(", "), strict=True)
+    }
+    known = inspect.signature(Gang).parameters.values()
+    assert {f"`{one.name}`" for one in known} == set(said)
+    for one in known:
+        value = said[f"`{one.name}`"].strip("`")
+        assert one.default == (value if isinstance(one.default, str) else float(value))

@@ -126,6 +126,15 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
         simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
+def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
+    jobs = [job("0", gpus=4), job("gang", 1.0, gpus=4), job("small", 2.0)]
+    lengths = {"0": 100.0, "gang": 10.0, "small": 5.0}
+    done = simulated(cluster(4, 2), Gang(), jobs, lengths)
+    assert entries(done, "reserve") == []
+    assert starts_of(done)["small"] == (2.0, [4])
+    assert starts_of(done)["gang"] == (100.0, [0, 1, 2, 3])
+
+
 class Pairs:
     """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
 
