@@ -21,6 +21,7 @@ _MEMBER, _CLOSED = "#123f8c", "#d8d8d8"
 _NEAR_TO_FAR = ("#00703c", "#7a9a01", "#c98a00", "#d1471b", "#7d0025")  # of levels
 _SLOW = "YlOrBr"  # of devices
 _STRONGEST = 0.6  # of which text is legible
+_LONGEST = 10  # characters of a job's name
 
 
 def draw_plan(
@@ -81,15 +82,19 @@ def draw_plan(
 
 def _places(cluster: Cluster) -> NDArray[np.float64]:
     """Where each device is, from left to right: in depth-first order, apart from other nodes'."""
-    tree, order = cluster.topology, cluster.topology.depth_first
-    outer = [level for level in tree.levels if tree.costs[level] > tree.costs["node"]]
+    tree, node_of = cluster.topology, cluster.node_of
+    neighbours = list(pairwise(tree.depth_first.tolist()))
+    meets = {
+        device: int(tree.meeting(before, device))
+        for before, device in neighbours
+        if node_of[before] != node_of[device]
+    }
+    outer = sorted(set(meets.values()))
     x = np.zeros(cluster.devices)
-    for before, device in pairwise(order.tolist()):
-        step = _DEVICE
-        if cluster.node_of[before] != cluster.node_of[device]:
-            meet = tree.levels[int(tree.meeting(before, device))]
-            step += _NODE_GAP + _GROUP_GAP * (outer.index(meet) if meet in outer else 0)
-        x[device] = x[before] + step
+    for before, device in neighbours:
+        x[device] = x[before] + _DEVICE
+        if device in meets:
+            x[device] += _NODE_GAP + _GROUP_GAP * outer.index(meets[device])
     return x
 
 
@@ -124,7 +129,7 @@ def _draw_tree(
 
 def _called(vertex: Vertex) -> str:
     """Nodes by their names, what is in them by its level, what is above them by both."""
-    if vertex.level in ("node", vertex.name):
+    if vertex.level == "node" or vertex.name.startswith(vertex.level):
         return vertex.name
     return vertex.level if "." in vertex.name else f"{vertex.level} {vertex.name}"
 
@@ -142,10 +147,11 @@ def _draw_device(
             hatch="///" if shade is None else None, zorder=3,
         )
     )  # fmt: skip
+    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in tenants]
     number = cluster.name_of(device).rpartition("/")[2]
     panel.text(x, -0.05, number, ha="center", va="top", fontsize=9, color="#505050", zorder=5)
     panel.text(
-        x - _BOX_WIDTH / 6, -0.27, "\n".join(tenants), ha="center", va="top", rotation=90,
+        x - _BOX_WIDTH / 6, -0.27, "\n".join(names), ha="center", va="top", rotation=90,
         fontsize=11, zorder=5,
         bbox={"facecolor": _CLOSED, "edgecolor": "none", "pad": 1} if shade is None else None,
     )  # fmt: skip

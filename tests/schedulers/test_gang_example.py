@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from presage.schedulers.policies.gang import Gang
+from presage.schedulers.report.plan_picture import draw_plan
+from tests.schedulers.clusters import cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,3 +90,13 @@ def test_the_guides_table_of_parameters_is_the_policys():
     for one in known:
         value = said[f"`{one.name}`"].strip("`")
         assert one.default == (value if isinstance(one.default, str) else float(value))
+
+
+@pytest.mark.parametrize("ring", [[1], [0, 2]])
+def test_a_plan_is_drawn_also_of_a_cluster_of_which_nobody_said_anything(tmp_path, ring):
+    path = tmp_path / "plan.png"
+    draw_plan(
+        path, cluster(2, 1), tenants=[(), ("a", "b"), ()], slowdowns=np.full(3, np.inf), ring=ring,
+        title="",
+    )  # fmt: skip
+    assert path.read_bytes().startswith(b"\x89PNG")
