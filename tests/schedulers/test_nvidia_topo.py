@@ -194,7 +194,7 @@ NAMES = {"pairs": PAIRS, "pcie": PCIE, "nvswitch": NVSWITCH, "cube-mesh": CUBE_M
         ("nvswitch", 2, (3,), 8, tuple(range(8, 16))),
     ],
 )
-def test_a_gang_goes_where_a_listing_says_that_devices_are_near(
+def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
     tmp_path, within, nodes, busy, members, goes_to
 ):
     (tmp_path / "n.topo.txt").write_text(listing(NAMES[within], 2))
