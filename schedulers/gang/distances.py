@@ -27,12 +27,12 @@ class Distances:
     devices : int
         How many.
     most : float
-        What the dearest level of the topology costs.
+        What the dearest level of the topology costs; 1 if no level costs anything.
     """
 
     def __init__(self, topology: Topology, devices: NDArray[np.int64]) -> None:
         self.devices = len(devices)
-        self.most = max(topology.costs[level] for level in topology.levels)
+        self.most = max(topology.costs[level] for level in topology.levels) or 1.0
         self._gaps = gaps = topology.distance(devices[:-1], devices[1:])
         self._table = np.zeros((max(1, len(devices).bit_length()), len(devices)))
         self._table[0, : len(gaps)] = gaps

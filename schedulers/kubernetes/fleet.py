@@ -136,7 +136,8 @@ def _path(node: Json, reading: Reading) -> tuple[str, ...]:
     metadata = node["metadata"]
     labels = metadata.get("labels") or {}
     return tuple(
-        labels.get(label) or f"({metadata['name']})" for label in reversed(list(reading.levels.values()))
+        labels.get(label) or f"({metadata['name']})"
+        for label in reversed(list(reading.levels.values()))
     )
 
 

@@ -21,7 +21,9 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 _FAR = 1_000_000  # pods on a node
 
 
-def room_of(nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]) -> Mapping[str, Amounts]:
+def room_of(
+    nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]
+) -> Mapping[str, Amounts]:
     """What is left of each node's resources.
 
     Parameters

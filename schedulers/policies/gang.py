@@ -181,7 +181,7 @@ class Gang:
         best, least = np.zeros(0, np.int64), math.inf
         size = job.gpus_per_task
         nearest = found.devices[:, 0]  # of each task: those that it has are near each other
-        for some in kept_near(job, nearest, state.cluster, self._near):
+        for some in kept_near(job, nearest, state.cluster, self._near, down=state.down):
             members = min(job.gpus // size, len(some))
             if members * size < job.fewest_gpus:
                 best = some if members > len(best) else best
@@ -195,7 +195,7 @@ class Gang:
             if members < len(some):
                 places = self._optimiser.plan(problem, draws)
             cost = float(problem.costs(places[None])[0])
-            if members > len(best) or cost < least:
+            if members > len(best) or (members == len(best) and cost < least):
                 best, least = some[places], cost
         return found.grants(best, state.cluster)
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from presage.models.fit import LEVELS
+from presage.models.fit import LEVELS, mean_of_members, minimize
 from presage.models.interference_mlp import InterferenceMLP
 from presage.models.quantile_mlp import QuantileMLP
 from presage.models.stacked import Standardizer, pinball_loss, rising
@@ -148,3 +148,38 @@ def test_b2_the_degradation_is_a_share_of_the_speed_alone():
     degradation = 1 - torch.exp(-net(5 * torch.randn(1, 20, 4, 6), torch.ones(20, 4)))
 
     assert ((degradation >= 0) & (degradation < 1)).all()
+
+
+def test_b3_the_loss_is_a_weighted_mean_over_victims():
+    net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
+    told = net(torch.randn(1, 5, 3, 6), torch.ones(5, 3))
+    losses = pinball_loss(told, torch.rand(1, 5, 3), torch.tensor(LEVELS)).flatten(1)
+    weights = torch.randint(1, 4, (1, 15))
+    repeated = losses.repeat_interleave(weights[0], dim=1)
+
+    assert torch.allclose(mean_of_members(losses, weights), repeated.mean())
+    hidden = torch.cat([weights, torch.zeros(1, 1, dtype=torch.long)], dim=1)
+    nonsense = torch.cat([losses, torch.tensor([[1e6]])], dim=1)
+    assert torch.allclose(mean_of_members(nonsense, hidden), repeated.mean())
+
+
+def test_b3_regularisation_draws_weights_to_zero_and_nothing_else():
+    members, known = torch.randn(1, 64, 2, 6), torch.rand(1, 64, 2)
+    squares, errors = [], []
+    for decay in (0.0, 1.0, 30.0):
+        torch.manual_seed(0)
+        net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
+
+        def loss(net=net):
+            return pinball_loss(net(members, torch.ones(64, 2)), known, torch.tensor(LEVELS)).mean()
+
+        minimize(net, loss, steps=60, learning_rate=0.02, weight_decay=decay, progress=None)
+        named = [p.detach() for name, p in net.named_parameters() if name.endswith("weight")]
+        squares.append(float(sum((p**2).sum() for p in named)))
+        errors.append(float(loss().detach()))
+
+    assert squares[0] > squares[1] > squares[2]
+    assert squares[2] < 0.1 * squares[0]
+    assert errors[0] < errors[1] < errors[2]
+    biases = [p for name, p in net.named_parameters() if name.endswith("bias")]
+    assert any(p.abs().max() > 0.1 for p in biases)

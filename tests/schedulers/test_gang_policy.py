@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
+from presage.schedulers.action import Start
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.forecasts import Outlook
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.gang.candidates import candidates_of, needs_of
+from presage.schedulers.gang.tenants import Tenants
+from presage.schedulers.grant import Grant
+from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.policies.named import policy_of
+from presage.schedulers.policies.neighbours import Limits
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Queue
 from presage.schedulers.standing import Phase
+from presage.schedulers.state import State
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_policies import jobs_of
 from tests.schedulers.test_sharing import of, packed, starts_of
@@ -115,6 +126,15 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
         simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
+def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
+    jobs = [job("0", gpus=4), job("gang", 1.0, gpus=4), job("small", 2.0)]
+    lengths = {"0": 100.0, "gang": 10.0, "small": 5.0}
+    done = simulated(cluster(4, 2), Gang(), jobs, lengths)
+    assert entries(done, "reserve") == []
+    assert starts_of(done)["small"] == (2.0, [4])
+    assert starts_of(done)["gang"] == (100.0, [0, 1, 2, 3])
+
+
 class Pairs:
     """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
 
@@ -137,10 +157,63 @@ def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
     assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
 
 
+class ByName(Pairs):
+    """Who is called "1.5" is slowed so by anybody; all are small."""
+
+    def outlooks(self, asked):
+        return [Outlook(100.0, 300, GIB) for _ in asked]
+
+    def slowdowns(self, asked):
+        return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
+
+
+def with_tenants(devices, waiting, **tenants):
+    """A state: jobs of these models are on these devices, and one waits."""
+    ledger = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
+    for job_id, (model, where) in tenants.items():
+        ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
+        ledger.apply([Start(job_id, tuple(Grant(at, 300, GIB) for at in where))], 0.0)
+    ledger.submit(waiting, 1.0)
+    return State(ledger, 1.0, Progress())
+
+
+def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
+    devices, new = cluster(4), of("1.6", "new", gpus=2)
+    state = with_tenants(devices, new, a=("1.25", (0, 1)), b=("2", (1,)), c=("8", (2,)))
+    limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
+    needs = needs_of(new, devices, forecasts, limits, alone=False)
+    found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
+    assert found.devices.tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
+    assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
+    assert found.with_room == 4
+
+
+@pytest.mark.parametrize("near", ["node", "cluster"])
+def test_a5_more_members_than_the_quorum_are_better_also_where_fewer_would_cost_less(near):
+    gang = of("1", "gang", 1.0, gpus=4, min_gpus=2)
+    state = with_tenants(cluster(4, 2), gang, a=("1.25", (0,)), b=("1.25", (1,)))
+    (start,) = Gang(near=near).decide(state, Forecasts(ByName(), state.cluster), Random(0))
+    assert isinstance(start, Start)
+    assert [grant.device for grant in start.grants] == [0, 1, 2, 3]
+
+
 def test_b5_the_slowest_member_may_set_the_pace():
+    # On the first node a device costs 0.25 and the other nothing, on the second each costs 0.15.
+    gang = of("1", "gang", 1.0, gpus=2)
+    slow = str(1 / 0.7)
+    state = with_tenants(cluster(2, 2), gang, a=("2", (0,)), b=(slow, (2,)), c=(slow, (3,)))
+
+    def goes_to(reduce):
+        forecasts = Forecasts(ByName(), state.cluster)
+        policy = Gang(reduce=reduce, most_slowdown=2.0)
+        (start,) = policy.decide(state, forecasts, Random(0))
+        assert isinstance(start, Start)
+        return [grant.device for grant in start.grants]
+
+    assert goes_to("mean") == [0, 1]
+    assert goes_to("max") == [2, 3]
     with pytest.raises(ConfigError, match="reduce"):
         policy_of("gang:reduce=least")
-    assert policy_of("gang:reduce=max:optimiser=frog-leaping:alpha=0.5") is not None
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError
+from presage.schedulers.action import Start
 from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.policies.gang import Gang
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Queue
+from presage.schedulers.state import State
 from presage.schedulers.topology import COSTS, Topology, Vertex
+from tests.schedulers.clusters import job
 from tests.schedulers.listings import CUBE_MESH, NVSWITCH, PAIRS, PCIE, listing
 
 KINDS = ("NV4", "PIX", "PXB", "PHB", "NODE", "SYS")
@@ -157,3 +168,50 @@ def test_nodes_of_a_cluster_file_share_a_listing(tmp_path):
     (tmp_path / "dgx1.txt").write_text("command not found")
     with pytest.raises(ConfigError, match=r"cluster.yaml: .*dgx1.txt: no line GPU0"):
         read_cluster(path)
+
+
+NAMES = {"pairs": PAIRS, "pcie": PCIE, "nvswitch": NVSWITCH, "cube-mesh": CUBE_MESH}
+
+
+@pytest.mark.parametrize(
+    ("within", "nodes", "busy", "members", "goes_to"),
+    [
+        ("pairs", 1, (), 2, (0, 1)),
+        ("pairs", 1, (0,), 2, (2, 3)),  # the pair that is whole
+        ("pairs", 1, (0, 3), 2, (1, 2)),  # none is
+        ("pcie", 1, (), 2, (0, 1)),  # below one switch
+        ("pcie", 1, (0, 4), 2, (6, 7)),
+        ("pcie", 1, (0,), 4, (4, 5, 6, 7)),  # within one half
+        ("pcie", 1, (4,), 4, (0, 1, 2, 3)),
+        ("pcie", 1, (0, 2, 6), 3, (4, 5, 7)),
+        ("nvswitch", 1, (), 8, tuple(range(8))),
+        ("nvswitch", 1, (2, 5), 4, (0, 1, 3, 4)),  # all are as near: the first ones
+        ("cube-mesh", 1, (1,), 4, (4, 5, 6, 7)),  # within one quad
+        ("pairs", 2, (1, 2), 2, (4, 5)),
+        ("pairs", 2, (1,), 4, (4, 5, 6, 7)),  # not over two nodes
+        ("pcie", 2, (0, 5, 8, 12), 4, (2, 3, 6, 7)),  # two whole switches, of no half
+        ("pcie", 2, (0, 1, 12), 10, (*range(4, 12), 14, 15)),  # two halves, and a switch
+        ("nvswitch", 2, (3,), 8, tuple(range(8, 16))),
+    ],
+)
+def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
+    tmp_path, within, nodes, busy, members, goes_to
+):
+    (tmp_path / "n.topo.txt").write_text(listing(NAMES[within], 2))
+    (tmp_path / "cluster.yaml").write_text(
+        f'nodes: [{{name: "n[1-{nodes}]", devices: {len(NAMES[within])}, kind: v100, '
+        "within: n.topo.txt}]\ntopology: {groups: {rack: 2}}\n"
+    )
+    there = read_cluster(tmp_path / "cluster.yaml")
+    tenants = [job(f"on {device}", gpus=1) for device in busy]
+    ledger = Ledger(there, Queue(lambda job, standing: (job.submit_s,)))
+    for tenant, device in zip(tenants, busy, strict=True):
+        ledger.submit(tenant, 0.0)
+        ledger.apply([Start(tenant.job_id, (there.whole[device],))], 0.0)
+    ledger.submit(job("gang", 1.0, gpus=members), 1.0)
+    for optimiser in ("tree", "frog-leaping"):
+        state = State(ledger, 1.0, Progress())
+        actions = Gang(optimiser=optimiser).decide(
+            state, Forecasts(NoForecasts(), there), Random(0)
+        )
+        assert actions == [Start("gang", tuple(there.whole[device] for device in goes_to))]

@@ -51,7 +51,7 @@ def path(vertex, device):
 
 
 @given(topologies())
-def test_distances_are_an_ultrametric_and_each_is_of_the_lowest_common_ancestor(tree):
+def test_c1_distances_are_an_ultrametric_and_each_is_of_the_lowest_common_ancestor(tree):
     matrix = tree.distances(range(tree.devices))
 
     assert (matrix == matrix.T).all()
@@ -152,6 +152,25 @@ def test_a_file_says_what_nodes_are_like_and_how_they_are_grouped(tmp_path):
     # From n0/0 to: itself, its pair, the other pair, n1 in another rack, n2 in its own, m08.
     assert tree.distance(0, [0, 1, 2, 4, 8, 16]).tolist() == [0, 1, 5, 30, 12, 40]
     assert tree.distance([16, 22, 16], [17, 23, 18]).tolist() == [1, 4, 12]
+
+
+WIRES = ("nvlink", "pix", "pxb", "phb", "numa", "node", "rack", "spine", "cluster")
+
+
+def chain(costs):
+    """Device i + 1 meets all before it at the i-th level."""
+    vertex = Vertex("v0", WIRES[0], (0, 1))
+    for i, level in enumerate(WIRES[1:], 1):
+        vertex = Vertex("cluster" if level == "cluster" else f"v{i}", level, (vertex, i + 1))
+    return Topology(vertex, costs)
+
+
+def test_c3_levels_cost_what_the_requirement_says_unless_a_table_says_otherwise():
+    # Same device, NVLink, PIX, PXB, PHB, NODE, SYS, rack, spine, beyond.
+    found = chain(COSTS).distance(0, range(10))
+    assert found.tolist() == [0, 1, 2, 3, 4, 4, 5, 10, 20, 40]
+    own = dict(zip(WIRES, (1, 1, 2, 3, 5, 8, 13, 21, 34), strict=True))
+    assert chain(own).distance(0, range(10)).tolist() == [0, *own.values()]
 
 
 def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):

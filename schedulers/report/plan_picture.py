@@ -1,0 +1,223 @@
+"""The plan of a gang, drawn on the tree of the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.topology import Topology, Vertex
+
+# Inches, as are all coordinates; devices are in a row below y = 0, the tree is above it.
+_DEVICE, _NODE_GAP, _GROUP_GAP, _ROW = 0.5, 0.22, 0.25, 0.62
+_BOX_WIDTH, _BOX_HEIGHT = 0.42, 1.15
+_LEFT, _RIGHT, _TOP, _RING, _BOTTOM = 1.45, 0.45, 0.8, 1.45, 1.1
+_MEMBER, _CLOSED = "#123f8c", "#d8d8d8"
+_NEAR_TO_FAR = ("#00703c", "#7a9a01", "#c98a00", "#d1471b", "#7d0025")  # of levels
+_SLOW = "YlOrBr"  # of devices
+_STRONGEST = 0.6  # of which text is legible
+_LONGEST = 10  # characters of a job's name
+
+
+def draw_plan(
+    path: Path,
+    cluster: Cluster,
+    *,
+    tenants: Sequence[Sequence[str]],
+    slowdowns: NDArray[np.float64],
+    ring: Sequence[int],
+    title: str,
+) -> None:
+    """Write a picture: the tree, who is on each device, and the ring through the gang's members.
+
+    Parameters
+    ----------
+    path : Path
+        A .svg or a .png.
+    tenants : sequence of sequence of str
+        Of each device, by its number: who is there without the gang.
+    slowdowns : ndarray of shape (devices,)
+        How slow whoever is slowed most on each device becomes beside a member: a device is
+        coloured by it; infinite where no member may go.
+    ring : sequence of int
+        Devices of the gang, in the order in which gradients go through them.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.figure import Figure
+
+    tree, x = cluster.topology, _places(cluster)
+    y = {level: 0.45 + _ROW * i for i, level in enumerate(tree.levels)}
+    far = LinearSegmentedColormap.from_list("far", _NEAR_TO_FAR)
+    colours = dict(zip(tree.levels, far(np.linspace(0.0, 1.0, len(tree.levels))), strict=True))
+    pale = LinearSegmentedColormap.from_list(
+        "pale", colormaps[_SLOW](np.linspace(0.0, _STRONGEST, 16))
+    )
+    most = max(slowdowns[np.isfinite(slowdowns)].max(initial=1.0), 1.05)
+    shades = ScalarMappable(Normalize(1.0, most), pale)
+
+    left, right = -_LEFT, float(x.max()) + _RIGHT
+    bottom, top = -_BOX_HEIGHT - _RING - _BOTTOM, max(y.values()) + _TOP
+    figure = Figure(figsize=(right - left, top - bottom), dpi=100)
+    panel = figure.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(left, right), ylim=(bottom, top))
+    panel.axis("off")
+    panel.text((left + right) / 2, top - 0.25, title, ha="center", va="center", fontsize=13)
+    for level in tree.levels:
+        words = f"{level}: {tree.costs[level]:g}"
+        panel.text(left + 0.2, y[level], words, va="center", fontsize=12, color=colours[level])
+    _draw_tree(panel, tree, x, y, colours)
+    for device in range(cluster.devices):
+        shade = shades.to_rgba(slowdowns[device]) if np.isfinite(slowdowns[device]) else None
+        _draw_device(panel, cluster, device, float(x[device]), tenants[device], shade)
+    _draw_ring(panel, tree, x[list(ring)], ring, colours)
+    _draw_legend(figure, tree, ring, colours, shades)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _places(cluster: Cluster) -> NDArray[np.float64]:
+    """Where each device is, from left to right: in depth-first order, apart from other nodes'."""
+    tree, node_of = cluster.topology, cluster.node_of
+    neighbours = list(pairwise(tree.depth_first.tolist()))
+    meets = {
+        device: int(tree.meeting(before, device))
+        for before, device in neighbours
+        if node_of[before] != node_of[device]
+    }
+    outer = sorted(set(meets.values()))
+    x = np.zeros(cluster.devices)
+    for before, device in neighbours:
+        x[device] = x[before] + _DEVICE
+        if device in meets:
+            x[device] += _NODE_GAP + _GROUP_GAP * outer.index(meets[device])
+    return x
+
+
+def _draw_tree(
+    panel: Any,
+    tree: Topology,
+    x: NDArray[np.float64],
+    y: Mapping[str, float],
+    colours: Mapping[str, Any],
+) -> None:
+    def walk(vertex: Vertex) -> float:
+        """The middle of what is below it."""
+        level = y[vertex.level]
+        ends = []
+        for one in vertex.below:
+            at, low = (x[one], 0.0) if isinstance(one, int) else (walk(one), y[one.level])
+            panel.plot([at, at], [low, level], color=colours[vertex.level], linewidth=2, zorder=1)
+            ends.append(at)
+        panel.plot(
+            [min(ends), max(ends)], [level, level], color=colours[vertex.level], linewidth=4,
+            solid_capstyle="round", zorder=2,
+        )  # fmt: skip
+        middle = (min(ends) + max(ends)) / 2
+        panel.text(
+            middle, level + 0.06, _called(vertex), ha="center", va="bottom", fontsize=10, zorder=4,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
+        return float(middle)
+
+    walk(tree.root)
+
+
+def _called(vertex: Vertex) -> str:
+    """Nodes by their names, what is in them by its level, what is above them by both."""
+    if vertex.level == "node" or vertex.name.startswith(vertex.level):
+        return vertex.name
+    return vertex.level if "." in vertex.name else f"{vertex.level} {vertex.name}"
+
+
+def _draw_device(
+    panel: Any, cluster: Cluster, device: int, x: float, tenants: Sequence[str], shade: Any
+) -> None:
+    """A box: its number in the node, and who is there."""
+    from matplotlib.patches import Rectangle
+
+    panel.add_patch(
+        Rectangle(
+            (x - _BOX_WIDTH / 2, -_BOX_HEIGHT), _BOX_WIDTH, _BOX_HEIGHT,
+            facecolor=_CLOSED if shade is None else shade, edgecolor="#606060", linewidth=0.8,
+            hatch="///" if shade is None else None, zorder=3,
+        )
+    )  # fmt: skip
+    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in tenants]
+    number = cluster.name_of(device).rpartition("/")[2]
+    panel.text(x, -0.05, number, ha="center", va="top", fontsize=9, color="#505050", zorder=5)
+    panel.text(
+        x - _BOX_WIDTH / 6, -0.27, "\n".join(names), ha="center", va="top", rotation=90,
+        fontsize=11, zorder=5,
+        bbox={"facecolor": _CLOSED, "edgecolor": "none", "pad": 1} if shade is None else None,
+    )  # fmt: skip
+
+
+def _draw_ring(
+    panel: Any,
+    tree: Topology,
+    x: NDArray[np.float64],
+    ring: Sequence[int],
+    colours: Mapping[str, Any],
+) -> None:
+    """Members' frames, and below them an arc from each to the next."""
+    from matplotlib.patches import PathPatch, Rectangle
+    from matplotlib.path import Path as Curve
+
+    for at in x:
+        panel.add_patch(
+            Rectangle(
+                (at - _BOX_WIDTH / 2, -_BOX_HEIGHT), _BOX_WIDTH, _BOX_HEIGHT, fill=False,
+                edgecolor=_MEMBER, linewidth=3.5, zorder=6,
+            )
+        )  # fmt: skip
+        panel.text(
+            at + _BOX_WIDTH / 4, -_BOX_HEIGHT + 0.07, "gang", ha="center", va="bottom", rotation=90,
+            fontsize=11, fontweight="bold", color=_MEMBER, zorder=6,
+        )  # fmt: skip
+    if len(ring) < 2:
+        return
+    widest = float(x.max() - x.min())
+    for i, here in enumerate(ring):
+        following = (i + 1) % len(ring)
+        level = tree.levels[int(tree.meeting(here, ring[following]))]
+        depth = 0.25 + 1.05 * abs(x[following] - x[i]) / widest
+        low = -_BOX_HEIGHT - 4 / 3 * depth  # the curve comes three quarters of the way
+        points = [(x[i], -_BOX_HEIGHT), (x[i], low), (x[following], low),
+                  (x[following], -_BOX_HEIGHT)]  # fmt: skip
+        curve = Curve(points, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
+        panel.add_patch(
+            PathPatch(curve, fill=False, edgecolor=colours[level], linewidth=3, zorder=4)
+        )
+
+
+def _draw_legend(
+    figure: Any, tree: Topology, ring: Sequence[int], colours: Mapping[str, Any], shades: Any
+) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    width, height = figure.get_size_inches()
+    bar = figure.add_axes((0.35 / width, 0.62 / height, 3.0 / width, 0.16 / height))
+    figure.colorbar(shades, cax=bar, orientation="horizontal")
+    bar.set_title("slowest on the device beside a member, x", fontsize=10, loc="left")
+    crossed = tree.meeting(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
+    edges = [
+        Line2D([], [], color=colours[level], linewidth=3,
+               label=f"{crossed.count(i)} of the ring's edges over {level}")
+        for i, level in enumerate(tree.levels) if i in crossed
+    ]  # fmt: skip
+    boxes = [
+        Patch(facecolor="none", edgecolor=_MEMBER, linewidth=3, label="a member of the gang"),
+        Patch(facecolor=_CLOSED, edgecolor="#606060", hatch="///",
+              label="no room, or too slow beside a member"),
+    ]  # fmt: skip
+    for handles, place in ((boxes, 3.7), (edges, 7.2)):
+        figure.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(place / width, 0.12 / height),
+            fontsize=10, frameon=False,
+        )  # fmt: skip
