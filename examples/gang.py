@@ -144,7 +144,7 @@ class World:
             self.gang, needs, cluster, Tenants(self.state), self.forecasts, self._limits
         )
         self.slowdowns = np.full(cluster.devices, np.inf)
-        for device in self._found.devices.tolist():
+        for device in self._found.devices[:, 0].tolist():
             self.slowdowns[device] = max(self._together(device))
 
     def _together(self, device: int) -> tuple[float, ...]:
@@ -160,15 +160,15 @@ class World:
         policy = Gang(alpha=alpha, beta=beta, optimiser=optimiser)
         (start,) = policy.decide(self.state, self.forecasts, Random(0))  # noqa: S311
         assert isinstance(start, Start)
-        place_of = {device: place for place, device in enumerate(self._found.devices.tolist())}
+        place_of = {device: place for place, device in enumerate(self._found.devices[:, 0].tolist())}
         places = np.sort([place_of[grant.device] for grant in start.grants])
         problem = Problem(
             np.broadcast_to(self._found.degradation, (len(places), len(place_of))),
-            Distances(self.state.cluster.topology, self._found.devices),
+            Distances(self.state.cluster.topology, self._found.devices[:, 0]),
             Weights(alpha, beta),
         )
         return Decided(
-            self._found.devices[places],
+            self._found.devices[:, 0][places],
             float(problem.interference(places[None])[0]),
             float(problem.communication(places[None])[0]),
             float(problem.costs(places[None])[0]),
