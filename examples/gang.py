@@ -160,15 +160,16 @@ class World:
         policy = Gang(alpha=alpha, beta=beta, optimiser=optimiser)
         (start,) = policy.decide(self.state, self.forecasts, Random(0))  # noqa: S311
         assert isinstance(start, Start)
-        place_of = {device: place for place, device in enumerate(self._found.devices[:, 0].tolist())}
+        candidates = self._found.devices[:, 0]
+        place_of = {device: place for place, device in enumerate(candidates.tolist())}
         places = np.sort([place_of[grant.device] for grant in start.grants])
         problem = Problem(
             np.broadcast_to(self._found.degradation, (len(places), len(place_of))),
-            Distances(self.state.cluster.topology, self._found.devices[:, 0]),
+            Distances(self.state.cluster.topology, candidates),
             Weights(alpha, beta),
         )
         return Decided(
-            self._found.devices[:, 0][places],
+            candidates[places],
             float(problem.interference(places[None])[0]),
             float(problem.communication(places[None])[0]),
             float(problem.costs(places[None])[0]),
