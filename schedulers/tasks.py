@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ def slots(
     nodes = cluster.columns.node[devices]
     firsts = np.flatnonzero(np.diff(nodes, prepend=-1))
     found = []
-    for first, end in zip(firsts, [*firsts[1:], len(nodes)], strict=True):
+    for first, end in pairwise([*firsts.tolist(), len(nodes)]):
         tasks = (end - first) // size
         if most is not None:
             tasks = min(tasks, most.get(int(nodes[first]), 0))

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from presage.features.errors import ConfigError
-from presage.schedulers.action import Reserve, Start, Wake
+from presage.schedulers.action import Preempt, Reserve, Start, Wake
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.gang.candidates import Candidates, candidates_of, needs_of
 from presage.schedulers.gang.distances import Distances
@@ -50,7 +50,8 @@ class Gang:
     passed over (requirements A2 to A4). The first of these keeps what it can have (A5): if its
     quorum is there before that expires, it starts, all of it at once; else it gives everything
     back, waits for ``backoff_s``, and takes its turn behind those that came before it failed. Each
-    time it may keep devices twice as long: a large gang is not passed over for ever.
+    time it may keep devices twice as long: a large gang is not passed over for ever. Nobody who is
+    more urgent waits for what it keeps.
 
     Parameters
     ----------
@@ -111,9 +112,9 @@ class Gang:
 
     def decide(
         self, state: State, forecasts: Forecasts, rng: Random
-    ) -> list[Reserve | Start | Wake]:
+    ) -> list[Preempt | Reserve | Start | Wake]:
         """Start all that fit; let the first that does not keep what it can have."""
-        actions: list[Reserve | Start | Wake] = []
+        actions: list[Preempt | Reserve | Start | Wake] = []
         if not len(state.pending) and not state.reserved:
             return actions
         draws = np.random.default_rng(rng.getrandbits(64))
@@ -156,6 +157,23 @@ class Gang:
                     actions.append(Reserve(job.job_id, grants, self._until_s(standing, state)))
             return True
 
+        def serve_instead(job: Job, standing: Standing) -> bool:
+            """Serve a job with what one that is less urgent keeps from it."""
+            nonlocal keeper, no_room
+            if not keeping or urgency(job) >= urgency(keeping[0][0]):
+                return False
+            less, held = keeping[0]
+            before, no_room, keeper = no_room, NoRoom(), None
+            tenants.leave(less.job_id)
+            actions.append(Preempt(less.job_id))
+            if serve(job, standing):
+                keeping.pop(0)
+                return True
+            actions.pop()
+            tenants.come(less, held.grants)
+            no_room, keeper = before, less.job_id
+            return False
+
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
         keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
@@ -168,8 +186,9 @@ class Gang:
             if standing.rollbacks and state.now_s < again_s:
                 actions.append(Wake(again_s))
                 passed_over.add(job)
-            elif not serve(job, standing) and not standing.overflows:
-                turns.pass_over()
+            elif not (serve(job, standing) or serve_instead(job, standing)):
+                if not standing.overflows:
+                    turns.pass_over()
         while keeping:
             serve(*keeping.pop())
         return actions

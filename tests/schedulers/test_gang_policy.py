@@ -254,7 +254,7 @@ def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, d
             assert len(more["grants"]) < of_id[job_id].fewest_gpus
             assert more["until_s"] == until_s.setdefault(job_id, more["until_s"])  # not put off
             assert at_s < more["until_s"]
-        elif what in ("start", "expire"):
+        elif what in ("start", "expire", "preempt"):
             assert at_s <= until_s.pop(job_id, at_s)
     assert all(one.phase in (Phase.FINISHED, Phase.REJECTED) for one in done.ended)
     assert len(done.ended) == len(jobs)
@@ -272,3 +272,19 @@ def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_i
     assert starts_of(done) == {"limited": (0.0, [0, 8, 9]), "later": (1.0, [4, 5, 6, 7])}
     nowhere = job("limited", node_limits=())
     assert simulated(cluster(4), Gang(), [nowhere], lengths).ended == []
+
+
+@pytest.mark.parametrize("more_urgent", [{"priority": 1}, {"latency_sensitive": True}])
+def test_who_is_more_urgent_does_not_wait_for_what_a_gang_keeps(more_urgent):
+    jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("usual", 25.0)]
+    lengths = {"0": 20.0, "1": 400.0, "gang": 10.0, "usual": 10.0, "urgent": 30.0}
+    jobs.append(job("urgent", 26.0, **more_urgent))
+    done = simulated(cluster(2), Gang(expiry_s=500.0), jobs, lengths)
+    assert entries(done, "reserve", "preempt") == [
+        (20.0, "reserve", "gang"), (26.0, "preempt", "gang"), (86.0, "reserve", "gang"),
+    ]  # fmt: skip
+    assert first_starts_s(done) == {"0": 0, "1": 0, "urgent": 26.0, "usual": 56.0, "gang": 400.0}
+    # What would not help is not taken.
+    jobs[-1] = job("urgent", 26.0, gpus=2, node_limits=(), **more_urgent)
+    done = simulated(cluster(2), Gang(expiry_s=500.0), jobs, lengths)
+    assert entries(done, "preempt") == []
