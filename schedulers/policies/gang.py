@@ -120,13 +120,14 @@ class Gang:
         draws = np.random.default_rng(rng.getrandbits(64))
         tenants, passed_over, no_room = Tenants(state), PassedOver(state), NoRoom()
         keeper = next(iter(state.reserved), None)  # whose gang keeps devices that are too few
+        freed: tuple[Grant, ...] = ()  # what gangs kept, and do no more
 
         def may_keep(job: Job) -> bool:
             return self._expiry_s > 0 and keeper in (None, job.job_id)
 
         def serve(job: Job, standing: Standing) -> bool:
             """Whether it has devices from now on, or keeps some."""
-            nonlocal keeper, no_room
+            nonlocal keeper, no_room, freed
             needs = needs_of(
                 job, state.cluster, forecasts, self.limits, alone=standing.overflows > 0
             )
@@ -143,11 +144,14 @@ class Gang:
             starts = len(grants) >= job.fewest_gpus
             new = tuple(grant for grant in grants if grant not in standing.grants)
             back = tuple(grant for grant in standing.grants if grant not in grants)
-            if not (starts or (grants and may_keep(job))) or passed_over.forbid(job, new, back):
+            if not (starts or (grants and may_keep(job))) or passed_over.forbid(
+                job, new, (*freed, *back)
+            ):
                 passed_over.add(job)
                 tenants.come(job, standing.grants)
                 return False
             tenants.come(job, grants)
+            freed += back
             if starts:
                 actions.append(Start(job.job_id, grants))
                 keeper = None if keeper == job.job_id else keeper
@@ -159,19 +163,21 @@ class Gang:
 
         def serve_instead(job: Job, standing: Standing) -> bool:
             """Serve a job with what one that is less urgent keeps from it."""
-            nonlocal keeper, no_room
+            nonlocal keeper, no_room, freed
             if not keeping or urgency(job) >= urgency(keeping[0][0]):
                 return False
             less, held = keeping[0]
-            before, no_room, keeper = no_room, NoRoom(), None
+            before, no_room, keeper = (no_room, freed), NoRoom(), None
+            freed += held.grants
             tenants.leave(less.job_id)
             actions.append(Preempt(less.job_id))
             if serve(job, standing):
                 keeping.pop(0)
+                passed_over.add(less)
                 return True
             actions.pop()
             tenants.come(less, held.grants)
-            no_room, keeper = before, less.job_id
+            (no_room, freed), keeper = before, less.job_id
             return False
 
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
