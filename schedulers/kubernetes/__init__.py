@@ -1,0 +1,1 @@
+"""Kubernetes: forecasts and gangs beside its own scheduler."""
