@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 
 from kubernetes.client import ApiClient, ApiException
 
+from presage.features.errors import without_frames
 from presage.schedulers.kubernetes.api_reader import ApiReader
 from presage.schedulers.kubernetes.known_objects import KnownObjects
 from presage.schedulers.kubernetes.list_watch import Resource, list_all, watch
@@ -226,13 +227,11 @@ class Cache:
             "watch failed" if feed.listed else "list or watch failed: listing anew",
             traceback=not passing and not isinstance(error, ApiException),
             kind=feed.resource.kind,
-            error=said(error)
-            if passing
-            else str(explained(error, self._reader.host, feed.resource)),
+            error=str(told),
             retry_after_s=round(wait_s, 3),
         )
         with self._changed:
-            feed.error = error
+            feed.error = without_frames(error)
             self._changed.notify_all()
 
     def _take(self, change: Callable[[], bool]) -> None:
@@ -252,8 +251,8 @@ class Cache:
 
 def _wait_s(failures: int, error: Exception | None) -> float:
     """Twice as long after every failure, never quite the same; no less than the server asks."""
-    wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(failures, 20))
-    wait_s *= random.uniform(0.5, 1.0)  # noqa: S311
-    headers = getattr(error, "headers", None) or {}
-    asked = str(headers.get("Retry-After", ""))
-    return max(wait_s, min(float(asked), _LONGEST_WAIT_S)) if asked.isdecimal() else wait_s
+    most_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 20))
+    headers = error.headers if isinstance(error, ApiException) else None
+    asked = str((headers or {}).get("Retry-After", ""))
+    asked_s = min(_LONGEST_WAIT_S, int(asked)) if asked.isdecimal() else 0.0
+    return max(asked_s, most_s * random.uniform(0.5, 1.0))  # noqa: S311

@@ -56,9 +56,7 @@ class Resource(NamedTuple):
         return {**read, "kind": self.kind, "apiVersion": self.api_version, "metadata": metadata}
 
 
-def list_all(
-    reader: ApiReader, resource: Resource, *, page_objects: int = PAGE_OBJECTS
-) -> tuple[list[Json], str]:
+def list_all(reader: ApiReader, resource: Resource) -> tuple[list[Json], str]:
     """All objects of one moment, and its resourceVersion.
 
     Raises
@@ -69,7 +67,7 @@ def list_all(
         The answer is not that of an API server.
     """
     try:
-        return _list(reader, resource, {"limit": str(page_objects)})
+        return _list(reader, resource, {"limit": str(PAGE_OBJECTS)})
     except ApiException as error:
         if error.status != EXPIRED:
             raise

@@ -56,15 +56,15 @@ def explained(error: Exception, host: str, resource: Resource) -> ClusterError:
             mend = "is the address right, and the API server up? Try: kubectl get --raw /readyz"
         case _:
             mend = "is this the address of an API server? Try: kubectl get --raw /version"
-    return ClusterError(f"{host}{resource.path}: {one_line(said(error))}; {mend}")
+    return ClusterError(f"{host}{resource.path}: {said(error)}; {mend}")
 
 
 def said(error: Exception) -> str:
-    """Of a refusal its code and the server's own words; of anything else its class and text."""
+    """What happened: of a refusal its code and the server's own words, else class and text."""
     if not isinstance(error, ApiException):
-        return f"{type(error).__name__}: {error}"
+        return one_line(f"{type(error).__name__}: {error}")
     try:
         message = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):
         message = error.reason
-    return f"{error.status} {message}" if error.status else str(message)
+    return one_line(f"{error.status} {message}" if error.status else message)
