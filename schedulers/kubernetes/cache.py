@@ -82,7 +82,7 @@ class Cache:
     ...     cache.wait(seen.version, timeout_s=10)
     """
 
-    def __init__(self, api: ApiClient, *, sync_s: float = 30.0, watch_s: float = 40.0) -> None:
+    def __init__(self, api: ApiClient, *, sync_s: float = 30.0, watch_s: float = 30.0) -> None:
         self._reader = ApiReader(api)
         self._sync_s, self._watch_s = sync_s, watch_s
         self._nodes: KnownObjects[str] = KnownObjects(_name)

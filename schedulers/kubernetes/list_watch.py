@@ -25,7 +25,7 @@ from presage.schedulers.kubernetes.snapshot import Json
 EXPIRED = 410
 PAGE_OBJECTS = 500
 READ_S = 30.0
-LATE_S = 10.0  # a watch that is to end and says nothing for so long is dead
+LATE_S = 5.0  # a watch that is to end and says nothing for so long is dead
 
 
 class Resource(NamedTuple):
