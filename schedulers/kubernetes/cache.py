@@ -205,9 +205,7 @@ class Cache:
     def _list_and_watch(self, feed: _Feed) -> None:
         """Until the server ends the watch."""
         if not feed.listed:
-            items, version = list_all(self._reader, feed.resource)
-            self._take(partial(feed.known.replace, items, version))
-            feed.listed = True
+            self._list(feed)
         for_s = self._watch_s * random.uniform(0.75, 1.25)  # noqa: S311 -- so that not all ask at once
         events = watch(self._reader, feed.resource, feed.known.version, for_s=for_s)
         self._touch(feed)
@@ -216,6 +214,12 @@ class Cache:
             feed.failures = 0
             self._touch(feed)
         self._touch(feed)
+
+    def _list(self, feed: _Feed) -> None:
+        """Apart from the watch: while that lasts, nobody must hold on to what was listed."""
+        items, version = list_all(self._reader, feed.resource)
+        self._take(partial(feed.known.replace, items, version))
+        feed.listed = True
 
     def _failed(self, feed: _Feed, error: Exception, wait_s: float) -> None:
         if outdates(error):
