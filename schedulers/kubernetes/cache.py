@@ -33,7 +33,7 @@ _RESOURCES: Mapping[Kind, Resource] = {
     "PodGroup": Resource("PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups"),
 }
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 30.0
-_SHORT_S = 1.0  # a watch that ends sooner, and told nothing, failed
+_SHORT_S = 1.0  # a server that ends a watch sooner is not asked again at once
 _STOP_S = 1.0
 
 
@@ -53,7 +53,7 @@ class _Feed:
     known: KnownObjects[Any]
     listed: bool = False  # and the watch can go on from known.version
     touched_s: float | None = None  # when the server last answered; None before the first watch
-    failures: int = 0  # since it last told anything
+    failures: int = 0  # since a watch last told anything, or lasted
     error: Exception | None = None  # the last one
 
 
@@ -188,13 +188,14 @@ class Cache:
             began_s = time.monotonic()
             error: Exception | None = None
             try:
-                self._list_and_watch(feed)
+                if not feed.listed:
+                    self._list(feed)
+                self._watch(feed)
             except Exception as caught:
                 error = caught
             if self._stopping.is_set():
                 return
             if error is None and time.monotonic() - began_s >= _SHORT_S:
-                feed.failures = 0
                 continue
             wait_s = _wait_s(feed.failures, error)
             feed.failures += 1
@@ -202,24 +203,27 @@ class Cache:
                 self._failed(feed, error, wait_s)
             self._stopping.wait(wait_s)
 
-    def _list_and_watch(self, feed: _Feed) -> None:
-        """Until the server ends the watch."""
-        if not feed.listed:
-            self._list(feed)
-        for_s = self._watch_s * random.uniform(0.75, 1.25)  # noqa: S311 -- so that not all ask at once
-        events = watch(self._reader, feed.resource, feed.known.version, for_s=for_s)
-        self._touch(feed)
-        for event, told in events:
-            self._take(partial(feed.known.tell, event, told))
-            feed.failures = 0
-            self._touch(feed)
-        self._touch(feed)
-
     def _list(self, feed: _Feed) -> None:
         """Apart from the watch: while that lasts, nobody must hold on to what was listed."""
         items, version = list_all(self._reader, feed.resource)
         self._take(partial(feed.known.replace, items, version))
         feed.listed = True
+
+    def _watch(self, feed: _Feed) -> None:
+        """Until the server ends it."""
+        for_s = self._watch_s * random.uniform(0.75, 1.25)  # noqa: S311 -- not all at the same time
+        events = watch(self._reader, feed.resource, feed.known.version, for_s=for_s)
+        opened_s = time.monotonic()
+        self._touch(feed)
+        try:
+            for event, told in events:
+                self._take(partial(feed.known.tell, event, told))
+                feed.failures = 0
+                self._touch(feed)
+        finally:
+            if time.monotonic() - opened_s >= _SHORT_S:
+                feed.failures = 0
+        self._touch(feed)
 
     def _failed(self, feed: _Feed, error: Exception, wait_s: float) -> None:
         if outdates(error):

@@ -19,7 +19,9 @@ kubernetes = pytest.importorskip(
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from urllib3.exceptions import HTTPError  # noqa: E402
 
+from presage.schedulers.kubernetes.api_reader import ApiReader  # noqa: E402
 from presage.schedulers.kubernetes.cache import Cache, Kind  # noqa: E402
 from presage.schedulers.kubernetes.known_objects import KnownObjects  # noqa: E402
 from presage.schedulers.kubernetes.list_watch import list_all  # noqa: E402
@@ -214,7 +216,7 @@ def test_a_broken_watch_goes_on_where_it_was(server, cache):
 
 
 @pytest.mark.parametrize("form", ["in the stream", "at once"])
-def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, cache, form):
+def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, cache, caplog, form):
     for name in ("a", "b"):
         server.create("pods", pod(name))
     server.create("podgroups", pod_group("g", 4))
@@ -230,6 +232,21 @@ def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, ca
     seen = settles(cache, agrees(server))
     assert list(seen.pods) == [("default", "b")]
     assert len(server.seen("list", "/pods$")) == 1
+    said = [record for record in caplog.records if record.fields["error"].startswith("410 ")]
+    assert {record.fields["kind"] for record in said} == set(cache.lag_s())
+    assert not any(record.exc_info for record in said)
+
+
+def test_a_connection_that_always_breaks_is_not_waited_for_longer_and_longer(server, cache):
+    began_s = time.monotonic()
+    for n in range(9):
+        server.wait_for_watches(KINDS)
+        for plural, make in (("nodes", node), ("pods", pod)):
+            server.create(plural, make(f"o-{n}"))
+        server.create("podgroups", pod_group(f"o-{n}", 2))
+        settles(cache, agrees(server))
+        server.drop_watches()
+    assert time.monotonic() - began_s < 3, "0.1 s each time; 25 s if the waits were doubled"
 
 
 def test_after_a_bookmark_nothing_is_listed_anew(server, cache):
@@ -256,7 +273,8 @@ def event(n: int) -> dict:
     return {"metadata": {"name": f"e-{n}"}, "reason": "Gated", "involvedObject": about}
 
 
-def test_an_ended_watch_is_opened_again_without_a_pause(server):
+def test_an_ended_watch_is_opened_again_without_a_pause(server, monkeypatch):
+    monkeypatch.setattr("presage.schedulers.kubernetes.cache._FIRST_WAIT_S", 9.0)
     with following(server, watch_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
@@ -392,14 +410,31 @@ def test_many_wait_for_the_same_change(server, cache):
     assert cache.wait(version, 0)
 
 
-@pytest.mark.parametrize("asked", ["list", "watch"])
-def test_it_ends_at_once_while_the_server_hangs(server, asked):
-    with following(server):
-        if asked == "list":
+@pytest.mark.parametrize("how", ["list hangs", "watch hangs", "wants to be left alone"])
+def test_it_ends_at_once_whatever_is_waited_for(server, how):
+    with following(server) as cache:
+        if how == "list hangs":
             server.answer("watch", "", 410, times=KINDS)
-        server.delay(asked, "", 3.0, times=KINDS)
+        if how == "wants to be left alone":
+            server.answer("watch", "", 429, times=KINDS, retry_after_s=5)
+        else:
+            server.delay(how.split()[0], "", 3.0, times=KINDS)
         server.drop_watches()
         time.sleep(0.3)
+        version = cache.snapshot().version
+        told: list[bool] = []
+        waiting = threading.Thread(target=lambda: told.append(cache.wait(version, 5)))
+        waiting.start()
+    waiting.join(0.5)
+    assert told == [False]
+
+
+def test_what_connects_while_it_ends_is_cut_as_well(server):
+    reader = ApiReader(server.client())
+    assert reader.get("/version", {}, read_s=1).status == 200
+    reader.stop()
+    with pytest.raises(HTTPError):
+        reader.get("/version", {}, read_s=1)
 
 
 def test_on_entry_a_server_that_hangs_is_given_up(server):
@@ -532,5 +567,6 @@ def test_of_versions_that_are_no_numbers_the_watch_alone_is_believed():
 def test_a_store_restored_from_a_backup_is_taken_as_it_is():
     known = KnownObjects(lambda o: o["metadata"]["name"])
     known.replace([stored("a", 90), stored("b", 91)], "100")
+    assert not known.tell("BOOKMARK", {"metadata": {"resourceVersion": "101"}})
     assert known.replace([stored("a", 5)], "20")
     assert dict(known.shared()) == {"a": stored("a", 5)}
