@@ -12,7 +12,8 @@ from presage.features.device import catalogue, device_kind
 from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
 from presage.schedulers.kubernetes.names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
-from presage.schedulers.kubernetes.pods import Json, amount
+from presage.schedulers.kubernetes.pods import amount
+from presage.schedulers.kubernetes.snapshot import Json
 
 MIB = 2**20
 LEVELS: Mapping[str, str] = MappingProxyType(

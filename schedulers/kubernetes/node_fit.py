@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from presage.schedulers.kubernetes.pods import Amounts, Json, amount, requests
+from presage.schedulers.kubernetes.pods import Amounts, amount, requests
+from presage.schedulers.kubernetes.snapshot import Json
 
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _FAR = 1_000_000  # pods on a node

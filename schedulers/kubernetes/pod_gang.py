@@ -27,7 +27,6 @@ from presage.schedulers.kubernetes.names import (
     ROLLED_BACK,
 )
 from presage.schedulers.kubernetes.pods import (
-    Json,
     Name,
     annotation,
     bound_to,
@@ -42,6 +41,7 @@ from presage.schedulers.kubernetes.pods import (
     requests,
     waits,
 )
+from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving import job_features
 
 SCHEDULE_TIMEOUT_S = 600.0  # of a PodGroup that names none, from its plan to a bound quorum

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
 
 from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from presage.schedulers.kubernetes.snapshot import Json
 
-Json = dict[str, Any]
 Name = tuple[str, str]  # of a namespace, and in it
 Amounts = Mapping[str, Decimal]  # by resource, such as "cpu"
 

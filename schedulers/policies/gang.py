@@ -72,6 +72,8 @@ class Gang:
     ----------
     limits : Limits
         How much of a device is given away.
+    expiry_s, backoff_s : float
+        As given.
 
     References
     ----------
@@ -102,7 +104,7 @@ class Gang:
             raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
         self._weights = Weights(alpha, beta, reduce)
         self._optimiser, self._near = OPTIMISERS[optimiser], near
-        self._expiry_s, self._backoff_s = expiry_s, backoff_s
+        self.expiry_s, self.backoff_s = expiry_s, backoff_s
         self.limits = Limits(most_slowdown, most_members, overcommit)
         self.limits.check("gang")
 
@@ -114,72 +116,9 @@ class Gang:
         self, state: State, forecasts: Forecasts, rng: Random
     ) -> list[Preempt | Reserve | Start | Wake]:
         """Start all that fit; let the first that does not keep what it can have."""
-        actions: list[Preempt | Reserve | Start | Wake] = []
         if not len(state.pending) and not state.reserved:
-            return actions
-        draws = np.random.default_rng(rng.getrandbits(64))
-        tenants, passed_over, no_room = Tenants(state), PassedOver(state), NoRoom()
-        keeper = next(iter(state.reserved), None)  # whose gang keeps devices that are too few
-        freed: tuple[Grant, ...] = ()  # what gangs kept, and do no more
-
-        def may_keep(job: Job) -> bool:
-            return self._expiry_s > 0 and keeper in (None, job.job_id)
-
-        def serve(job: Job, standing: Standing) -> bool:
-            """Whether it has devices from now on, or keeps some."""
-            nonlocal keeper, no_room, freed
-            needs = needs_of(
-                job, state.cluster, forecasts, self.limits, alone=standing.overflows > 0
-            )
-            if standing.grants:
-                tenants.leave(job.job_id)
-                no_room = NoRoom()
-            elif not may_keep(job) and no_room.for_more_than(job.fewest_gpus, needs):
-                passed_over.add(job)
-                return False
-            found = candidates_of(job, needs, state.cluster, tenants, forecasts, self.limits)
-            if found.with_room < job.fewest_gpus:
-                no_room.add(job.fewest_gpus, needs)
-            grants = self._plan(job, found, state, draws)
-            starts = len(grants) >= job.fewest_gpus
-            new = tuple(grant for grant in grants if grant not in standing.grants)
-            back = tuple(grant for grant in standing.grants if grant not in grants)
-            if not (starts or (grants and may_keep(job))) or passed_over.forbid(
-                job, new, (*freed, *back)
-            ):
-                passed_over.add(job)
-                tenants.come(job, standing.grants)
-                return False
-            tenants.come(job, grants)
-            freed += back
-            if starts:
-                actions.append(Start(job.job_id, grants))
-                keeper = None if keeper == job.job_id else keeper
-            else:
-                keeper = job.job_id
-                if grants != standing.grants:
-                    actions.append(Reserve(job.job_id, grants, self._until_s(standing, state)))
-            return True
-
-        def serve_instead(job: Job, standing: Standing) -> bool:
-            """Serve a job with what one that is less urgent keeps from it."""
-            nonlocal keeper, no_room, freed
-            if not keeping or urgency(job) >= urgency(keeping[0][0]):
-                return False
-            less, held = keeping[0]
-            before, no_room, keeper = (no_room, freed), NoRoom(), None
-            freed += held.grants
-            tenants.leave(less.job_id)
-            actions.append(Preempt(less.job_id))
-            if serve(job, standing):
-                keeping.pop(0)
-                passed_over.add(less)
-                return True
-            actions.pop()
-            tenants.come(less, held.grants)
-            (no_room, freed), keeper = before, less.job_id
-            return False
-
+            return []
+        round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
         keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
@@ -187,19 +126,23 @@ class Gang:
             standing = state.standing(job.job_id)
             place = self.key(job, standing, forecasts) if keeping else ()
             while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
-                serve(*keeping.pop())
-            again_s = standing.rolled_back_s + self._backoff_s
+                round_.serve(*keeping.pop())
+            again_s = standing.rolled_back_s + self.backoff_s
             if standing.rollbacks and state.now_s < again_s:
-                actions.append(Wake(again_s))
-                passed_over.add(job)
-            elif not (serve(job, standing) or serve_instead(job, standing)):
-                if not standing.overflows:
-                    turns.pass_over()
+                round_.actions.append(Wake(again_s))
+                round_.passed_over.add(job)
+            elif round_.serve(job, standing):
+                continue
+            elif keeping and urgency(job) < urgency(keeping[0][0]):
+                if round_.serve_instead(job, standing, *keeping[0]):
+                    keeping.pop(0)
+            elif not standing.overflows:
+                turns.pass_over()
         while keeping:
-            serve(*keeping.pop())
-        return actions
+            round_.serve(*keeping.pop())
+        return round_.actions
 
-    def _plan(
+    def plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
     ) -> tuple[Grant, ...]:
         """For the gang, or for as many of its members as there is room for."""
@@ -224,8 +167,80 @@ class Gang:
                 best, least = some[places], cost
         return found.grants(best, state.cluster)
 
-    def _until_s(self, standing: Standing, state: State) -> float:
+    def until_s(self, standing: Standing, state: State) -> float:
         """When a reservation expires: as it was said, or twice as late as that which failed."""
         if standing.grants:
             return standing.until_s
-        return state.now_s + self._expiry_s * 2.0 ** min(standing.rollbacks, _MOST_DOUBLINGS)
+        return state.now_s + self.expiry_s * 2.0 ** min(standing.rollbacks, _MOST_DOUBLINGS)
+
+
+class _Round:
+    """One decision: gangs are served in turn, and each sees what those before it got.
+
+    Attributes
+    ----------
+    actions : list of Action
+        Decided so far.
+    passed_over : PassedOver
+        Who was not served.
+    """
+
+    def __init__(
+        self, policy: Gang, state: State, forecasts: Forecasts, draws: np.random.Generator
+    ) -> None:
+        self._policy, self._state, self._forecasts, self._draws = policy, state, forecasts, draws
+        self.actions: list[Preempt | Reserve | Start | Wake] = []
+        self.passed_over = PassedOver(state)
+        self._tenants, self._no_room = Tenants(state), NoRoom()
+        self._keeper = next(iter(state.reserved), None)  # whose gang keeps too few devices
+        self._freed: tuple[Grant, ...] = ()  # what gangs kept, and do no more
+
+    def serve(self, job: Job, standing: Standing) -> bool:
+        """Whether it has devices from now on, or keeps some."""
+        state, tenants, limits = self._state, self._tenants, self._policy.limits
+        needs = needs_of(job, state.cluster, self._forecasts, limits, alone=standing.overflows > 0)
+        may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
+        if standing.grants:
+            tenants.leave(job.job_id)
+            self._no_room = NoRoom()
+        elif not may_keep and self._no_room.for_more_than(job.fewest_gpus, needs):
+            self.passed_over.add(job)
+            return False
+        found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
+        if found.with_room < job.fewest_gpus:
+            self._no_room.add(job.fewest_gpus, needs)
+        grants = self._policy.plan(job, found, state, self._draws)
+        starts = len(grants) >= job.fewest_gpus
+        new = tuple(grant for grant in grants if grant not in standing.grants)
+        back = tuple(grant for grant in standing.grants if grant not in grants)
+        if not (starts or (grants and may_keep)) or self.passed_over.forbid(
+            job, new, (*self._freed, *back)
+        ):
+            self.passed_over.add(job)
+            tenants.come(job, standing.grants)
+            return False
+        tenants.come(job, grants)
+        self._freed += back
+        if starts:
+            self.actions.append(Start(job.job_id, grants))
+            self._keeper = None if self._keeper == job.job_id else self._keeper
+        else:
+            self._keeper = job.job_id
+            if grants != standing.grants:
+                until_s = self._policy.until_s(standing, state)
+                self.actions.append(Reserve(job.job_id, grants, until_s))
+        return True
+
+    def serve_instead(self, job: Job, standing: Standing, less: Job, held: Standing) -> bool:
+        """Serve a job with what one that is less urgent keeps from it, if that is enough."""
+        before = self._no_room, self._freed, self._keeper
+        self._no_room, self._freed, self._keeper = NoRoom(), (*self._freed, *held.grants), None
+        self._tenants.leave(less.job_id)
+        self.actions.append(Preempt(less.job_id))
+        if self.serve(job, standing):
+            self.passed_over.add(less)
+            return True
+        self.actions.pop()
+        self._tenants.come(less, held.grants)
+        self._no_room, self._freed, self._keeper = before
+        return False

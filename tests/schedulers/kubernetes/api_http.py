@@ -74,14 +74,14 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = False  # server_close() waits for them
     request_queue_size = 128
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, port: int = 0) -> None:
         self.registry = registry
         self.faults = Faults()
         self.requests: list[Request] = []
         self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", port), _Handler)
 
     def stop(self) -> None:
         self.stopping.set()

@@ -58,13 +58,16 @@ class ApiServer:
         self._http = HttpServer(self.registry)
         self.requests = self._http.requests
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._serve()
+        return self
+
+    def _serve(self) -> None:
         self._serving = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, name="API server"
         )
-
-    def __enter__(self) -> Self:
         self._serving.start()
-        return self
 
     def __exit__(
         self,
@@ -72,11 +75,21 @@ class ApiServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._http.stop()
-        self._serving.join()
+        self.go_down()
         for client in self._clients:
             client.close()
             client.rest_client.pool_manager.clear()
+
+    def go_down(self) -> None:
+        """Refuse connections; what is stored stays, and can still be changed without HTTP."""
+        self._http.stop()
+        self._serving.join()
+
+    def come_up(self) -> None:
+        """Serve again, at the same address; ``requests`` begins anew."""
+        self._http = HttpServer(self.registry, self._http.server_address[1])
+        self.requests = self._http.requests
+        self._serve()
 
     def client(self, *, retries: Any = None) -> kubernetes_client.ApiClient:
         """The official client, for this server.

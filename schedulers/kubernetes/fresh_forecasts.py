@@ -1,0 +1,60 @@
+"""Forecasts for as long as they are true: a live cluster's jobs, kinds and releases change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from presage.features.job import JobFeatures
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.job import Job
+
+RETRY_S = 15.0  # until a forecaster that failed is asked again
+STALE_S = 300.0  # then a newer release may be served
+
+
+class FreshForecasts:
+    """Forecasts, made anew when they are old, something failed, or the cluster has other kinds.
+
+    Parameters
+    ----------
+    made : callable
+        A forecaster that remembers nothing yet.
+    """
+
+    def __init__(self, made: Callable[[], Forecaster]) -> None:
+        self._made = made
+        self._forecasts: Forecasts | None = None
+        self._since_s = 0.0
+        self._kinds: object = None
+        self._features: dict[str, JobFeatures | None] = {}
+
+    def of(self, cluster: Cluster, now_s: float) -> Forecasts:
+        """For a cluster, at a time."""
+        kinds, age_s = dict(cluster.memory_of), now_s - self._since_s
+        if (
+            self._forecasts is None
+            or kinds != self._kinds
+            or age_s >= STALE_S
+            or (self._forecasts.failures and age_s >= RETRY_S)
+        ):
+            self._forecasts = Forecasts(self._made(), cluster)
+            self._since_s, self._kinds = now_s, kinds
+            self._features = {}
+        return self._forecasts
+
+    def expect(self, forecasts: Forecasts, jobs: Sequence[Job]) -> None:
+        """All that are asked for next, at once; a job that is described otherwise is asked anew."""
+        changed = [
+            job for job in jobs if self._features.get(job.job_id, job.features) is not job.features
+        ]
+        for job in changed:
+            forecasts.forget(job)
+        forecasts.expect(job for job in jobs if job.job_id not in self._features or job in changed)
+        self._features.update((job.job_id, job.features) for job in jobs)
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is foretold; "" while something is, or was not asked for."""
+        failures = {} if self._forecasts is None else self._forecasts.failures
+        return next(iter(failures), "")

@@ -1,0 +1,289 @@
+"""The gate: when a whole gang has its plan, its pods are released to kube-scheduler.
+
+It binds nothing: it tightens each pod's node affinity and takes its gate away, and kube-scheduler
+checks and binds, so that no two caches can disagree (requirement A6). And it remembers nothing:
+what it decided stands in annotations before anything of it is done, each in one write that is
+refused if something else was written meanwhile. Whoever comes after a crash goes on from there.
+
+A gang, seen over time: *waiting* (its pods are gated), perhaps *keeping* devices that are too few
+(A5), *planned* (its PodGroup has the plan, its pods are released one after the other), *whole* (a
+quorum is bound). A gang that is not whole in time, or is whole no longer and not again in time, is
+*taken back*: its pods are deleted and their owners create them anew, gated.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import Preempt, Reserve, Wake
+from presage.schedulers.forecasts import Forecaster
+from presage.schedulers.job import Job
+from presage.schedulers.kubernetes.annotations import (
+    Plan,
+    Reservation,
+    RolledBack,
+    devices_named,
+    seconds,
+)
+from presage.schedulers.kubernetes.fleet import Reading, fleet_of
+from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
+from presage.schedulers.kubernetes.names import BIND_BY, PLAN, RESERVED, ROLLED_BACK
+from presage.schedulers.kubernetes.observed import observe
+from presage.schedulers.kubernetes.pod_gang import PodGang, gangs_of, gpus_of
+from presage.schedulers.kubernetes.pods import annotation, bound_to
+from presage.schedulers.kubernetes.snapshot import Json, Snapshot
+from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write
+from presage.schedulers.policies.gang import Gang
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Key
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+logger = logging.getLogger(__name__)
+
+
+class Step(NamedTuple):
+    """What to write now, and when to look again if nothing happens until then."""
+
+    writes: list[Write]
+    again_s: float
+
+
+class Gate:
+    """What follows from a cluster's state: pure but for what it was foretold.
+
+    Parameters
+    ----------
+    forecaster : callable
+        Makes one that remembers nothing yet.
+    """
+
+    def __init__(
+        self,
+        policy: Gang,
+        forecaster: Callable[[], Forecaster],
+        reading: Reading | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._policy, self._reading, self._seed = policy, reading or Reading(), seed
+        self.forecasts = FreshForecasts(forecaster)
+
+    def step(self, snapshot: Snapshot, now_s: float) -> Step:
+        """The next thing to do: what was decided is brought to its end before more is decided.
+
+        Of all gangs that can start or keep something, one: where the others can go is seen once it
+        is written.
+        """
+        gangs = gangs_of(snapshot.pods.values(), snapshot.pod_groups)
+        writes: list[Write] = []
+        again_s = math.inf
+        for gang in gangs.values():
+            mended = _mended(gang, snapshot.nodes, now_s)
+            writes += mended.writes
+            again_s = min(again_s, mended.again_s)
+        if writes:
+            return Step(writes, now_s)
+        decided = self._decided(snapshot, now_s)
+        return Step(decided.writes, min(again_s, decided.again_s))
+
+    def _decided(self, snapshot: Snapshot, now_s: float) -> Step:
+        fleet = fleet_of(snapshot.nodes.values(), self._reading)
+        if fleet is None:
+            return Step([], math.inf)
+        forecasts = self.forecasts.of(fleet.cluster, now_s)
+
+        def key(job: Job, standing: Standing) -> Key:
+            return self._policy.key(job, standing, forecasts)
+
+        observed = observe(
+            fleet, snapshot.pods, snapshot.pod_groups, self.forecasts, forecasts,
+            self._policy.limits, key,
+        )  # fmt: skip
+        said: list[Write] = [
+            Say(_face(observed.gangs[job_id]), "NotPlanned", why, warns=True)
+            for job_id, why in observed.hindered.items()
+        ]
+        for gang in observed.without_devices:
+            return Step([*said, *_planned(gang, {}, now_s)], now_s)
+        state = State(observed.ledger, now_s, Progress())
+        again_s = math.inf
+        for action in self._policy.decide(state, forecasts, Random(self._seed)):  # noqa: S311
+            if isinstance(action, Wake):
+                again_s = min(again_s, action.at_s)
+                continue
+            try:
+                observed.ledger.apply([action], now_s)
+            except ImpossibleActionError as error:
+                logger.warning("not done: %s", error)
+                continue
+            gang = observed.gangs[action.job_id]
+            if isinstance(action, Preempt):
+                return Step([*said, _came_to_nothing(gang, now_s)], now_s)
+            devices = observed.names(grant.device for grant in action.grants)
+            if isinstance(action, Reserve):
+                kept = Reservation(devices, action.until_s)
+                made: list[Write] = [_annotate(gang, {RESERVED: kept.to_json()})]
+            else:
+                made = _planned(gang, _dealt(gang, devices, fleet.resource), now_s)
+            return Step([*said, *made], now_s)
+        return Step(said, again_s)
+
+
+def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Write]:
+    """Start a gang: those of its pods that wait and have devices, by uid, or need none."""
+    if gang.group is None:
+        (pod,) = gang.pods
+        return [_release(pod, devices.get(_uid(pod), ""), now_s + gang.timeout_s)]
+    before = {} if gang.plan is None else gang.plan.devices
+    there = {_uid(pod) for pod in gang.pods}
+    plan = Plan(
+        {uid: named for uid, named in before.items() if uid in there} | dict(devices),
+        None if gang.bound >= gang.min_member else now_s + gang.timeout_s,
+    )
+    where = ", ".join(named for named in devices.values() if named)
+    return [
+        _annotate(gang, {PLAN: plan.to_json(), RESERVED: None}),
+        Say(gang.group, "Planned", f"{len(devices)} pods: {where or 'anywhere'}"),
+    ]
+
+
+def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
+    """Devices of a gang's tasks, in their order, to its pods in theirs; by uid."""
+    named = devices_named(devices)
+    asking = gang.waiting_with(resource)
+    size = gpus_of(asking[0], resource)
+    tasks = [named[first : first + size] for first in range(0, len(named), size)]
+    dealt = {
+        _uid(pod): ",".join(f"{node}/{number}" for node, number in task)
+        for pod, task in zip(asking, tasks, strict=False)
+    }
+    return dealt | {_uid(pod): "" for pod in gang.waiting if pod not in asking}
+
+
+def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
+    """What was decided of a gang, brought to its end, or taken back."""
+    plan = gang.plan
+    if plan is not None and plan.taken_back:
+        return _taken_back(gang, plan, now_s)
+    if plan is not None and gang.bound < gang.min_member:
+        return _not_whole(gang, plan, nodes, now_s)
+    first = _kept(gang, now_s) if plan is None else _whole(gang, plan, now_s)
+    then = _unbound_too_long(gang, now_s)
+    return Step(first.writes + then.writes, min(first.again_s, then.again_s))
+
+
+def _kept(gang: PodGang, now_s: float) -> Step:
+    """Of a gang that was not started: at its end a reservation is given back."""
+    kept = gang.reservation
+    if kept is None:
+        return Step([], math.inf)
+    if gang.waiting and now_s < kept.until_s:
+        return Step([], kept.until_s)
+    return Step([_came_to_nothing(gang, now_s)], now_s)
+
+
+def _taken_back(gang: PodGang, plan: Plan, now_s: float) -> Step:
+    """Once none of its pods is left, it waits as before."""
+    left: list[Write] = [
+        Delete(pod, "its gang was not whole in time")
+        for pod in gang.released
+        if _uid(pod) in plan.devices
+    ]
+    return Step(left or [_came_to_nothing(gang, now_s)], now_s)
+
+
+def _whole(gang: PodGang, plan: Plan, now_s: float) -> Step:
+    """A quorum is bound: who comes later has time of its own."""
+    if plan.bind_by_s is not None:
+        return Step([_annotate(gang, {PLAN: replace(plan, bind_by_s=None).to_json()})], now_s)
+    return Step(_releases(gang, plan, now_s + gang.timeout_s), math.inf)
+
+
+def _not_whole(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], now_s: float) -> Step:
+    """Not yet, or no longer: it has a time to become so."""
+    if not gang.released and not _to_release(gang, plan):  # nobody of the plan is left
+        return Step([_annotate(gang, {PLAN: None})], now_s)
+    by_s = plan.bind_by_s
+    if by_s is None:
+        by_s = now_s + gang.timeout_s
+        return Step([_annotate(gang, {PLAN: replace(plan, bind_by_s=by_s).to_json()})], now_s)
+    why = _why_lost(gang, plan, nodes, late=now_s >= by_s)
+    if why:
+        back = _annotate(gang, {PLAN: replace(plan, taken_back=True).to_json()})
+        return Step([back, Say(_face(gang), "TakenBack", why, warns=True)], now_s)
+    return Step(_releases(gang, plan, by_s), by_s)
+
+
+def _releases(gang: PodGang, plan: Plan, bind_by_s: float) -> list[Write]:
+    return [_release(pod, plan.devices[_uid(pod)], bind_by_s) for pod in _to_release(gang, plan)]
+
+
+def _to_release(gang: PodGang, plan: Plan) -> list[Json]:
+    return [pod for pod in gang.waiting if _uid(pod) in plan.devices]
+
+
+def _why_lost(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], *, late: bool) -> str:
+    """Why a gang that is not whole will not be in time; "" while it may."""
+    if late:
+        return (
+            f"{gang.bound} of {gang.min_member} pods were bound within {gang.timeout_s:g} s; "
+            "all of them are deleted, to be created and planned anew"
+        )
+    unbound = [pod for pod in (*gang.released, *_to_release(gang, plan)) if not bound_to(pod)]
+    gone = {
+        node
+        for pod in unbound
+        for node, _ in devices_named(plan.devices.get(_uid(pod), ""))
+        if node not in nodes
+    }
+    if not gone or gang.bound + len(unbound) - len(gone) >= gang.min_member:
+        return ""
+    return (
+        f"of its plan {', '.join(sorted(gone))} is gone; its pods are deleted, to be planned anew"
+    )
+
+
+def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
+    """Released pods of a gang that runs without them, or of none: their plan does not hold."""
+    writes: list[Write] = []
+    again_s = math.inf
+    for pod in gang.released:
+        by = annotation(pod, BIND_BY)
+        if by and not bound_to(pod):
+            by_s = seconds(by)
+            if now_s >= by_s:
+                writes.append(Delete(pod, "it was not bound in time"))
+            again_s = min(again_s, by_s)
+    return Step(writes, again_s)
+
+
+def _came_to_nothing(gang: PodGang, now_s: float) -> Annotate:
+    """All of it is given back, and it takes its turn behind those that came before now (A5)."""
+    back = RolledBack(gang.rolled_back.times + 1, now_s)
+    return _annotate(gang, {PLAN: None, RESERVED: None, ROLLED_BACK: back.to_json()})
+
+
+def _release(pod: Json, devices: str, bind_by_s: float) -> Release:
+    named = devices_named(devices)
+    return Release(pod, named[0][0] if named else "", devices, bind_by_s)
+
+
+def _annotate(gang: PodGang, annotations: Mapping[str, str | None]) -> Annotate:
+    assert gang.group is not None
+    return Annotate(gang.group, annotations)
+
+
+def _face(gang: PodGang) -> Json:
+    """What a user looks at."""
+    return gang.group if gang.group is not None else gang.pods[0]
+
+
+def _uid(pod: Json) -> str:
+    return str(pod["metadata"]["uid"])

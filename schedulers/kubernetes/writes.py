@@ -1,0 +1,46 @@
+"""What the gate wants written: decided by one, done by another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from presage.schedulers.kubernetes.snapshot import Json
+
+
+class Annotate(NamedTuple):
+    """Change annotations of a PodGroup, if it is still as it was; None takes one away."""
+
+    group: Json
+    annotations: Mapping[str, str | None]
+
+
+class Release(NamedTuple):
+    """Take the gate from a pod, in the write that says where it is to be: now it can be bound.
+
+    ``node`` is "" of a pod that may be anywhere; ``devices`` as in its annotation.
+    """
+
+    pod: Json
+    node: str
+    devices: str
+    bind_by_s: float
+
+
+class Delete(NamedTuple):
+    """Delete a pod, for its owner to create it anew: no gate can be put back."""
+
+    pod: Json
+    why: str
+
+
+class Say(NamedTuple):
+    """Tell whoever looks at a pod or a PodGroup, as an event."""
+
+    about: Json
+    reason: str
+    message: str
+    warns: bool = False
+
+
+Write = Annotate | Release | Delete | Say
