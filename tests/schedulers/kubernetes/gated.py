@@ -1,0 +1,133 @@
+"""A cluster with a gate that is stepped by hand: nothing happens but what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasts import Forecaster
+from presage.schedulers.kubernetes.gate import Gate, Step
+from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from presage.schedulers.kubernetes.snapshot import Snapshot
+from presage.schedulers.kubernetes.writer import Writer
+from presage.schedulers.kubernetes.writes import Say
+from presage.schedulers.policies.gang import Gang
+from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.job_controller import JobController
+from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, pod, pod_group
+from tests.schedulers.kubernetes.statuses import Json
+
+
+class Gated:
+    """An API server, kube-scheduler, the Job controller and a gate; and what time it is."""
+
+    def __init__(self, server: ApiServer, now_s: list[float], **options: Any) -> None:
+        self.server, self._now_s = server, now_s
+        self.scheduler = KubeScheduler(server.url)
+        self.jobs = JobController(server)
+        self.policy = options.pop("policy", Gang())
+        self._forecaster: Callable[[], Forecaster] = options.pop("forecaster", NoForecasts)
+        self.writer = Writer(server.client(retries=False), lambda kind, written: None)
+        self.restart()
+
+    def restart(self) -> None:
+        """The gate's process dies, and another one starts."""
+        self.gate = Gate(self.policy, self._forecaster)
+
+    @property
+    def now_s(self) -> float:
+        return self._now_s[0]
+
+    def later(self, more_s: float) -> None:
+        self._now_s[0] += more_s
+
+    def gang(self, name: str, pods: int, min_member: int = 0, **options: Any) -> list[str]:
+        """A PodGroup and a Job of as many pods, gated; their names."""
+        group = {k: options.pop(k) for k in ("scheduleTimeoutSeconds",) if k in options}
+        annotations = options.pop("group_annotations", {})
+        made = pod_group(name, min_member or pods, **group)
+        made["metadata"]["annotations"] = annotations
+        self.server.create("podgroups", made)
+        options = {"gpus": 1, "gates": [GATE], "labels": {POD_GROUP_LABEL: name}, **options}
+        return self.jobs.owned(name, [pod("", **options) for _ in range(pods)])
+
+    def snapshot(self) -> Snapshot:
+        """What the API server has."""
+        server = self.server
+
+        def named(plural: str) -> dict[tuple[str, str], Json]:
+            return {
+                (one["metadata"]["namespace"], one["metadata"]["name"]): one
+                for one in server.all(plural)
+            }
+
+        nodes = {one["metadata"]["name"]: one for one in server.all("nodes")}
+        return Snapshot(server.version, nodes, named("pods"), named("podgroups"))
+
+    def step(self) -> Step:
+        """What the gate would do now."""
+        return self.gate.step(self.snapshot(), self.now_s)
+
+    def write(self, most: int = 10_000) -> int:
+        """Let the gate work until it has nothing more to do, or so many writes; how many it was."""
+        count = 0
+        while count < most:
+            step = self.step()
+            work = [write for write in step.writes if not isinstance(write, Say)]
+            for write in step.writes:
+                if isinstance(write, Say):
+                    self.writer.write(write)
+                elif count < most:
+                    self.writer.write(write)
+                    count += 1
+            if not work:
+                break
+        return count
+
+    def settle(self) -> None:
+        """Until nobody has anything to do."""
+        while True:
+            before = self.server.version
+            self.write()
+            self.scheduler.step()
+            for one in self.server.all("pods"):
+                metadata = one["metadata"]
+                if "deletionTimestamp" in metadata and one["spec"].get("nodeName"):
+                    self.server.finish(metadata["name"], metadata["namespace"])
+            self.jobs.step()
+            if self.server.version == before:
+                return
+
+    def where(self, name: str) -> list[str]:
+        """Nodes of a gang's bound pods, by rank."""
+        pods = self.of(name)
+        return sorted(one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName"))
+
+    def of(self, name: str) -> list[Json]:
+        """Pods of a gang."""
+        return [
+            one
+            for one in self.server.all("pods")
+            if (one["metadata"].get("labels") or {}).get(POD_GROUP_LABEL) == name
+        ]
+
+    def events(self, reason: str) -> list[str]:
+        """What was said for a reason."""
+        return [one["message"] for one in self.server.all("events") if one["reason"] == reason]
+
+
+@contextmanager
+def gated(*nodes: Json, **options: Any) -> Iterator[Gated]:
+    """With these nodes, from 2026 on."""
+    now_s = [datetime(2026, 1, 1, tzinfo=UTC).timestamp()]
+    with ApiServer(clock=lambda: datetime.fromtimestamp(now_s[0], UTC)) as server:
+        server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
+        for one in nodes:
+            server.create("nodes", one)
+        yield Gated(server, now_s, **options)
+
+
