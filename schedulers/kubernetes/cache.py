@@ -163,7 +163,8 @@ class Cache:
         """Whether there is nothing to wait for any more, for better or worse."""
         feeds = self._feeds.values()
         return all(feed.touched_s is not None for feed in feeds) or any(
-            feed.error is not None and not passes(feed.error) for feed in feeds
+            feed.touched_s is None and feed.error is not None and not passes(feed.error)
+            for feed in feeds
         )
 
     def _check_entered(self) -> None:
@@ -186,21 +187,19 @@ class Cache:
         """What a kind's thread does: nothing but the end of the cache ends it."""
         while not self._stopping.is_set():
             began_s = time.monotonic()
-            error: Exception | None = None
             try:
                 if not feed.listed:
                     self._list(feed)
                 self._watch(feed)
-            except Exception as caught:
-                error = caught
-            if self._stopping.is_set():
-                return
-            if error is None and time.monotonic() - began_s >= _SHORT_S:
-                continue
-            wait_s = _wait_s(feed.failures, error)
-            feed.failures += 1
-            if error is not None:
+                if time.monotonic() - began_s >= _SHORT_S:
+                    continue
+                wait_s = _wait_s(feed.failures, None)
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                wait_s = _wait_s(feed.failures, error)
                 self._failed(feed, error, wait_s)
+            feed.failures += 1
             self._stopping.wait(wait_s)
 
     def _list(self, feed: _Feed) -> None:
@@ -228,12 +227,12 @@ class Cache:
     def _failed(self, feed: _Feed, error: Exception, wait_s: float) -> None:
         if outdates(error):
             feed.listed = False
-        passing = passes(error)
-        told = said(error) if passing else explained(error, self._reader.host, feed.resource)
+        refused = isinstance(error, ApiException) and not passes(error)
+        told = explained(error, self._reader.host, feed.resource) if refused else said(error)
         log(
             logging.WARNING,
             "watch failed" if feed.listed else "list or watch failed: listing anew",
-            traceback=not passing and not isinstance(error, ApiException),
+            traceback=not refused and not passes(error),
             kind=feed.resource.kind,
             error=str(told),
             retry_after_s=round(wait_s, 3),

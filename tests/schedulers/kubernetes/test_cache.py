@@ -63,10 +63,15 @@ def cache(server) -> Iterator[Cache]:
 def following(server: ApiServer, **options) -> Iterator[Cache]:
     """A cache that ends at once and leaves no thread behind."""
     with Cache(server.client(), **options) as cache:
+        server.wait_for_watches(KINDS)
         yield cache
         began_s = time.monotonic()
     assert time.monotonic() - began_s < 0.5
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("watch ")]
+    assert not following_threads()
+
+
+def following_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("watch ")]
 
 
 def label(value: object) -> dict:
@@ -255,15 +260,16 @@ def test_after_a_bookmark_nothing_is_listed_anew(server, cache):
     for n in range(5):
         server.create("events", event(n))  # of no kind that is watched
     version = str(server.version)
+    asked_s = time.monotonic()
     server.send_bookmarks()
+    while max(cache.lag_s().values()) >= time.monotonic() - asked_s:
+        time.sleep(0.01)
+    server.compact()
     server.requests.clear()
-    ends_s = time.monotonic() + 5
-    while len(server.seen("watch")) < KINDS and time.monotonic() < ends_s:
-        server.compact()
-        server.drop_watches()
-        time.sleep(0.05)
+    server.drop_watches()
     server.create("pods", pod("a"))
     settles(cache, agrees(server))
+    server.wait_for_watches(KINDS)
     assert server.seen("list") == []
     assert {request.query["resourceVersion"] for request in server.seen("watch")} == {version}
 
@@ -298,6 +304,23 @@ def test_a_server_that_refuses_for_a_while_is_asked_again(server, hasty, code):
         settles(cache, agrees(server))
         server.wait_for_watches(KINDS)
         assert server.seen("list") == [], "nothing was forgotten"
+
+
+def test_a_mistake_of_our_own_is_logged_in_full_and_all_is_listed_anew(
+    server, cache, caplog, monkeypatch
+):
+    tell = KnownObjects.tell
+
+    def mistaken(known, event, told):
+        monkeypatch.setattr(KnownObjects, "tell", tell)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(KnownObjects, "tell", mistaken)
+    server.create("pods", pod("a"))
+    settles(cache, agrees(server))
+    (record,) = caplog.records
+    assert record.fields["error"].startswith("ZeroDivisionError")
+    assert record.exc_info[0] is ZeroDivisionError
 
 
 def test_a_server_says_how_long_it_wants_to_be_left_alone(server, cache):
@@ -340,7 +363,7 @@ def test_what_waiting_does_not_mend_is_said_at_once(server, verb, code, words):
         pass
     assert f"{server.url}/api/v1/pods: {code} refused on purpose; " in str(caught.value)
     assert "\n" not in str(caught.value)
-    server.wait_for_watches(0)
+    assert not following_threads()
 
 
 def test_without_the_definition_of_pod_groups_it_says_what_to_apply():
