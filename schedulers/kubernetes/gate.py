@@ -246,7 +246,7 @@ def _why_lost(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], *, late: boo
     if not gone or gang.bound + len(unbound) - len(gone) >= gang.min_member:
         return ""
     return (
-        f"of its plan {', '.join(sorted(gone))} is gone; its pods are deleted, to be planned anew"
+        f"{', '.join(sorted(gone))} of its plan is gone; its pods are deleted, to be planned anew"
     )
 
 

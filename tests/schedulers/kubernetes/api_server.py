@@ -218,6 +218,10 @@ class ApiServer:
     def delay(self, method: str, path: str, delay_s: float, times: int = 1) -> None:
         self._http.faults.add(Fault(method, path, times, delay_s=delay_s))
 
+    def calm(self) -> None:
+        """Forget the faults that are still to come."""
+        self._http.faults.clear()
+
     def drop_watches(self) -> None:
         """Reset the connection of every open watch, in the middle of a line."""
         self.registry.store.signal(Signal.DROP)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+
 import pytest
 
 pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.schedulers.kubernetes.names import DEVICES, GATE, PLAN, RESERVED, ROLLED_BACK
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from presage.schedulers.kubernetes.annotations import Plan
+from presage.schedulers.kubernetes.names import (
+    DEVICES,
+    GATE,
+    PLAN,
+    POD_GROUP_LABEL,
+    RESERVED,
+    ROLLED_BACK,
+)
+from presage.schedulers.kubernetes.pods import bound_to, is_going, is_over
 from presage.schedulers.policies.gang import Gang
 from tests.schedulers.kubernetes.gated import gated
-from tests.schedulers.kubernetes.manifests import node, pod
+from tests.schedulers.kubernetes.json_http import HttpError
+from tests.schedulers.kubernetes.manifests import node, pod, pod_group
 
 
 def annotations(cluster, name, plural="podgroups"):
@@ -32,8 +48,8 @@ def test_a6_a_gang_is_planned_whole_and_kube_scheduler_binds_it_where_it_was_pla
         assert cluster.scheduler.step() == []  # nobody of a gated gang is bound
         cluster.write()
         assert cluster.where("train") == []  # the gate binds nobody
-        for name, device in zip(names, ("n2/0", "n2/1", "n2/2", "n2/3"), strict=True):
-            assert annotations(cluster, name, "pods")[DEVICES] == device
+        planned = [annotations(cluster, name, "pods")[DEVICES] for name in sorted(names)]
+        assert sorted(planned) == ["n2/0", "n2/1", "n2/2", "n2/3"]
         cluster.settle()
         assert cluster.where("train") == ["n2"] * 4
         assert cluster.events("Planned") == ["4 pods: n2/0, n2/1, n2/2, n2/3"]
@@ -135,6 +151,7 @@ def test_a5_a_gang_that_is_not_bound_in_time_is_taken_back_whole_and_planned_ane
 def test_a_gate_that_dies_between_any_two_writes_goes_on_where_it_was(writes):
     with gated(node("n0", gpus=2), node("n1", gpus=2)) as cluster:
         cluster.gang("train", 4)
+        cluster.later(1)
         cluster.gang("next", 2)
         cluster.write(writes)
         # Never is a pod free without a plan for enough of its gang.
@@ -147,3 +164,186 @@ def test_a_gate_that_dies_between_any_two_writes_goes_on_where_it_was(writes):
         cluster.restart()
         cluster.settle()
         assert cluster.where("next") in (["n0", "n0"], ["n1", "n1"])
+
+
+def test_a_member_that_fails_is_replaced_and_until_then_its_gang_has_time():
+    with gated(node("n0", gpus=3)) as cluster:
+        cluster.gang("train", 3, scheduleTimeoutSeconds=60)
+        cluster.settle()
+        assert Plan.from_json(annotations(cluster, "train")[PLAN]).bind_by_s is None
+        cluster.server.set_phase(cluster.of("train")[0]["metadata"]["name"], "Failed")
+        cluster.write()
+        assert Plan.from_json(annotations(cluster, "train")[PLAN]).bind_by_s == cluster.now_s + 60
+        cluster.settle()
+        assert len(cluster.where("train")) == 4  # three that live, and the one that failed
+        assert Plan.from_json(annotations(cluster, "train")[PLAN]).bind_by_s is None
+
+
+def test_a_gang_that_is_whole_no_longer_gives_everything_back():
+    with gated(node("n0", gpus=2), node("n1", gpus=2)) as cluster:
+        cluster.gang("train", 3, scheduleTimeoutSeconds=60)
+        cluster.settle()
+        cluster.server.delete("nodes", "n1")
+        for one in cluster.of("train"):
+            if one["spec"]["nodeName"] == "n1":
+                cluster.server.delete("pods", one["metadata"]["name"])
+        cluster.settle()
+        cluster.later(60.0)
+        cluster.settle()
+        assert cluster.where("train") == []
+        assert released(cluster, "train") == 0
+        cluster.server.create("nodes", node("n2", gpus=8))
+        cluster.later(60.0)  # the back-off
+        cluster.settle()
+        assert cluster.where("train") == ["n2"] * 3
+
+
+def test_a_plan_on_a_node_that_is_gone_is_taken_back_at_once():
+    with gated(node("n0", gpus=4), node("n1", gpus=4)) as cluster:
+        cluster.gang("train", 4, scheduleTimeoutSeconds=3600)
+        cluster.write(1)
+        planned = next(iter(Plan.from_json(annotations(cluster, "train")[PLAN]).devices.values()))
+        cluster.server.delete("nodes", planned.partition("/")[0])
+        cluster.settle()
+        assert "of its plan is gone" in cluster.events("TakenBack")[0]
+        cluster.later(60.0)
+        cluster.settle()
+        assert len(cluster.where("train")) == 4
+
+
+def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
+    with gated(node("n0", gpus=4)) as cluster:
+        cluster.server.create("pods", pod("busy", gpus=1, nodeName="n0"))
+        cluster.gang("train", 4, min_member=2)
+        cluster.settle()
+        assert len(cluster.where("train")) == 3
+        cluster.server.set_phase("busy", "Succeeded")
+        cluster.settle()
+        assert len(cluster.where("train")) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"owner": False}, "nobody would create pod"),
+        ({"group": False}, "there is no PodGroup 'train' in namespace 'default'; create it"),
+        ({"pods": 2}, "2 pods wait, and 3 more are needed for minMember 3"),
+        ({"sizes": (1, 2, 2)}, "its pods ask for 1 and 2 devices"),
+        ({"sizes": (9, 9, 9)}, "a gang of 27, and there are 8 devices for it"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_with_the_reason(options, said):
+    with gated(node("n0")) as cluster:
+        if options.get("group", True):
+            cluster.server.create("podgroups", pod_group("train", 3))
+        sizes = options.get("sizes", (1,) * options.get("pods", 3))
+        labels = {POD_GROUP_LABEL: "train"}
+        pods = [pod(f"p{i}", gpus=size, gates=[GATE], labels=labels) for i, size in enumerate(sizes)]
+        if options.get("owner", True):
+            cluster.jobs.owned("train", pods)
+        else:
+            for one in pods:
+                cluster.server.create("pods", one)
+        cluster.settle()
+        cluster.settle()
+        (message,) = cluster.events("NotPlanned")  # once
+        assert said in message
+        assert cluster.where("train") == []
+
+
+def test_other_gates_are_waited_for():
+    with gated(node("n0")) as cluster:
+        names = cluster.gang("train", 2, gates=["another.example/quota", GATE])
+        cluster.settle()
+        assert cluster.where("train") == []
+        for name in names:
+            cluster.server.change("pods", name, {"spec": {"schedulingGates": [{"name": GATE}]}})
+        cluster.settle()
+        assert cluster.where("train") == ["n0", "n0"]
+
+
+def disturb(cluster, rng):
+    """Something happens, as it may at any time."""
+    server = cluster.server
+    pods = [
+        one for one in server.all("pods") if bound_to(one) and not is_over(one) and not is_going(one)
+    ]
+    what = rng.randrange(10)
+    if what == 0:
+        cluster.restart()
+    elif what == 1:
+        with suppress(HttpError):
+            cluster.scheduler.step()
+    elif what == 2:
+        cluster.jobs.step()
+    elif what == 3 and pods:
+        phase = rng.choice(["Running", "Failed", "Succeeded"])
+        server.set_phase(rng.choice(pods)["metadata"]["name"], phase)
+    elif what == 4 and pods:
+        one = rng.choice(pods)["metadata"]
+        server.delete("pods", one["name"])
+        if server.get("pods", one["name"]) is not None:
+            server.finish(one["name"])
+    elif what == 5:
+        name = f"n{rng.randrange(4)}"
+        if server.get("nodes", name) is None:
+            server.create("nodes", node(name, gpus=rng.randint(1, 4)))
+        else:
+            server.delete("nodes", name)
+    elif what == 6:
+        free = [one["metadata"]["name"] for one in server.all("nodes")]
+        thief = pod(f"thief{rng.getrandbits(40)}", gpus=1)
+        server.create("pods", {**thief, "spec": {**thief["spec"], "nodeName": rng.choice(free)}}
+                      if free else thief)  # fmt: skip
+    elif what == 7:
+        server.drop("PATCH", ".", rng.choice(["before", "after"]))
+    elif what == 8:
+        server.answer("PATCH", ".", rng.choice([409, 500]))
+    else:
+        cluster.later(rng.choice([1.0, 10.0, 70.0]))
+
+
+def held(cluster):
+    """Of every gang that is looked at between two writes: nobody is free without a plan."""
+    for group in cluster.server.all("podgroups"):
+        name, least = group["metadata"]["name"], group["spec"]["minMember"]
+        plan = Plan.from_json(annotations(cluster, name).get(PLAN, ""))
+        live = [one for one in cluster.of(name) if not is_over(one) and not is_going(one)]
+        free = [one["metadata"]["uid"] for one in live if not one["spec"].get("schedulingGates")]
+        assert not free or plan is not None
+        yield name, least, plan, free
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_law_a_gang_runs_with_none_of_its_members_or_with_enough_whatever_happens(seed):
+    rng = random.Random(seed)
+    with gated(node("n0", gpus=4), node("n1", gpus=3), node("n2", gpus=2)) as cluster:
+        for i in range(4):
+            pods = rng.randint(1, 5)
+            cluster.gang(f"g{i}", pods, rng.randint(1, pods), scheduleTimeoutSeconds=30)
+            cluster.later(1)
+        for _ in range(60):
+            with suppress(ApiException, HTTPError):
+                cluster.write(rng.randint(0, 4))
+            list(held(cluster))
+            disturb(cluster, rng)
+        cluster.server.calm()
+        for one in cluster.server.all("pods"):
+            if one["metadata"]["name"].startswith("thief"):
+                cluster.server.delete("pods", one["metadata"]["name"])
+                if cluster.server.get("pods", one["metadata"]["name"]) is not None:
+                    cluster.server.finish(one["metadata"]["name"])
+        for name in ("x0", "x1"):
+            cluster.server.create("nodes", node(name, gpus=8))
+        for _ in range(8):
+            cluster.settle()
+            cluster.later(700.0)
+        cluster.settle()
+        for name, least, plan, _ in held(cluster):
+            pods = cluster.of(name)
+            done = sum(one["status"]["phase"] == "Succeeded" for one in pods)
+            bound = sum(
+                bool(one["spec"].get("nodeName")) and not is_over(one) for one in pods
+            )
+            assert done + bound >= least, (name, plan)
+            assert RESERVED not in annotations(cluster, name)
