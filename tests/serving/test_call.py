@@ -593,8 +593,12 @@ def test_a_call_that_nobody_waits_for_any_more_is_ended(logged, how, method):
                 call.cancel()
             await until(logged, "ended")
             assert ends == [method.lower()]
-            code = "CANCELLED" if how == "cancel" else "DEADLINE_EXCEEDED"
-            assert count(calls.metrics, "requests_total", method=method, code=code) == 1
+            # Whose clock says first that it is too late is a race: the client cancels then.
+            codes = ["CANCELLED"] + (["DEADLINE_EXCEEDED"] if how == "deadline" else [])
+            counts = [
+                count(calls.metrics, "requests_total", method=method, code=code) for code in codes
+            ]
+            assert sum(counts) == 1
 
     asyncio.run(main())
     assert [line["event"] for line in logged()] == ["call"]
