@@ -165,6 +165,31 @@ class PodGang:
             )
         return ""
 
+    def summary(self, resource: str) -> dict[str, object]:
+        """How it stands, for people and programs."""
+        plan, kept = self.plan, self.reservation
+        if self.bound >= self.min_member:
+            state = "whole"
+        elif plan is not None:
+            state = "taken back" if plan.taken_back else "planned"
+        elif self.released:
+            state = "released"
+        else:
+            state = "waiting" if kept is None else "keeping"
+        devices = [annotation(pod, DEVICES) for pod in self.released]
+        named = ([] if kept is None else [kept.devices]) + [text for text in devices if text]
+        return {
+            "gang": self.job_id,
+            "state": state,
+            "min_member": self.min_member,
+            "waiting": len(self.waiting),
+            "released": len(self.released),
+            "bound": self.bound,
+            "devices": ",".join(named),
+            "rollbacks": self.rolled_back.times,
+            "why": self.why_not(resource),
+        }
+
     def job(self, resource: str, node_limits: tuple[tuple[str, int], ...]) -> Job | None:
         """Of the pods that wait; None if none of them asks for a device."""
         with_gpus = self.waiting_with(resource)

@@ -16,6 +16,7 @@ from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
+from presage.kubernetes_cli import app as kubernetes_app
 from presage.models_cli import app as models_app
 from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
@@ -37,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models_app, name="models")
+app.add_typer(kubernetes_app, name="kubernetes")
 app.add_typer(outcomes_app, name="outcomes")
 app.add_typer(trace_app, name="trace")
 app.command(cls=ManyFiles)(benchmark)

@@ -180,7 +180,7 @@ def _predictor(of: str, _stamp: object) -> Predictor:
         from presage.serving.predictor import Predictor as InProcess
 
         return InProcess(load_release(Path(of)))
-    client = _client(of)
+    client = client_of(of)
     client.release()  # a service that is not there is better known before than after a simulation
     return client
 
@@ -193,11 +193,18 @@ def release_served(of: str) -> str:
     PresageError
         That is no HOST:PORT, or nothing answers there.
     """
-    with _client(of) as client:
+    with client_of(of) as client:
         return client.release().release_id
 
 
-def _client(of: str) -> PresageClient:
+def client_of(of: str, *, timeout_s: float = 5.0) -> PresageClient:
+    """Of a service HOST:PORT, which is not asked yet.
+
+    Raises
+    ------
+    ConfigError
+        That is no HOST:PORT.
+    """
     from presage.schedulers.keys import nearest
 
     host, colon, port = of.rpartition(":")
@@ -210,7 +217,7 @@ def _client(of: str) -> PresageClient:
         raise ConfigError(f"forecast {of!r}: port {port} is out of range; name one of 1 to 65535")
     from presage.serving.client import PresageClient
 
-    return PresageClient(of)
+    return PresageClient(of, timeout_s=timeout_s)
 
 
 def _world(

@@ -129,5 +129,3 @@ def gated(*nodes: Json, **options: Any) -> Iterator[Gated]:
         for one in nodes:
             server.create("nodes", one)
         yield Gated(server, now_s, **options)
-
-

@@ -1,0 +1,275 @@
+"""What Presage says to kube-scheduler of a pod and its candidates: by forecast and interference.
+
+A pod with devices passes where what it is foretold to take is left of enough devices, nobody
+becomes slower than is allowed, and no gang keeps them. Where nothing is foretold because whoever
+foretells is down, all nodes pass, all as good, and that is said: a cluster is never held up by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.gang.candidates import candidates_of, needs_of
+from presage.schedulers.gang.tenants import Tenants
+from presage.schedulers.job import Job
+from presage.schedulers.kubernetes.extender_types import (
+    MAX_SCORE,
+    BindArgs,
+    FilterArgs,
+    FilterResult,
+    HostPriority,
+    PreemptArgs,
+    Victims,
+)
+from presage.schedulers.kubernetes.fleet import Reading, fleet_of
+from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
+from presage.schedulers.kubernetes.observed import Observed, observe, occupant_id
+from presage.schedulers.kubernetes.pod_gang import features_of, gpus_of, planned
+from presage.schedulers.kubernetes.pods import group_of, name_of
+from presage.schedulers.kubernetes.snapshot import Json, Snapshot
+from presage.schedulers.policies.gang import Gang
+from presage.schedulers.progress import Progress
+from presage.schedulers.queue import Key
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+from presage.serving.log import log
+
+
+class Cluster(Protocol):
+    """What is known of a cluster, and how a pod is bound there."""
+
+    def snapshot(self) -> Snapshot:
+        """All that is known now."""
+        ...
+
+    def bind(self, pod: BindArgs, devices: str) -> str:
+        """Bind a pod, and note its devices; why that failed, else empty."""
+        ...
+
+    def lag_s(self) -> Mapping[str, float]:
+        """For how long nothing was heard of each kind."""
+        ...
+
+
+class Place(NamedTuple):
+    """The best devices of a node for a pod, and how fast all there would be, 1 for as if alone."""
+
+    devices: NDArray[np.int64]
+    merit: float
+
+
+class _View(NamedTuple):
+    """What a snapshot says."""
+
+    version: int
+    observed: Observed | None
+    forecasts: Forecasts | None
+
+
+class Extender:
+    """The verbs of :class:`presage.schedulers.kubernetes.extender_server.ExtenderVerbs`.
+
+    Parameters
+    ----------
+    policy : Gang
+        Whose limits hold; the same as the gate's.
+    forecaster : callable
+        Makes one that remembers nothing yet.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Gang,
+        forecaster: Callable[[], Forecaster],
+        reading: Reading | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster, self._policy, self._clock = cluster, policy, clock
+        self._reading = reading or Reading()
+        self._fresh = FreshForecasts(forecaster)
+        self._view = _View(-1, None, None)
+        self._deciding = threading.Lock()
+        self._asked: Counter[str] = Counter()
+        self._failure = ""
+
+    def filter(self, args: FilterArgs) -> FilterResult:
+        """Candidates where a pod fits, and those whose neighbours would suffer too much named."""
+        with self._deciding:
+            self._asked["filter"] += 1
+            at = planned(args.pod)
+            if at:  # the plan of its gang names one
+                return _passed(args, {at[0][0]}, f"its gang's plan has it on {at[0][0]}")
+            places = self._places(args.pod)
+            if places is None:
+                return FilterResult(list(args.nodes))
+            most = self._policy.limits.most_slowdown
+            why = (
+                f"no {gpus_of(args.pod, self._reading.resource)} devices that nobody keeps have "
+                f"room for it, or somebody there would become more than {most:g} times as slow"
+            )
+            return _passed(args, places.keys(), why)
+
+    def prioritize(self, args: FilterArgs) -> list[HostPriority]:
+        """10 where all would be as fast as alone on the best kind, 0 where just allowed."""
+        with self._deciding:
+            self._asked["prioritize"] += 1
+            places = None if planned(args.pod) else self._places(args.pod)
+            if places is None:
+                return [HostPriority(node, 0) for node in args.nodes]
+            return [
+                HostPriority(node, self._score(places[node].merit) if node in places else 0)
+                for node in args.nodes
+            ]
+
+    def bind(self, args: BindArgs) -> str:
+        """Bind a pod to the best devices of the node that was chosen."""
+        with self._deciding:
+            self._asked["bind"] += 1
+            pod = self._cluster.snapshot().pods.get((args.pod_namespace, args.pod_name))
+            devices = ""
+            if pod is not None and not planned(pod):
+                place = (self._places(pod) or {}).get(args.node)
+                observed = self._view.observed
+                if place is not None and observed is not None:
+                    devices = observed.names(place.devices.tolist())
+        return self._cluster.bind(args, devices)
+
+    def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        """Nodes where it would help; if there are any, those where no gang falls apart."""
+        with self._deciding:
+            self._asked["preempt"] += 1
+            snapshot = self._cluster.snapshot()
+            by_uid = {pod["metadata"]["uid"]: pod for pod in snapshot.pods.values()}
+            victims_of = {
+                node: [by_uid[uid] for uid in victims.pods if uid in by_uid]
+                for node, victims in args.victims.items()
+            }
+            helps = {
+                node: victims
+                for node, victims in args.victims.items()
+                if len(victims_of[node]) < len(victims.pods)  # of some of them nothing is known
+                or self._fits_without(args.pod, node, victims_of[node])
+            }
+            observed = self._observed()[0]
+            gentle = {
+                node: victims
+                for node, victims in helps.items()
+                if observed is None or not _breaks_a_gang(victims_of[node], observed)
+            }
+            return gentle or helps
+
+    def status(self) -> Json:
+        """What was asked how often, and whether anything is foretold."""
+        return {
+            "forecasts": self._failure or "ok",
+            "asked": dict(self._asked),
+            "lag_s": {
+                kind: round(lag_s, 3) if math.isfinite(lag_s) else None
+                for kind, lag_s in self._cluster.lag_s().items()
+            },
+        }
+
+    def _fits_without(self, pod: Json, node: str, victims: Sequence[Json]) -> bool:
+        places = self._places(pod, victims)
+        return places is None or node in places
+
+    def _places(self, pod: Json, gone: Sequence[Json] = ()) -> Mapping[str, Place] | None:
+        """Where a pod fits, by node, as if some others were gone; None where all is as good.
+
+        That is so of a pod that asks for no devices, and while nothing can be foretold.
+        """
+        gpus = gpus_of(pod, self._reading.resource)
+        observed, forecasts = self._observed()
+        if not gpus or observed is None or forecasts is None:
+            return None
+        group = group_of(pod)
+        of_group = self._cluster.snapshot().pod_groups.get(group) if group else None
+        job = Job(
+            "/".join(name_of(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
+            features=features_of(pod, of_group),
+        )  # fmt: skip
+        self._fresh.expect(forecasts, [job])
+        cluster, limits = observed.fleet.cluster, self._policy.limits
+        tenants = Tenants(State(observed.ledger, self._clock(), Progress()))
+        for held in {occupant_id(one) for one in (pod, *gone)} & observed.ledger.jobs.keys():
+            tenants.leave(held)
+        needs = needs_of(job, cluster, forecasts, limits, alone=False)
+        found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
+        self._tell(self._fresh.failure)
+        if self._failure:
+            return None
+        fastest_s = forecasts.runtime_s(job)
+        places: dict[str, Place] = {}
+        for devices, degradation in zip(found.devices, found.degradation.tolist(), strict=True):
+            node = cluster.nodes[cluster.node_of[devices[0]]]
+            runtime_s = forecasts.outlook(job, node.kind).runtime_s
+            pace = fastest_s / runtime_s if 0 < runtime_s < math.inf else 1.0
+            merit = pace * (1.0 - degradation)
+            if node.name not in places or merit > places[node.name].merit:
+                places[node.name] = Place(devices, merit)
+        return places
+
+    def _observed(self) -> tuple[Observed | None, Forecasts | None]:
+        """Of the newest snapshot, and what is foretold; neither of a cluster without devices."""
+        snapshot, now_s = self._cluster.snapshot(), self._clock()
+        fleet = None
+        if snapshot.version != self._view.version:
+            fleet = fleet_of(snapshot.nodes.values(), self._reading)
+        elif self._view.observed is not None:
+            fleet = self._view.observed.fleet
+        if fleet is None:
+            self._view = _View(snapshot.version, None, None)
+            return None, None
+        forecasts = self._fresh.of(fleet.cluster, now_s)
+        if snapshot.version != self._view.version or forecasts is not self._view.forecasts:
+
+            def key(job: Job, standing: Standing) -> Key:
+                return self._policy.key(job, standing, forecasts)
+
+            observed = observe(
+                fleet, snapshot.pods, snapshot.pod_groups, self._fresh, forecasts,
+                self._policy.limits, key,
+            )  # fmt: skip
+            self._view = _View(snapshot.version, observed, forecasts)
+        return self._view.observed, forecasts
+
+    def _score(self, merit: float) -> int:
+        if merit <= 0:
+            return 0
+        lost = -math.log(merit) / math.log(max(self._policy.limits.most_slowdown, 1.01))
+        return min(MAX_SCORE, max(0, round(MAX_SCORE * (1.0 - lost))))
+
+    def _tell(self, failure: str) -> None:
+        if failure != self._failure:
+            self._failure = failure
+            if failure:
+                log(logging.WARNING, "nothing is foretold: all nodes pass", error=failure)
+            else:
+                log(logging.INFO, "forecasts are back")
+
+
+def _passed(args: FilterArgs, fit: Collection[str], why: str) -> FilterResult:
+    left = [node for node in args.nodes if node in fit]
+    return FilterResult(left, {node: why for node in args.nodes if node not in fit})
+
+
+def _breaks_a_gang(victims: Sequence[Json], observed: Observed) -> bool:
+    """Whether a gang that is whole would have too few members left, and some."""
+    lost = Counter(group for pod in victims if (group := group_of(pod)) is not None)
+    for (namespace, name), members in lost.items():
+        gang = observed.gangs.get(f"{namespace}/{name}")
+        if gang is not None and 0 < gang.bound - members < gang.min_member:
+            return True
+    return False

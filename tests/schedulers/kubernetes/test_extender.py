@@ -1,0 +1,235 @@
+"""What the extender says: by forecast and interference, and nothing without forecasts (A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
+from presage.features.errors import ServiceError
+from presage.schedulers.forecasts import Outlook
+from presage.schedulers.kubernetes.cache import Cache
+from presage.schedulers.kubernetes.extender import Extender
+from presage.schedulers.kubernetes.extender_server import ExtenderServer
+from presage.schedulers.kubernetes.extender_types import FilterArgs, PreemptArgs, Victims
+from presage.schedulers.kubernetes.live_cluster import LiveCluster
+from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, POD_GROUP_LABEL, RESERVED
+from presage.schedulers.policies.gang import Gang
+from presage.serving.job_features import to_json
+from tests.features.examples import features
+from tests.schedulers.clusters import GIB
+from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
+
+V100 = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}
+SHARED = {**V100, "nvidia.com/gpu.replicas": "4"}
+
+
+class Told:
+    """A job's name says what it takes: its memory in GiB; how slow who becomes is told by name."""
+
+    slow = {frozenset({"8", "4"}): 1.2, frozenset({"8", "2"}): 1.4, frozenset({"8"}): 3.0}
+    down = False
+
+    def outlooks(self, asked):
+        if self.down:
+            raise ServiceError("localhost:1: no answer")
+        seconds = {"v100-16gb": 100.0, "h200": 50.0}
+        return [
+            Outlook(seconds[kind], 300, int(job.features.job.name) * GIB) if job.features else None
+            for job, kind in asked
+        ]
+
+    def slowdowns(self, asked):
+        if self.down:
+            raise ServiceError("localhost:1: no answer")
+        names = [frozenset(job.features.job.name for job in jobs) for _, jobs in asked]
+        return [(self.slow.get(one, 1.0),) * len(jobs)
+                for one, (_, jobs) in zip(names, asked, strict=True)]  # fmt: skip
+
+
+def job(gib: int) -> dict[str, str]:
+    """The annotation of one that takes so much memory."""
+    of = features(name=str(gib))
+    return {JOB: to_json(of)}
+
+
+class World:
+    def __init__(self, server: ApiServer, cache: Cache, told: Told) -> None:
+        self.server, self.cache, self.told = server, cache, told
+        self.now_s = 1e9
+        cluster = LiveCluster(server.client(retries=False), cache)
+        self.extender = Extender(cluster, Gang(), lambda: told, clock=lambda: self.now_s)
+
+    def create(self, plural, *things):
+        for thing in things:
+            self.server.create(plural, thing)
+            name = thing["metadata"]["name"]
+            version = 0
+            while not self._known(plural, name):
+                version = self.cache.snapshot().version
+                if not self._known(plural, name):
+                    assert self.cache.wait(version, 5.0)
+
+    def _known(self, plural, name):
+        snapshot = self.cache.snapshot()
+        kinds = {"nodes": snapshot.nodes, "pods": snapshot.pods, "podgroups": snapshot.pod_groups}
+        return any(name in (key, key[1]) for key in kinds[plural])
+
+    def args(self, made):
+        return FilterArgs(made, dict.fromkeys(self.cache.snapshot().nodes), by_name=True)
+
+    def fits(self, made):
+        return sorted(self.extender.filter(self.args(made)).nodes)
+
+    def scores(self, made):
+        return {one.host: one.score for one in self.extender.prioritize(self.args(made))}
+
+
+@contextmanager
+def world(*nodes) -> Iterator[World]:
+    with ApiServer() as server:
+        server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
+        for one in nodes:
+            server.create("nodes", one)
+        with Cache(server.client(retries=False)) as cache:
+            yield World(server, cache, Told())
+
+
+def on(name, where, gib, **options):
+    return pod(name, gpus=1, nodeName=where, annotations=job(gib), **options)
+
+
+def asking(gib=8, **options):
+    return {**pod("new", gpus=1, annotations=job(gib), **options)}
+
+
+def four():
+    """Nodes with one device that four pods may share."""
+    return [node(name, gpus=4, labels=SHARED) for name in ("a", "b", "c", "d")]
+
+
+def test_a_pod_passes_where_its_memory_is_left_and_nobody_becomes_too_slow():
+    with world(*four()) as one:
+        one.create("pods", on("p4", "a", 4), on("p2", "b", 2), on("p8", "c", 8), on("p12", "d", 12))
+        assert one.fits(asking()) == ["a", "b"]  # on c both become 3 times as slow, d is full
+        why = one.extender.filter(one.args(asking())).failed
+        assert sorted(why) == ["c", "d"]
+        assert "more than 1.5 times as slow" in why["c"]
+        # Those beside whom nobody loses anything are best.
+        assert one.scores(asking()) == {"a": 6, "b": 2, "c": 0, "d": 0}
+        assert one.scores(asking(1)) == {"a": 10, "b": 10, "c": 10, "d": 10}
+
+
+def test_the_kind_where_it_is_fastest_is_best():
+    kinds = [
+        node("old", labels=V100),
+        node("new", labels={"nvidia.com/gpu.product": "NVIDIA-H200"}),
+    ]
+    with world(*kinds) as one:
+        assert one.scores(asking()) == {"old": 0, "new": 10}
+
+
+def test_of_what_nothing_is_foretold_is_given_whole_devices():
+    with world(*four()[:2]) as one:
+        one.create("pods", on("p4", "a", 4))
+        assert one.fits(pod("unknown", gpus=1)) == ["b"]
+        assert one.fits(pod("cpus")) == ["a", "b"]
+
+
+def test_when_the_forecaster_is_down_all_nodes_pass_all_as_good_and_it_says_so(caplog):
+    with world(*four()) as one:
+        one.create("pods", on("p8", "c", 8))
+        one.told.down = True
+        assert one.fits(asking()) == ["a", "b", "c", "d"]
+        assert set(one.scores(asking()).values()) == {0}
+        assert "localhost:1: no answer" in one.extender.status()["forecasts"]
+        assert "nothing is foretold: all nodes pass" in caplog.text
+        one.told.down = False
+        one.now_s += 60.0
+        assert one.fits(asking()) == ["a", "b", "d"]
+        assert one.extender.status()["forecasts"] == "ok"
+
+
+def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
+    with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
+        kept = {"metadata": {**pod_group("train", 3)["metadata"], "annotations": {
+            RESERVED: '{"devices":"a/0,a/1","until":"2040-01-01T00:00:00.000000Z"}'}}}  # fmt: skip
+        one.create("podgroups", {**pod_group("train", 3), **kept})
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "j",
+            "uid": "u",
+            "controller": True,
+        }
+        for i in range(3):
+            member = pod(f"m{i}", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
+            member["metadata"]["ownerReferences"] = [owner]
+            one.create("pods", member)
+        assert one.fits(asking()) == ["b"]
+        one.create("pods", pod("planned", gpus=1, annotations={DEVICES: "b/0"}))
+        planned = one.cache.snapshot().pods["default", "planned"]
+        assert one.fits(planned) == ["b"]
+        assert one.fits(pod("wide", gpus=2)) == []
+
+
+def test_what_would_help_is_preempted_where_no_gang_falls_apart():
+    with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
+        one.create("podgroups", pod_group("train", 2))
+        for i, where in enumerate("ab"):
+            one.create(
+                "pods", pod(f"m{i}", gpus=1, nodeName=where, labels={POD_GROUP_LABEL: "train"})
+            )
+            one.create("pods", pod(f"s{i}", gpus=1, nodeName=where))
+        uid = {
+            name: made["metadata"]["uid"] for (_, name), made in one.cache.snapshot().pods.items()
+        }
+
+        def agreed(gpus, **victims):
+            asked = {
+                n: Victims({uid[name]: None for name in names}) for n, names in victims.items()
+            }
+            return sorted(one.extender.preempt(PreemptArgs(pod("new", gpus=gpus), asked)))
+
+        assert agreed(1, a=["m0"], b=["s1"]) == ["b"]
+        assert agreed(1, a=["m0"]) == ["a"]
+        assert agreed(2, a=["s0"], b=["m1", "s1"]) == ["b"]  # one device of a is not enough
+        unknown = {"a": Victims({"somebody": None})}
+        assert list(one.extender.preempt(PreemptArgs(pod("new", gpus=2), unknown))) == ["a"]
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a6_kube_scheduler_puts_a_pod_where_the_extender_likes_it_best(by_name):
+    with world(*four()) as one, ExtenderServer(one.extender, port=0) as http:
+        one.create("pods", on("p4", "b", 4), on("p2", "a", 2), on("p8", "c", 8), on("p12", "d", 12))
+        verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")}
+        config = {"urlPrefix": http.url, "weight": 5, "nodeCacheCapable": by_name, **verbs}
+        one.create("pods", asking())
+        (bound,) = KubeScheduler(one.server.url, [config]).step()
+        assert bound.node == "b"
+        made = one.server.get("pods", "new")
+        assert made is not None
+        assert made["spec"]["nodeName"] == "b"
+        assert made["metadata"]["annotations"][DEVICES] == "b/0"
+
+
+def test_a_binding_that_is_refused_is_an_error_with_its_reason():
+    with world(*four()) as one:
+        made = asking()
+        one.create("pods", made)
+        uid = one.cache.snapshot().pods["default", "new"]["metadata"]["uid"]
+        one.server.answer("POST", "binding", 500)
+        bind = {"pod_name": "new", "pod_namespace": "default", "pod_uid": uid, "node": "a"}
+        from presage.schedulers.kubernetes.extender_types import BindArgs
+
+        assert "500" in one.extender.bind(BindArgs(**bind))
+        assert one.extender.bind(BindArgs(**bind)) == ""
+        assert "already" in one.extender.bind(BindArgs(**bind))
+        assert "not found" in one.extender.bind(BindArgs(**{**bind, "pod_name": "gone"}))
