@@ -16,7 +16,7 @@ from presage.schedulers.forecasts import Outlook
 from presage.schedulers.kubernetes.cache import Cache
 from presage.schedulers.kubernetes.extender import Extender
 from presage.schedulers.kubernetes.extender_server import ExtenderServer
-from presage.schedulers.kubernetes.extender_types import FilterArgs, PreemptArgs, Victims
+from presage.schedulers.kubernetes.extender_types import BindArgs, FilterArgs, PreemptArgs, Victims
 from presage.schedulers.kubernetes.live_cluster import LiveCluster
 from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, POD_GROUP_LABEL, RESERVED
 from presage.schedulers.policies.gang import Gang
@@ -34,8 +34,9 @@ SHARED = {**V100, "nvidia.com/gpu.replicas": "4"}
 class Told:
     """A job's name says what it takes: its memory in GiB; how slow who becomes is told by name."""
 
-    slow = {frozenset({"8", "4"}): 1.2, frozenset({"8", "2"}): 1.4, frozenset({"8"}): 3.0}
-    down = False
+    def __init__(self) -> None:
+        self.down = False
+        self.slow = {frozenset({"8", "4"}): 1.2, frozenset({"8", "2"}): 1.4, frozenset({"8"}): 3.0}
 
     def outlooks(self, asked):
         if self.down:
@@ -79,8 +80,9 @@ class World:
 
     def _known(self, plural, name):
         snapshot = self.cache.snapshot()
-        kinds = {"nodes": snapshot.nodes, "pods": snapshot.pods, "podgroups": snapshot.pod_groups}
-        return any(name in (key, key[1]) for key in kinds[plural])
+        if plural == "podgroups":
+            return ("default", name) in snapshot.pod_groups
+        return ("default", name) in snapshot.pods
 
     def args(self, made):
         return FilterArgs(made, dict.fromkeys(self.cache.snapshot().nodes), by_name=True)
@@ -171,7 +173,7 @@ def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
         }
         for i in range(3):
             member = pod(f"m{i}", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
-            member["metadata"]["ownerReferences"] = [owner]
+            member["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             one.create("pods", member)
         assert one.fits(asking()) == ["b"]
         one.create("pods", pod("planned", gpus=1, annotations={DEVICES: "b/0"}))
@@ -227,8 +229,6 @@ def test_a_binding_that_is_refused_is_an_error_with_its_reason():
         uid = one.cache.snapshot().pods["default", "new"]["metadata"]["uid"]
         one.server.answer("POST", "binding", 500)
         bind = {"pod_name": "new", "pod_namespace": "default", "pod_uid": uid, "node": "a"}
-        from presage.schedulers.kubernetes.extender_types import BindArgs
-
         assert "500" in one.extender.bind(BindArgs(**bind))
         assert one.extender.bind(BindArgs(**bind)) == ""
         assert "already" in one.extender.bind(BindArgs(**bind))

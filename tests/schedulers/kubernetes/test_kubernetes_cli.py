@@ -1,0 +1,156 @@
+"""``presage kubernetes`` as processes, beside an API server and kube-scheduler."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
+from presage.cli import app
+from presage.features.errors import PresageError
+from presage.schedulers.kubernetes.names import GATE, JOB, POD_GROUP_LABEL
+from presage.serving.job_features import to_json
+from tests.features.examples import features
+from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.job_controller import JobController
+from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
+
+RELEASE = Path(__file__).parents[3] / "data" / "pretrained" / "release"
+LONG_S = 60.0
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(server.kubeconfig()))
+        yield server
+
+
+@contextmanager
+def presage(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs on, once it has said that it does."""
+    command = [sys.executable, "-m", "presage", "kubernetes", *arguments]
+    command += ["--kubeconfig", str(tmp_path / "kubeconfig")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith(("planning", "answering")), line + process.stderr.read()
+            process.said = line  # type: ignore[attr-defined]
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield process
+        finally:
+            process.kill()
+
+
+def until(holds, what: str) -> None:
+    ends_s = time.monotonic() + LONG_S
+    while not holds():
+        assert time.monotonic() < ends_s, what
+        time.sleep(0.02)
+
+
+def gang(server: ApiServer, name: str, pods: int) -> None:
+    server.create("podgroups", pod_group(name, pods))
+    template = pod(
+        "", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: name},
+        annotations={JOB: to_json(features(name=name))},
+    )  # fmt: skip
+    JobController(server).owned(name, [template] * pods)
+
+
+def bound(server: ApiServer, name: str) -> list[str]:
+    return sorted(
+        one["spec"].get("nodeName", "")
+        for one in server.all("pods")
+        if (one["metadata"].get("labels") or {}).get(POD_GROUP_LABEL) == name
+    )
+
+
+def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, tmp_path):
+    for name in ("n0", "n1"):
+        labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}
+        server.create("nodes", node(name, gpus=4, labels=labels))
+    with KubeScheduler(server.url):
+        for i in range(2):
+            gang(server, f"g{i}", 4)
+        with presage(tmp_path, "gate", "--forecast", str(RELEASE)) as process:
+            until(lambda: server.seen("PATCH", "/pods/"), "no pod was released")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        with presage(tmp_path, "gate", "--forecast", str(RELEASE)) as process:
+            until(lambda: bound(server, "g0") == ["n0"] * 4, "g0 was not bound")
+            until(lambda: bound(server, "g1") == ["n1"] * 4, "g1 was not bound")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(5.0) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "presage", "kubernetes", "gangs", "--json", "--kubeconfig",
+         str(tmp_path / "kubeconfig")], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = {row["gang"]: row for row in json.loads(done.stdout)}
+    assert rows["default/g0"]["state"] == rows["default/g1"]["state"] == "whole"
+    assert rows["default/g0"]["devices"] == "n0/0,n0/1,n0/2,n0/3"
+
+
+def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_path):
+    labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
+    for name in ("n0", "n1"):
+        server.create("nodes", node(name, gpus=2, labels=labels))
+    annotations = {JOB: to_json(features())}
+    server.create("pods", pod("busy", gpus=1, nodeName="n0", annotations=annotations))
+    new = pod("new", gpus=1, annotations=annotations)
+    nobody = "127.0.0.1:9"
+    with presage(tmp_path, "extender", "--forecast", nobody, "--port", "0") as process:
+        url = process.said.split()[-1]  # type: ignore[attr-defined]
+        body = json.dumps({"Pod": new, "NodeNames": ["n0", "n1"]}).encode()
+        request = urllib.request.Request(url + "/filter", body)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert json.load(answer)["NodeNames"] == ["n0", "n1"]
+        with urllib.request.urlopen(url + "/status", timeout=20) as answer:
+            assert nobody in json.load(answer)["forecasts"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gate", "--policy", "fifo"], "--policy fifo: on Kubernetes it is gang"),
+        (["gate", "--topology", "rack"], "--topology 'rack': write LEVEL=LABEL, each level once"),
+        (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
+        (["gate", "--forecast", "nobody"], "'nobody' is not known"),
+        (["gate", "--risk", "0.7", "--forecast", str(RELEASE)], "risk=0.7"),
+        (["gate", "--kubeconfig", "/nowhere"], "name a kubeconfig by --kubeconfig"),
+        (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_named(tmp_path, arguments, said):
+    nobody = {"server": "http://127.0.0.1:9"}
+    kubeconfig = {
+        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": nobody}],
+        "users": [{"name": "u", "user": {}}], "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    if "--kubeconfig" not in arguments:
+        arguments = [*arguments, "--kubeconfig", str(tmp_path / "kubeconfig")]
+    told = CliRunner().invoke(app, ["kubernetes", *arguments])
+    assert isinstance(told.exception, PresageError)
+    assert said in str(told.exception)
