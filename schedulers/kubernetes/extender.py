@@ -69,11 +69,12 @@ class Place(NamedTuple):
 
 
 class _View(NamedTuple):
-    """What a snapshot says."""
+    """What a snapshot says, until a reservation expires."""
 
     version: int
-    observed: Observed | None
-    forecasts: Forecasts | None
+    until_s: float = math.inf
+    observed: Observed | None = None
+    forecasts: Forecasts | None = None
 
 
 class Extender:
@@ -99,7 +100,7 @@ class Extender:
         self._cluster, self._policy, self._clock = cluster, policy, clock
         self._reading = reading or Reading()
         self._fresh = FreshForecasts(forecaster)
-        self._view = _View(-1, None, None)
+        self._view = _View(-1)
         self._deciding = threading.Lock()
         self._asked: Counter[str] = Counter()
         self._failure = ""
@@ -224,25 +225,28 @@ class Extender:
     def _observed(self) -> tuple[Observed | None, Forecasts | None]:
         """Of the newest snapshot, and what is foretold; neither of a cluster without devices."""
         snapshot, now_s = self._cluster.snapshot(), self._clock()
-        fleet = None
-        if snapshot.version != self._view.version:
+        view = self._view
+        is_new = snapshot.version != view.version or now_s >= view.until_s
+        if is_new:
             fleet = fleet_of(snapshot.nodes.values(), self._reading)
-        elif self._view.observed is not None:
-            fleet = self._view.observed.fleet
+        else:
+            fleet = None if view.observed is None else view.observed.fleet
         if fleet is None:
-            self._view = _View(snapshot.version, None, None)
+            self._view = _View(snapshot.version)
             return None, None
         forecasts = self._fresh.of(fleet.cluster, now_s)
-        if snapshot.version != self._view.version or forecasts is not self._view.forecasts:
+        if is_new or forecasts is not view.forecasts:
 
             def key(job: Job, standing: Standing) -> Key:
                 return self._policy.key(job, standing, forecasts)
 
             observed = observe(
                 fleet, snapshot.pods, snapshot.pod_groups, self._fresh, forecasts,
-                self._policy.limits, key,
+                self._policy.limits, key, now_s,
             )  # fmt: skip
-            self._view = _View(snapshot.version, observed, forecasts)
+            kept = (held.until_s for held in observed.ledger.reserved.values())
+            until_s = min(kept, default=math.inf)
+            self._view = _View(snapshot.version, until_s, observed, forecasts)
         return self._view.observed, forecasts
 
     def _score(self, merit: float) -> int:

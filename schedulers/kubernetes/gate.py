@@ -104,7 +104,7 @@ class Gate:
 
         observed = observe(
             fleet, snapshot.pods, snapshot.pod_groups, self.forecasts, forecasts,
-            self._policy.limits, key,
+            self._policy.limits, key, now_s,
         )  # fmt: skip
         said: list[Write] = [
             Say(_face(observed.gangs[job_id]), "NotPlanned", why, warns=True)

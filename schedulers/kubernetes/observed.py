@@ -87,6 +87,7 @@ def observe(
     forecasts: Forecasts,
     limits: Limits,
     key: Callable[[Job, Standing], Key],
+    now_s: float,
 ) -> Observed:
     """A cluster as it is.
 
@@ -126,7 +127,7 @@ def observe(
         if occupant is not None:
             _occupy(observed, occupant, node, pod, needs)
     for job, gang in waiting:
-        _wait(observed, job, gang, needs)
+        _wait(observed, job, gang, needs, now_s)
     return observed
 
 
@@ -182,12 +183,12 @@ def _occupy(observed: Observed, job: Job, node: str, pod: Json, needs: Needs) ->
         ledger.adopt(job, Standing(Phase.RUNNING, 0.0, held))
 
 
-def _wait(observed: Observed, job: Job, gang: PodGang, needs: Needs) -> None:
+def _wait(observed: Observed, job: Job, gang: PodGang, needs: Needs, now_s: float) -> None:
     """Let a gang wait, with what it keeps if that is still to be had."""
     back = gang.rolled_back
     waits = Standing(Phase.PENDING, job.submit_s, rollbacks=back.times, rolled_back_s=back.at_s)
     kept = gang.reservation
-    if kept is not None:
+    if kept is not None and now_s < kept.until_s:
         named = [observed.device(*one) for one in devices_named(kept.devices)]
         grants = observed.grants(job, [one for one in named if one is not None], needs)
         standing = waits._replace(phase=Phase.RESERVED, grants=grants, until_s=kept.until_s)

@@ -180,6 +180,8 @@ def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
         planned = one.cache.snapshot().pods["default", "planned"]
         assert one.fits(planned) == ["b"]
         assert one.fits(pod("wide", gpus=2)) == []
+        one.now_s = 2.5e9  # nobody who would give them back is there
+        assert one.fits(pod("wide", gpus=2)) == ["a"]
 
 
 def test_what_would_help_is_preempted_where_no_gang_falls_apart():
