@@ -41,7 +41,7 @@ def rows(heading: str, table: int = 0) -> Iterator[list[str]]:
 
 
 def test_the_table_of_options_is_the_commands():
-    commands = typer.main.get_command(kubernetes_app).commands
+    commands = typer.main.get_group(kubernetes_app).commands
     had = {
         name: {
             option.opts[0]: "" if option.default in (None, "", False) else str(option.default)
