@@ -31,7 +31,7 @@ from presage.schedulers.kubernetes.annotations import (
     devices_named,
     seconds,
 )
-from presage.schedulers.kubernetes.fleet import Reading, fleet_of
+from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import BIND_BY, PLAN, RESERVED, ROLLED_BACK
 from presage.schedulers.kubernetes.observed import observe
@@ -74,6 +74,8 @@ class Gate:
     ) -> None:
         self._policy, self._reading, self._seed = policy, reading or Reading(), seed
         self.forecasts = FreshForecasts(forecaster)
+        self._nodes: Mapping[str, Json] | None = None
+        self._fleet: Fleet | None = None  # of these nodes
 
     def step(self, snapshot: Snapshot, now_s: float) -> Step:
         """The next thing to do: what was decided is brought to its end before more is decided.
@@ -90,11 +92,14 @@ class Gate:
             again_s = min(again_s, mended.again_s)
         if writes:
             return Step(writes, now_s)
-        decided = self._decided(snapshot, now_s)
+        decided = self._decided(snapshot, gangs, now_s)
         return Step(decided.writes, min(again_s, decided.again_s))
 
-    def _decided(self, snapshot: Snapshot, now_s: float) -> Step:
-        fleet = fleet_of(snapshot.nodes.values(), self._reading)
+    def _decided(self, snapshot: Snapshot, gangs: Mapping[str, PodGang], now_s: float) -> Step:
+        if snapshot.nodes is not self._nodes:
+            self._nodes = snapshot.nodes
+            self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
+        fleet = self._fleet
         if fleet is None:
             return Step([], math.inf)
         forecasts = self.forecasts.of(fleet.cluster, now_s)
@@ -103,7 +108,7 @@ class Gate:
             return self._policy.key(job, standing, forecasts)
 
         observed = observe(
-            fleet, snapshot.pods, snapshot.pod_groups, self.forecasts, forecasts,
+            fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
             self._policy.limits, key, now_s,
         )  # fmt: skip
         said: list[Write] = [
@@ -126,7 +131,7 @@ class Gate:
             gang = observed.gangs[action.job_id]
             if isinstance(action, Preempt):
                 return Step([*said, _came_to_nothing(gang, now_s)], now_s)
-            devices = observed.names(grant.device for grant in action.grants)
+            devices = fleet.names(grant.device for grant in action.grants)
             if isinstance(action, Reserve):
                 kept = Reservation(devices, action.until_s)
                 made: list[Write] = [_annotate(gang, {RESERVED: kept.to_json()})]

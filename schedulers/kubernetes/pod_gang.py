@@ -27,6 +27,7 @@ from presage.schedulers.kubernetes.names import (
     ROLLED_BACK,
 )
 from presage.schedulers.kubernetes.pods import (
+    MILLI,
     Name,
     annotation,
     bound_to,
@@ -237,7 +238,7 @@ def gangs_of(pods: Iterable[Json], groups: Mapping[Name, Json]) -> dict[str, Pod
 
 def gpus_of(pod: Json, resource: str) -> int:
     """How many devices a pod asks for."""
-    return int(requests(pod).get(resource, 0))
+    return requests(pod).get(resource, 0) // MILLI
 
 
 def planned(pod: Json) -> list[tuple[str, int]]:
