@@ -108,9 +108,9 @@ class Extender:
         """Candidates where a pod fits, and those whose neighbours would suffer too much named."""
         with self._deciding:
             self._asked["filter"] += 1
-            at = planned(args.pod)
-            if at:  # the plan of its gang names one
-                return _passed(args, {at[0][0]}, f"its gang's plan has it on {at[0][0]}")
+            at = _planned_on(args)
+            if at:
+                return _passed(args, {at}, f"it was planned on {at}")
             places = self._places(args.pod)
             if places is None:
                 return FilterResult(list(args.nodes))
@@ -125,7 +125,7 @@ class Extender:
         """10 where all would be as fast as alone on the best kind, 0 where just allowed."""
         with self._deciding:
             self._asked["prioritize"] += 1
-            places = None if planned(args.pod) else self._places(args.pod)
+            places = None if _planned_on(args) else self._places(args.pod)
             if places is None:
                 return [HostPriority(node, 0) for node in args.nodes]
             return [
@@ -139,7 +139,7 @@ class Extender:
             self._asked["bind"] += 1
             pod = self._cluster.snapshot().pods.get((args.pod_namespace, args.pod_name))
             devices = ""
-            if pod is not None and not planned(pod):
+            if pod is not None and args.node not in dict(planned(pod)):
                 place = (self._places(pod) or {}).get(args.node)
                 observed = self._view.observed
                 if place is not None and observed is not None:
@@ -243,7 +243,10 @@ class Extender:
                 self._policy.limits, key,
             )  # fmt: skip
             self._view = _View(snapshot.version, observed, forecasts)
-        return self._view.observed, forecasts
+        observed = self._view.observed
+        if observed is not None:  # a gate that is down gives nothing back
+            observed.ledger.expire(now_s)
+        return observed, forecasts
 
     def _score(self, merit: float) -> int:
         if merit <= 0:
@@ -258,6 +261,15 @@ class Extender:
                 log(logging.WARNING, "nothing is foretold: all nodes pass", error=failure)
             else:
                 log(logging.INFO, "forecasts are back")
+
+
+def _planned_on(args: FilterArgs) -> str:
+    """The node of a pod's plan; "" of a pod of none, or if that node is no candidate.
+
+    That is so where it was planned in vain: bound pods are noted before they are bound.
+    """
+    at = planned(args.pod)
+    return at[0][0] if at and at[0][0] in args.nodes else ""
 
 
 def _passed(args: FilterArgs, fit: Collection[str], why: str) -> FilterResult:
