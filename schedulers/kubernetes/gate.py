@@ -29,7 +29,7 @@ from presage.schedulers.kubernetes.annotations import (
     Reservation,
     RolledBack,
     devices_named,
-    seconds,
+    seconds_or_none,
 )
 from presage.schedulers.kubernetes.fleet import Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
@@ -111,7 +111,8 @@ class Gate:
             for job_id, why in observed.hindered.items()
         ]
         for gang in observed.without_devices:
-            return Step([*said, *_planned(gang, {}, now_s)], now_s)
+            anywhere = {_uid(pod): "" for pod in gang.waiting}
+            return Step([*said, *_planned(gang, anywhere, now_s)], now_s)
         state = State(observed.ledger, now_s, Progress())
         again_s = math.inf
         for action in self._policy.decide(state, forecasts, Random(self._seed)):  # noqa: S311
@@ -137,7 +138,7 @@ class Gate:
 
 
 def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Write]:
-    """Start a gang: those of its pods that wait and have devices, by uid, or need none."""
+    """Start a gang: pods of it by uid, each with its devices, "" of one that needs none."""
     if gang.group is None:
         (pod,) = gang.pods
         return [_release(pod, devices.get(_uid(pod), ""), now_s + gang.timeout_s)]
@@ -237,17 +238,12 @@ def _why_lost(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], *, late: boo
             "all of them are deleted, to be created and planned anew"
         )
     unbound = [pod for pod in (*gang.released, *_to_release(gang, plan)) if not bound_to(pod)]
-    gone = {
-        node
-        for pod in unbound
-        for node, _ in devices_named(plan.devices.get(_uid(pod), ""))
-        if node not in nodes
-    }
+    at = [devices_named(plan.devices.get(_uid(pod), ""))[:1] for pod in unbound]
+    gone = [node for one in at for node, _ in one if node not in nodes]
     if not gone or gang.bound + len(unbound) - len(gone) >= gang.min_member:
         return ""
-    return (
-        f"{', '.join(sorted(gone))} of its plan is gone; its pods are deleted, to be planned anew"
-    )
+    nodes_gone = ", ".join(sorted(set(gone)))
+    return f"{nodes_gone} of its plan is gone; its pods are deleted, to be planned anew"
 
 
 def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
@@ -255,9 +251,8 @@ def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
     writes: list[Write] = []
     again_s = math.inf
     for pod in gang.released:
-        by = annotation(pod, BIND_BY)
-        if by and not bound_to(pod):
-            by_s = seconds(by)
+        by_s = seconds_or_none(annotation(pod, BIND_BY))
+        if by_s is not None and not bound_to(pod):
             if now_s >= by_s:
                 writes.append(Delete(pod, "it was not bound in time"))
             again_s = min(again_s, by_s)

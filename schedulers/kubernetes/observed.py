@@ -114,7 +114,8 @@ def observe(
         if why:
             observed.hindered[gang.job_id] = why
         elif gang.waiting and not (gang.plan is not None and gang.plan.taken_back):
-            job = gang.job(fleet.resource, limits_of(gang.waiting, fleet.nodes, room))
+            with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
+            job = gang.job(fleet.resource, limits_of(with_gpus, fleet.nodes, room))
             if job is None:
                 observed.without_devices.append(gang)
             else:

@@ -127,7 +127,7 @@ class Writer:
         about = say.about["metadata"]
         if self._said.get((about["uid"], say.reason)) == say.message:
             return
-        is_group = "minMember" in say.about.get("spec", {})
+        is_group = say.about.get("kind") == "PodGroup"
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         event = {
             "metadata": {"generateName": f"{about['name']}.", "namespace": about["namespace"]},
@@ -164,17 +164,22 @@ class Writer:
 def tightened(affinity: Json | None, node: str) -> Json:
     """An affinity with which a pod goes to a node, or nowhere.
 
-    Of a gated pod nothing may be taken away, and requirements may be added to terms alone
+    Of a gated pod nothing may be taken away, and requirements may be added alone to terms that
+    have some: an empty one is none that any node meets
     (https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/).
     """
     affinity = dict(affinity or {})
     of_node = dict(affinity.get("nodeAffinity") or {})
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     only: Json = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms: list[dict[str, Any]] = (of_node.get(key) or {}).get("nodeSelectorTerms") or [{}]
+    of_pod: list[dict[str, Any]] = (of_node.get(key) or {}).get("nodeSelectorTerms") or []
+    terms = of_pod or [{}]
     of_node[key] = {
         "nodeSelectorTerms": [
-            {**term, "matchFields": [*(term.get("matchFields") or ()), only]} for term in terms
+            {**term, "matchFields": [*(term.get("matchFields") or ()), only]}
+            if not of_pod or any(term.values())
+            else term
+            for term in terms
         ]
     }
     return {**affinity, "nodeAffinity": of_node}
