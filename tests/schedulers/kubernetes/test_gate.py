@@ -279,10 +279,11 @@ def test_a_gang_that_needs_no_devices_is_released_and_one_of_both_kinds_goes_whe
         assert cluster.write(50) < 50
         cluster.settle()
         assert len(cluster.where("plain")) == 2
-        of_both = {"gates": [GATE], "labels": {POD_GROUP_LABEL: "mpi"}}
-        launcher = pod("", nodeSelector={"pool": "cpu"}, **of_both)
+        labels = {POD_GROUP_LABEL: "mpi"}
+        launcher = pod("", gates=[GATE], labels=labels, nodeSelector={"pool": "cpu"})
+        worker = pod("", gpus=4, gates=[GATE], labels=labels)
         cluster.server.create("podgroups", pod_group("mpi", 3))
-        cluster.jobs.owned("mpi", [launcher, *(pod("", gpus=4, **of_both) for _ in range(2))])
+        cluster.jobs.owned("mpi", [launcher, worker, worker])
         cluster.settle()
         assert cluster.where("mpi") == ["c0", "n0", "n0"]
 
