@@ -243,10 +243,9 @@ class Extender:
                 self._policy.limits, key,
             )  # fmt: skip
             self._view = _View(snapshot.version, observed, forecasts)
-        observed = self._view.observed
-        if observed is not None:  # a gate that is down gives nothing back
-            observed.ledger.expire(now_s)
-        return observed, forecasts
+        if self._view.observed is not None:  # a gate that is down gives nothing back
+            self._view.observed.ledger.expire(now_s)
+        return self._view.observed, forecasts
 
     def _score(self, merit: float) -> int:
         if merit <= 0:

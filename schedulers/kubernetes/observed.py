@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from presage.features.errors import ImpossibleActionError
@@ -21,7 +21,7 @@ from presage.schedulers.policies.neighbours import Limits
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.standing import Phase, Standing
 
-Places = Mapping[str, int]  # the number of a node, by its name
+Devices = Sequence[tuple[str, int]]  # each one's node, and number there
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ def observe(
     forecasts: Forecasts,
     limits: Limits,
     key: Callable[[Job, Standing], Key],
+    stuck: Collection[str] = (),
 ) -> Observed:
     """A cluster as it is.
 
@@ -96,9 +97,18 @@ def observe(
         What a pod that shares a device takes of it.
     key : callable
         The place of a gang in the queue.
+    stuck : collection of str
+        Job ids of gangs that cannot be planned now, whatever they have.
     """
     gangs = gangs_of(pods.values(), groups)
-    holders = [(node, pod) for pod in pods.values() if (node := _node(pod))]
+    to_be = {  # what pods that are not released yet are to have, by uid
+        pod["metadata"]["uid"]: devices_named(gang.plan.devices[pod["metadata"]["uid"]])
+        for gang in gangs.values()
+        if gang.plan is not None
+        for pod in gang.to_release
+    }
+    has = {name: to_be.get(pod["metadata"]["uid"]) or planned(pod) for name, pod in pods.items()}
+    holders = [(node, pod) for name, pod in pods.items() if (node := _node(pod, has[name]))]
     room = room_of(fleet.nodes, holders)
     observed = Observed(fleet, gangs, Ledger(fleet.cluster, Queue(key)), room)
 
@@ -106,14 +116,14 @@ def observe(
         return limits.needs(forecasts.outlook(job, kind))
 
     # Those whose devices are known have them; of the others it can only be guessed.
-    holders.sort(key=lambda held: (not planned(held[1]), name_of(held[1])))
+    holders.sort(key=lambda held: (not has[name_of(held[1])], name_of(held[1])))
     jobs = [(_occupant(pod, groups, fleet), node, pod) for node, pod in holders]
     waiting = []
     for gang in gangs.values():
         why = gang.why_not(fleet.resource)
         if why:
             observed.hindered[gang.job_id] = why
-        elif gang.waiting and not (gang.plan is not None and gang.plan.taken_back):
+        elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
             with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
             job = gang.job(fleet.resource, limits_of(with_gpus, fleet.nodes, room))
             if job is None:
@@ -125,17 +135,21 @@ def observe(
     )
     for occupant, node, pod in jobs:
         if occupant is not None:
-            _occupy(observed, occupant, node, pod, needs)
+            _occupy(observed, occupant, node, has[name_of(pod)], needs)
     for job, gang in waiting:
         _wait(observed, job, gang, needs)
     return observed
 
 
-def _node(pod: Json) -> str:
+def _is_stuck(gang: PodGang, stuck: Collection[str]) -> bool:
+    """Whether what was decided of a gang has to be brought to its end before it is planned."""
+    return gang.job_id in stuck or (gang.plan is not None and gang.plan.taken_back)
+
+
+def _node(pod: Json, at: Devices) -> str:
     """Where a pod has, or is to have, something; "" of one that has nothing anywhere."""
     if is_over(pod):
         return ""
-    at = planned(pod)
     return bound_to(pod) or (at[0][0] if at else "")
 
 
@@ -154,7 +168,7 @@ def occupant_id(pod: Json) -> str:
     return "on/" + "/".join(name_of(pod))
 
 
-def _occupy(observed: Observed, job: Job, node: str, pod: Json, needs: Needs) -> None:
+def _occupy(observed: Observed, job: Job, node: str, at: Devices, needs: Needs) -> None:
     """Let a pod have the devices that it was to have, else those that most is left of.
 
     So does a device plugin that shares devices out evenly. What the API server says is so, also
@@ -164,7 +178,7 @@ def _occupy(observed: Observed, job: Job, node: str, pod: Json, needs: Needs) ->
     if place is None:
         return
     cluster, ledger = observed.fleet.cluster, observed.ledger
-    named = [observed.device(*one) for one in planned(pod)]
+    named = [observed.device(*one) for one in at]
     devices = [one for one in named if one is not None and cluster.node_of[one] == place]
     if len(devices) != job.gpus:
         emptiest = sorted(cluster.devices_of(place), key=lambda one: (len(ledger.on(one)), one))

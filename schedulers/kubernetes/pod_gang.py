@@ -96,6 +96,14 @@ class PodGang:
         return tuple(pod for pod in self.pods if waits(pod))
 
     @cached_property
+    def to_release(self) -> tuple[Json, ...]:
+        """Those that wait no longer for a plan, but for being released."""
+        plan = self.plan
+        if plan is None or plan.taken_back:
+            return ()
+        return tuple(pod for pod in self.waiting if pod["metadata"]["uid"] in plan.devices)
+
+    @cached_property
     def released(self) -> tuple[Json, ...]:
         """Pods that kube-scheduler has, or had, to bind, and that live."""
         return tuple(
@@ -237,7 +245,7 @@ def gangs_of(pods: Iterable[Json], groups: Mapping[Name, Json]) -> dict[str, Pod
         for name, members in of_group.items()
         if members or name in groups
     ]
-    return {gang.job_id: gang for gang in (*grouped, *alone)}
+    return {gang.job_id: gang for gang in sorted((*grouped, *alone), key=lambda one: one.job_id)}
 
 
 def gpus_of(pod: Json, resource: str) -> int:

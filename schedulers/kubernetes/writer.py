@@ -21,6 +21,7 @@ from presage.schedulers.kubernetes.names import (
     POD_GROUP_VERSION,
 )
 from presage.schedulers.kubernetes.pods import name_of
+from presage.schedulers.kubernetes.refusals import said
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write
 from presage.serving.log import log
@@ -68,6 +69,7 @@ class Writer:
                 self._delete(write)
         except ApiException as error:
             if error.status in _STALE:
+                log(logging.INFO, "not written, as it is otherwise by now", error=said(error))
                 return False
             raise
         return True

@@ -13,12 +13,13 @@ pytest.importorskip(
 
 from presage.features.errors import ServiceError
 from presage.schedulers.forecasts import Outlook
+from presage.schedulers.kubernetes.annotations import Plan
 from presage.schedulers.kubernetes.cache import Cache
 from presage.schedulers.kubernetes.extender import Extender
 from presage.schedulers.kubernetes.extender_server import ExtenderServer
 from presage.schedulers.kubernetes.extender_types import BindArgs, FilterArgs, PreemptArgs, Victims
 from presage.schedulers.kubernetes.live_cluster import LiveCluster
-from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, POD_GROUP_LABEL, RESERVED
+from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, PLAN, POD_GROUP_LABEL, RESERVED
 from presage.schedulers.policies.gang import Gang
 from presage.serving.job_features import to_json
 from tests.features.examples import features
@@ -175,11 +176,16 @@ def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
             member = pod(f"m{i}", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
             member["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             one.create("pods", member)
-        assert one.fits(asking()) == ["b"]
+        assert one.fits(pod("wide", gpus=2)) == ["b"]
+        one.create("pods", pod("h0", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "half"}))
+        half = pod_group("half", 1)
+        uid = one.cache.snapshot().pods["default", "h0"]["metadata"]["uid"]
+        half["metadata"]["annotations"] = {PLAN: Plan({uid: "b/1"}).to_json()}
+        one.create("podgroups", half)
+        assert one.fits(pod("wide", gpus=2)) == []  # its pod is to be released
         one.create("pods", pod("planned", gpus=1, annotations={DEVICES: "b/0"}))
         planned = one.cache.snapshot().pods["default", "planned"]
         assert one.fits(planned) == ["b"]
-        assert one.fits(pod("wide", gpus=2)) == []
 
 
 def test_what_would_help_is_preempted_where_no_gang_falls_apart():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -15,6 +17,8 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from presage.schedulers.kubernetes.annotations import Plan
+from presage.schedulers.kubernetes.cache import Cache
+from presage.schedulers.kubernetes.gate_loop import run_gate
 from presage.schedulers.kubernetes.names import (
     BIND_BY,
     DEVICES,
@@ -26,6 +30,7 @@ from presage.schedulers.kubernetes.names import (
     ROLLED_BACK,
 )
 from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
+from presage.schedulers.kubernetes.writer import Writer
 from presage.schedulers.policies.gang import Gang
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.json_http import HttpError
@@ -349,6 +354,64 @@ def test_members_planned_on_a_node_that_is_gone_are_all_missed():
         cluster.server.delete("nodes", "n0")
         cluster.settle()
         assert "n0 of its plan is gone" in cluster.events("TakenBack")[0]
+
+
+def test_of_a_gang_whose_plan_was_taken_from_its_group_all_is_given_back_if_it_is_not_whole():
+    with gated(node("n0", gpus=4)) as cluster:
+        cluster.gang("train", 4, scheduleTimeoutSeconds=60)
+        cluster.write()
+        cluster.server.create("pods", pod("thief", gpus=1, nodeName="n0"))
+        cluster.server.change("podgroups", "train", {"metadata": {"annotations": {PLAN: None}}})
+        cluster.settle()
+        assert len(cluster.where("train")) == 3
+        cluster.later(60.0)
+        cluster.settle()
+        assert cluster.where("train") == []
+        assert released(cluster, "train") == 0
+
+
+def test_a_copy_of_a_released_pod_is_nobody_s_to_delete():
+    with gated(node("n0")) as cluster:
+        (name,) = cluster.jobs.owned("alone", [pod("", gpus=1, gates=[GATE])])
+        cluster.write()
+        copied = noted(cluster, name, "pods")
+        assert copied[DEVICES] == "n0/0"
+        cluster.server.create("pods", pod("copy", annotations=copied, nodeSelector={"no": "x"}))
+        cluster.later(3600.0)
+        cluster.settle()
+        assert cluster.server.get("pods", "copy") is not None
+
+
+def test_what_the_api_server_will_not_have_written_holds_up_nobody_else():
+    with gated(node("n0", gpus=2), node("n1", gpus=2)) as cluster:
+        cluster.gang("bad", 2)
+        cluster.later(1)
+        cluster.gang("worse", 1)
+        cluster.later(1)
+        cluster.gang("good", 2)
+        cluster.server.answer("PATCH", "pods/bad", 500, times=10_000)  # an admission webhook
+        cluster.server.answer("PATCH", "podgroups/worse", 403, times=10_000)
+        stopping = threading.Event()
+        with Cache(cluster.server.client(retries=False)) as cache:
+            writer = Writer(cluster.server.client(retries=False), cache.put)
+            gate = threading.Thread(
+                target=run_gate, args=(cluster.gate, cache, writer, stopping),
+                kwargs={"clock": lambda: cluster.now_s},
+            )  # fmt: skip
+            gate.start()
+            try:
+                ends_s = time.monotonic() + 30.0
+                while released(cluster, "good") < 2:
+                    assert time.monotonic() < ends_s
+                    time.sleep(0.02)
+            finally:
+                stopping.set()
+                gate.join()
+        assert released(cluster, "bad") == released(cluster, "worse") == 0
+        planned = [plan_of(cluster, name).devices.values() for name in ("bad", "good")]
+        assert len({device for devices in planned for device in devices}) == 4
+        writes = [one for one in cluster.server.requests if one.method == "PATCH"]
+        assert len(writes) < 50
 
 
 def disturb(cluster, rng):
