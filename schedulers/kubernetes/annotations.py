@@ -6,6 +6,7 @@ One that cannot be read is as none: it was not the gate that wrote it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -92,7 +93,10 @@ class RolledBack:
             return cls()
 
 
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+_UNREADABLE = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+_DEVICE = re.compile(r"(.+)/([0-9]{1,9})")
 
 
 def device_names(devices: Iterable[tuple[str, int]]) -> str:
@@ -104,9 +108,9 @@ def devices_named(text: str) -> list[tuple[str, int]]:
     """What :func:`device_names` wrote; what is no device is left out."""
     found = []
     for part in text.split(","):
-        node, _, number = part.rpartition("/")
-        if node and number.isdecimal():
-            found.append((node, int(number)))
+        device = _DEVICE.fullmatch(part)
+        if device is not None:
+            found.append((device[1], int(device[2])))
     return found
 
 
@@ -127,6 +131,14 @@ def seconds(text: str) -> float:
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     return at.timestamp()
+
+
+def seconds_or_none(text: str) -> float | None:
+    """The same; None of what is no time."""
+    try:
+        return seconds(text)
+    except ValueError:
+        return None
 
 
 def _text(content: Mapping[str, Any]) -> str:

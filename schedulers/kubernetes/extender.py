@@ -71,11 +71,10 @@ class Place(NamedTuple):
 
 
 class _View(NamedTuple):
-    """What a snapshot says, until a reservation expires."""
+    """What a snapshot says."""
 
     snapshot: Snapshot
     keeping: Mapping[Name, Json] = {}  # PodGroups that keep devices
-    until_s: float = math.inf
     fleet: Fleet | None = None
     observed: Observed | None = None
     forecasts: Forecasts | None = None
@@ -116,9 +115,9 @@ class Extender:
         """Candidates where a pod fits, and those whose neighbours would suffer too much named."""
         with self._deciding:
             self._asked["filter"] += 1
-            at = planned(args.pod)
-            if at:  # the plan of its gang names one
-                return _passed(args, {at[0][0]}, f"its gang's plan has it on {at[0][0]}")
+            at = _planned_on(args)
+            if at:
+                return _passed(args, {at}, f"it was planned on {at}")
             places = self._places(args.pod)
             if places is None:
                 return FilterResult(list(args.nodes))
@@ -133,7 +132,7 @@ class Extender:
         """10 where all would be as fast as alone on the best kind, 0 where just allowed."""
         with self._deciding:
             self._asked["prioritize"] += 1
-            places = None if planned(args.pod) else self._places(args.pod)
+            places = None if _planned_on(args) else self._places(args.pod)
             if places is None:
                 return [HostPriority(node, 0) for node in args.nodes]
             return [
@@ -147,7 +146,7 @@ class Extender:
             self._asked["bind"] += 1
             pod = self._cluster.snapshot().pods.get((args.pod_namespace, args.pod_name))
             devices = ""
-            if pod is not None and not planned(pod):
+            if pod is not None and args.node not in dict(planned(pod)):
                 place = (self._places(pod) or {}).get(args.node)
                 observed = self._view.observed
                 if place is not None and observed is not None:
@@ -201,8 +200,8 @@ class Extender:
         observed, forecasts = self._observed()
         if not gpus or observed is None or forecasts is None:
             return None
-        group = group_of(pod)
-        of_group = self._cluster.snapshot().pod_groups.get(group) if group else None
+        group, groups = group_of(pod), self._cluster.snapshot().pod_groups
+        of_group = groups.get(group) if group else None
         job = Job(
             "/".join(name_of(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
             features=features_of(pod, of_group),
@@ -210,7 +209,8 @@ class Extender:
         self._fresh.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, self._policy.limits
         tenants = Tenants(State(observed.ledger, self._clock(), Progress()))
-        for held in {occupant_id(one) for one in (pod, *gone)} & observed.ledger.jobs.keys():
+        leaving = {occupant_id(one, groups) for one in (pod, *gone)}
+        for held in leaving & observed.ledger.running.keys():
             tenants.leave(held)
         needs = needs_of(job, cluster, forecasts, limits, alone=False)
         found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
@@ -248,7 +248,6 @@ class Extender:
             observed is None
             or fleet is not view.fleet
             or forecasts is not view.forecasts
-            or now_s >= view.until_s
             or keeping != view.keeping
         ):
 
@@ -262,11 +261,13 @@ class Extender:
                 fleet, snapshot.pods, snapshot.pod_groups, gangs, self._fresh, forecasts,
                 self._policy.limits, key, now_s,
             )  # fmt: skip
-        elif snapshot.pods is not view.snapshot.pods:
+        elif (
+            snapshot.pods is not view.snapshot.pods
+            or snapshot.pod_groups is not view.snapshot.pod_groups
+        ):
             observed.occupants.follow(snapshot.pods.values(), snapshot.pod_groups)
-        kept = (held.until_s for held in observed.ledger.reserved.values())
-        until_s = min(kept, default=math.inf)
-        self._view = _View(snapshot, keeping, until_s, fleet, observed, forecasts)
+        observed.ledger.expire(now_s)  # a gate that is down gives nothing back
+        self._view = _View(snapshot, keeping, fleet, observed, forecasts)
         return observed, forecasts
 
     def _score(self, merit: float) -> int:
@@ -282,6 +283,15 @@ class Extender:
                 log(logging.WARNING, "nothing is foretold: all nodes pass", error=failure)
             else:
                 log(logging.INFO, "forecasts are back")
+
+
+def _planned_on(args: FilterArgs) -> str:
+    """The node of a pod's plan; "" of a pod of none, or if that node is no candidate.
+
+    That is so where it was planned in vain: bound pods are noted before they are bound.
+    """
+    at = planned(args.pod)
+    return at[0][0] if at and at[0][0] in args.nodes else ""
 
 
 def _passed(args: FilterArgs, fit: Collection[str], why: str) -> FilterResult:

@@ -149,13 +149,14 @@ def _replicas(node: Json) -> int:
 
 
 def _path(node: Json, reading: Reading) -> tuple[str, ...]:
-    """What a node is in, outermost first; of a level that no label names, it is alone in one."""
-    metadata = node["metadata"]
-    labels = metadata.get("labels") or {}
-    return tuple(
-        labels.get(label) or f"({metadata['name']})"
-        for label in reversed(list(reading.levels.values()))
-    )
+    """What a node is in, outermost first; what no label names has but one thing inside of it."""
+    labels = node["metadata"].get("labels") or {}
+    path: list[str] = []
+    inside = node["metadata"]["name"]
+    for label in reading.levels.values():
+        inside = labels.get(label) or f"({inside})"
+        path.append(inside)
+    return tuple(reversed(path))
 
 
 def _groups(

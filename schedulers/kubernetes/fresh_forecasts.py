@@ -35,7 +35,7 @@ class FreshForecasts:
         if (
             self._forecasts is None
             or kinds != self._kinds
-            or age_s >= STALE_S
+            or not 0 <= age_s < STALE_S  # clocks are set back, too
             or (self._forecasts.failures and age_s >= RETRY_S)
         ):
             self._forecasts = Forecasts(self._made(), cluster)

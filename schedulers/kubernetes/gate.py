@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
 from typing import NamedTuple
@@ -29,16 +29,25 @@ from presage.schedulers.kubernetes.annotations import (
     Reservation,
     RolledBack,
     devices_named,
-    seconds,
+    seconds_or_none,
 )
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
-from presage.schedulers.kubernetes.names import BIND_BY, PLAN, RESERVED, ROLLED_BACK
+from presage.schedulers.kubernetes.names import BIND_BY, DEVICES, PLAN, RESERVED, ROLLED_BACK
 from presage.schedulers.kubernetes.observed import observe
 from presage.schedulers.kubernetes.pod_gang import PodGang, gangs_of, gpus_of
-from presage.schedulers.kubernetes.pods import annotation, bound_to
+from presage.schedulers.kubernetes.pods import annotation, bound_to, owner_of
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
-from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write
+from presage.schedulers.kubernetes.writes import (
+    Annotate,
+    Delete,
+    Release,
+    Say,
+    Version,
+    Write,
+    subject,
+    version_of,
+)
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key
@@ -77,25 +86,44 @@ class Gate:
         self._nodes: Mapping[str, Json] | None = None
         self._fleet: Fleet | None = None  # of these nodes
 
-    def step(self, snapshot: Snapshot, now_s: float) -> Step:
+    def step(
+        self, snapshot: Snapshot, now_s: float, refused: Collection[Version] = frozenset()
+    ) -> Step:
         """The next thing to do: what was decided is brought to its end before more is decided.
 
         Of all gangs that can start or keep something, one: where the others can go is seen once it
         is written.
+
+        Parameters
+        ----------
+        refused : collection of Version
+            Of what the API server would not have written a moment ago. It is left as it is: nobody
+            else waits for it, nor gets what is planned there.
         """
         gangs = gangs_of(snapshot.pods.values(), snapshot.pod_groups)
         writes: list[Write] = []
         again_s = math.inf
-        for gang in gangs.values():
+        stuck = {job_id for job_id, gang in gangs.items() if version_of(_face(gang)) in refused}
+        for job_id, gang in gangs.items():
             mended = _mended(gang, snapshot.nodes, now_s)
-            writes += mended.writes
-            again_s = min(again_s, mended.again_s)
+            left = [one for one in mended.writes if version_of(subject(one)) not in refused]
+            if len(left) < len(mended.writes):
+                stuck.add(job_id)
+            else:
+                again_s = min(again_s, mended.again_s)
+            writes += left
         if writes:
             return Step(writes, now_s)
-        decided = self._decided(snapshot, gangs, now_s)
+        decided = self._decided(snapshot, gangs, now_s, stuck)
         return Step(decided.writes, min(again_s, decided.again_s))
 
-    def _decided(self, snapshot: Snapshot, gangs: Mapping[str, PodGang], now_s: float) -> Step:
+    def _decided(
+        self,
+        snapshot: Snapshot,
+        gangs: Mapping[str, PodGang],
+        now_s: float,
+        stuck: Collection[str],
+    ) -> Step:
         if snapshot.nodes is not self._nodes:
             self._nodes = snapshot.nodes
             self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
@@ -109,14 +137,15 @@ class Gate:
 
         observed = observe(
             fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
-            self._policy.limits, key, now_s,
+            self._policy.limits, key, now_s, stuck,
         )  # fmt: skip
         said: list[Write] = [
             Say(_face(observed.gangs[job_id]), "NotPlanned", why, warns=True)
             for job_id, why in observed.hindered.items()
         ]
         for gang in observed.without_devices:
-            return Step([*said, *_planned(gang, {}, now_s)], now_s)
+            anywhere = {_uid(pod): "" for pod in gang.waiting}
+            return Step([*said, *_planned(gang, anywhere, now_s)], now_s)
         state = State(observed.ledger, now_s, Progress())
         again_s = math.inf
         for action in self._policy.decide(state, forecasts, Random(self._seed)):  # noqa: S311
@@ -142,7 +171,7 @@ class Gate:
 
 
 def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Write]:
-    """Start a gang: those of its pods that wait and have devices, by uid, or need none."""
+    """Start a gang: pods of it by uid, each with its devices, "" of one that needs none."""
     if gang.group is None:
         (pod,) = gang.pods
         return [_release(pod, devices.get(_uid(pod), ""), now_s + gang.timeout_s)]
@@ -175,6 +204,10 @@ def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
 def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
     """What was decided of a gang, brought to its end, or taken back."""
     plan = gang.plan
+    if plan is None and gang.bound < gang.min_member:
+        lost = _lost(gang, now_s)
+        if lost is not None:
+            return Step([_annotate(gang, {PLAN: lost.to_json(), RESERVED: None})], now_s)
     if plan is not None and plan.taken_back:
         return _taken_back(gang, plan, now_s)
     if plan is not None and gang.bound < gang.min_member:
@@ -182,6 +215,12 @@ def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
     first = _kept(gang, now_s) if plan is None else _whole(gang, plan, now_s)
     then = _unbound_too_long(gang, now_s)
     return Step(first.writes + then.writes, min(first.again_s, then.again_s))
+
+
+def _lost(gang: PodGang, now_s: float) -> Plan | None:
+    """Of a gang that was started, and whose plan somebody took away; None of any other."""
+    started = {_uid(pod): annotation(pod, DEVICES) for pod in gang.released if _is_ours(pod)}
+    return Plan(started, now_s + gang.timeout_s) if started and gang.group is not None else None
 
 
 def _kept(gang: PodGang, now_s: float) -> Step:
@@ -213,7 +252,7 @@ def _whole(gang: PodGang, plan: Plan, now_s: float) -> Step:
 
 def _not_whole(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], now_s: float) -> Step:
     """Not yet, or no longer: it has a time to become so."""
-    if not gang.released and not _to_release(gang, plan):  # nobody of the plan is left
+    if not gang.released and not gang.to_release:  # nobody of the plan is left
         return Step([_annotate(gang, {PLAN: None})], now_s)
     by_s = plan.bind_by_s
     if by_s is None:
@@ -227,11 +266,7 @@ def _not_whole(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], now_s: floa
 
 
 def _releases(gang: PodGang, plan: Plan, bind_by_s: float) -> list[Write]:
-    return [_release(pod, plan.devices[_uid(pod)], bind_by_s) for pod in _to_release(gang, plan)]
-
-
-def _to_release(gang: PodGang, plan: Plan) -> list[Json]:
-    return [pod for pod in gang.waiting if _uid(pod) in plan.devices]
+    return [_release(pod, plan.devices[_uid(pod)], bind_by_s) for pod in gang.to_release]
 
 
 def _why_lost(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], *, late: bool) -> str:
@@ -241,18 +276,13 @@ def _why_lost(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], *, late: boo
             f"{gang.bound} of {gang.min_member} pods were bound within {gang.timeout_s:g} s; "
             "all of them are deleted, to be created and planned anew"
         )
-    unbound = [pod for pod in (*gang.released, *_to_release(gang, plan)) if not bound_to(pod)]
-    gone = {
-        node
-        for pod in unbound
-        for node, _ in devices_named(plan.devices.get(_uid(pod), ""))
-        if node not in nodes
-    }
+    unbound = [pod for pod in (*gang.released, *gang.to_release) if not bound_to(pod)]
+    at = [devices_named(plan.devices.get(_uid(pod), ""))[:1] for pod in unbound]
+    gone = [node for one in at for node, _ in one if node not in nodes]
     if not gone or gang.bound + len(unbound) - len(gone) >= gang.min_member:
         return ""
-    return (
-        f"{', '.join(sorted(gone))} of its plan is gone; its pods are deleted, to be planned anew"
-    )
+    nodes_gone = ", ".join(sorted(set(gone)))
+    return f"{nodes_gone} of its plan is gone; its pods are deleted, to be planned anew"
 
 
 def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
@@ -260,9 +290,8 @@ def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
     writes: list[Write] = []
     again_s = math.inf
     for pod in gang.released:
-        by = annotation(pod, BIND_BY)
-        if by and not bound_to(pod):
-            by_s = seconds(by)
+        by_s = seconds_or_none(annotation(pod, BIND_BY))
+        if by_s is not None and not bound_to(pod) and _is_ours(pod):
             if now_s >= by_s:
                 writes.append(Delete(pod, "it was not bound in time"))
             again_s = min(again_s, by_s)
@@ -283,6 +312,11 @@ def _release(pod: Json, devices: str, bind_by_s: float) -> Release:
 def _annotate(gang: PodGang, annotations: Mapping[str, str | None]) -> Annotate:
     assert gang.group is not None
     return Annotate(gang.group, annotations)
+
+
+def _is_ours(pod: Json) -> bool:
+    """Whether the gate released a pod; copies of one that it did release are nobody's."""
+    return bool(annotation(pod, BIND_BY)) and owner_of(pod) is not None
 
 
 def _face(gang: PodGang) -> Json:

@@ -14,11 +14,11 @@ from presage.schedulers.kubernetes.cache import Cache
 from presage.schedulers.kubernetes.gate import Gate
 from presage.schedulers.kubernetes.refusals import said
 from presage.schedulers.kubernetes.writer import Writer
-from presage.schedulers.kubernetes.writes import Say, Write
+from presage.schedulers.kubernetes.writes import Say, Version, Write, subject, version_of
 from presage.serving.log import log
 
 _TOGETHER_S = 0.05  # changes that come so soon after another are looked at with it
-_RETRY_S = 1.0  # after a write that was not done
+_RETRY_S = 1.0  # after a write that was refused, or not answered
 _LOOK_S = 0.5  # whether to stop
 
 
@@ -31,30 +31,44 @@ def run_gate(
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Until it is to stop."""
+    refused: dict[Version, float] = {}  # when to try again, by the monotonic clock
     while not stopping.is_set():
         began_s = time.monotonic()
         snapshot = cache.snapshot()
-        step = gate.step(snapshot, clock())
+        refused = {version: at_s for version, at_s in refused.items() if at_s > began_s}
+        step = gate.step(snapshot, clock(), refused.keys())
         took_s = time.monotonic() - began_s
-        done = _written(writer, step.writes, stopping)
-        if done and any(not isinstance(write, Say) for write in step.writes):
+        reached = _write(writer, step.writes, stopping, refused)
+        if reached and any(not isinstance(write, Say) for write in step.writes):
             continue
-        again_s = min(step.again_s, clock() + _RETRY_S) if not done else step.again_s
+        again_s = step.again_s if reached and not refused else min(step.again_s, clock() + _RETRY_S)
         while not stopping.is_set() and clock() < again_s:
             if cache.wait(snapshot.version, max(0.0, min(_LOOK_S, again_s - clock()))):
                 break
         stopping.wait(max(_TOGETHER_S, took_s))  # half of a processor at most
 
 
-def _written(writer: Writer, writes: Iterable[Write], stopping: threading.Event) -> bool:
-    """Whether all was done. Of what was not, the next look decides."""
+def _write(
+    writer: Writer,
+    writes: Iterable[Write],
+    stopping: threading.Event,
+    refused: dict[Version, float],
+) -> bool:
+    """Whether the API server was there, and what it refused; of that, the next look decides."""
     for write in writes:
+        version = version_of(subject(write))
         if stopping.is_set():
             return False
+        if version in refused:  # nor is said what was not done
+            continue
         try:
-            if not writer.write(write):
-                return False
-        except (ApiException, HTTPError) as error:
+            done = writer.write(write)
+        except ApiException as error:
+            log(logging.WARNING, "not written", error=said(error))
+            done = False
+        except HTTPError as error:
             log(logging.WARNING, "not written", error=said(error))
             return False
+        if not done:
+            refused[version] = time.monotonic() + _RETRY_S
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from presage.features.errors import ImpossibleActionError
@@ -59,6 +59,7 @@ def observe(
     limits: Limits,
     key: Callable[[Job, Standing], Key],
     now_s: float,
+    stuck: Collection[str] = (),
 ) -> Observed:
     """A cluster as it is.
 
@@ -70,20 +71,23 @@ def observe(
         What a pod that shares a device takes of it.
     key : callable
         The place of a gang in the queue.
+    stuck : collection of str
+        Job ids of gangs that cannot be planned now, whatever they have.
     """
     ledger = Ledger(fleet.cluster, Queue(key))
     occupants = Occupants(fleet, ledger, limits, fresh, forecasts)
     occupants.follow(pods.values(), groups)
     observed = Observed(fleet, gangs, ledger, occupants)
-    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod)))
+    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups)))
     room = NodeRoom(fleet.nodes, holders)
     waiting: list[tuple[Job, PodGang]] = []
     for gang in gangs.values():
         why = gang.why_not(fleet.resource)
         if why:
             observed.hindered[gang.job_id] = why
-        elif gang.waiting and not (gang.plan is not None and gang.plan.taken_back):
-            job = gang.job(fleet.resource, room.limits(gang.waiting))
+        elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
+            with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
+            job = gang.job(fleet.resource, room.limits(with_gpus))
             if job is None:
                 observed.without_devices.append(gang)
             else:
@@ -92,6 +96,11 @@ def observe(
     for job, gang in waiting:
         _wait(observed, job, gang, now_s)
     return observed
+
+
+def _is_stuck(gang: PodGang, stuck: Collection[str]) -> bool:
+    """Whether what was decided of a gang has to be brought to its end before it is planned."""
+    return gang.job_id in stuck or (gang.plan is not None and gang.plan.taken_back)
 
 
 def _wait(observed: Observed, job: Job, gang: PodGang, now_s: float) -> None:

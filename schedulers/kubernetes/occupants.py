@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
+from presage.schedulers.kubernetes.annotations import Plan, devices_named
 from presage.schedulers.kubernetes.fleet import Fleet
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
-from presage.schedulers.kubernetes.names import DEVICES
-from presage.schedulers.kubernetes.pod_gang import features_of, gpus_of, planned
-from presage.schedulers.kubernetes.pods import Name, annotation, bound_to, group_of, is_over
+from presage.schedulers.kubernetes.names import DEVICES, GATE, PLAN
+from presage.schedulers.kubernetes.pod_gang import features_of, gpus_of
+from presage.schedulers.kubernetes.pods import (
+    Name,
+    annotation,
+    bound_to,
+    gates,
+    group_of,
+    is_over,
+)
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.neighbours import Limits
 from presage.schedulers.standing import Phase, Standing
 
 
-def node_of(pod: Json) -> str:
+def devices_of(pod: Json, groups: Mapping[Name, Json]) -> str:
+    """What a pod has or is to have, as annotations name devices: as its gang's plan says while it
+    is gated; empty where nobody said.
+    """
+    if GATE not in gates(pod):
+        return annotation(pod, DEVICES)
+    group = group_of(pod)
+    plan = _plan(annotation(groups[group], PLAN)) if group and group in groups else None
+    if plan is None or plan.taken_back:
+        return ""
+    return plan.devices.get(pod["metadata"]["uid"], "")
+
+
+def node_of(pod: Json, groups: Mapping[Name, Json]) -> str:
     """Where a pod has, or is to have, something; empty of one that has nothing anywhere."""
     if is_over(pod):
         return ""
-    at = planned(pod)
+    at = devices_named(devices_of(pod, groups))
     return bound_to(pod) or (at[0][0] if at else "")
 
 
-def occupant_id(pod: Json) -> str:
+def occupant_id(pod: Json, groups: Mapping[Name, Json]) -> str:
     """Of a pod that has devices: another one for other devices, and unlike the ids of gangs."""
-    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{annotation(pod, DEVICES)}"
+    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{devices_of(pod, groups)}"
+
+
+@lru_cache(maxsize=1024)
+def _plan(text: str) -> Plan | None:
+    return Plan.from_json(text)
 
 
 class Occupants:
@@ -56,22 +83,25 @@ class Occupants:
         """Let those go that are gone, and come that came."""
         now: dict[str, tuple[str, Json]] = {}
         for pod in pods:
-            node = node_of(pod)
+            node = node_of(pod, groups)
             if node and gpus_of(pod, self._fleet.resource):
-                now[occupant_id(pod)] = node, pod
+                now[occupant_id(pod, groups)] = node, pod
         for job_id in self._there.keys() - now.keys():
             del self._there[job_id]
             if job_id in self._ledger.running:
                 self._ledger.end(job_id, Phase.FINISHED, 0.0)
         # Those whose devices are known have them; of the others it can only be guessed.
-        came = [(not planned(pod), job_id) for job_id, (_, pod) in now.items()
-                if job_id not in self._there]  # fmt: skip
+        came = [
+            (not devices_of(pod, groups), job_id)
+            for job_id, (_, pod) in now.items()
+            if job_id not in self._there
+        ]
         jobs = {job_id: self._job(job_id, now[job_id][1], groups) for _, job_id in sorted(came)}
         self._fresh.expect(self._forecasts, list(jobs.values()))
         for job_id, job in jobs.items():
             node, pod = now[job_id]
             self._there[job_id] = node
-            self._occupy(job, node, pod)
+            self._occupy(job, node, devices_named(devices_of(pod, groups)))
 
     def grants(self, job: Job, devices: Iterable[int]) -> tuple[Grant, ...]:
         """Of a job on some devices: as much as it needs, all of one that is not shared."""
@@ -91,7 +121,7 @@ class Occupants:
         features = features_of(pod, groups.get(group) if group else None)
         return Job(job_id, 0.0, gpus=gpus_of(pod, self._fleet.resource), features=features)
 
-    def _occupy(self, job: Job, node: str, pod: Json) -> None:
+    def _occupy(self, job: Job, node: str, at: Sequence[tuple[str, int]]) -> None:
         """Let a pod have the devices that it was to have, else those that fewest have.
 
         So does a device plugin that shares devices out evenly. What the API server says is so, also
@@ -101,7 +131,7 @@ class Occupants:
         if place is None:
             return
         cluster, ledger = self._fleet.cluster, self._ledger
-        named = [self._fleet.device(*one) for one in planned(pod)]
+        named = [self._fleet.device(*one) for one in at]
         devices = [one for one in named if one is not None and cluster.node_of[one] == place]
         if len(devices) != job.gpus:
             emptiest = sorted(cluster.devices_of(place), key=lambda one: (len(ledger.on(one)), one))

@@ -45,7 +45,7 @@ from presage.schedulers.kubernetes.pods import (
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving import job_features
 
-SCHEDULE_TIMEOUT_S = 600.0  # of a PodGroup that names none, from its plan to a bound quorum
+SCHEDULE_TIMEOUT_S = 600.0  # of a PodGroup that names none, or none above 0
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,31 @@ class PodGang:
     @cached_property
     def min_member(self) -> int:
         """How many have to run at once (requirement A5); 1 of a pod of no group (A3)."""
-        return 1 if self.group is None else int(self.group["spec"].get("minMember") or 1)
+        return int(self._spec.get("minMember") or 1)
 
     @cached_property
     def timeout_s(self) -> float:
         """From a plan to the time when a quorum is bound, else the plan is taken back."""
-        spec = {} if self.group is None else self.group["spec"]
-        return float(spec.get("scheduleTimeoutSeconds") or SCHEDULE_TIMEOUT_S)
+        named_s = float(self._spec.get("scheduleTimeoutSeconds") or 0.0)
+        return named_s if named_s > 0 else SCHEDULE_TIMEOUT_S
+
+    @property
+    def _spec(self) -> Json:
+        """Of its PodGroup, which need not have any."""
+        return {} if self.group is None else self.group.get("spec") or {}
 
     @cached_property
     def waiting(self) -> tuple[Json, ...]:
         """Pods that wait for a plan."""
         return tuple(pod for pod in self.pods if waits(pod))
+
+    @cached_property
+    def to_release(self) -> tuple[Json, ...]:
+        """Those that wait no longer for a plan, but for being released."""
+        plan = self.plan
+        if plan is None or plan.taken_back:
+            return ()
+        return tuple(pod for pod in self.waiting if pod["metadata"]["uid"] in plan.devices)
 
     @cached_property
     def released(self) -> tuple[Json, ...]:
@@ -233,7 +246,7 @@ def gangs_of(pods: Iterable[Json], groups: Mapping[Name, Json]) -> dict[str, Pod
         for name, members in of_group.items()
         if members or name in groups
     ]
-    return {gang.job_id: gang for gang in (*grouped, *alone)}
+    return {gang.job_id: gang for gang in sorted((*grouped, *alone), key=lambda one: one.job_id)}
 
 
 def gpus_of(pod: Json, resource: str) -> int:
@@ -242,8 +255,11 @@ def gpus_of(pod: Json, resource: str) -> int:
 
 
 def planned(pod: Json) -> list[tuple[str, int]]:
-    """Node and number of each device that a released pod was to have."""
-    return devices_named(annotation(pod, DEVICES))
+    """Node and number of each device that a released pod was to have.
+
+    Whoever copies a pod copies its annotations too: while it is gated, they say nothing.
+    """
+    return [] if GATE in gates(pod) else devices_named(annotation(pod, DEVICES))
 
 
 def features_of(pod: Json, group: Json | None) -> JobFeatures | None:

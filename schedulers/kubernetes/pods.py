@@ -77,7 +77,7 @@ def annotation(thing: Json, name: str) -> str:
 def rank(pod: Json) -> tuple[object, ...]:
     """Sorts the pods of a gang as their job numbers them, else by name, numbers as numbers."""
     index = annotation(pod, _INDEX)
-    if index.isdecimal():
+    if re.fullmatch("[0-9]{1,9}", index):
         return (0, int(index))
     parts = re.split(r"(\d+)", pod["metadata"]["name"])
     return (1, [(int(part), "") if part.isdecimal() else (-1, part) for part in parts])

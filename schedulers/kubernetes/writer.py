@@ -21,6 +21,7 @@ from presage.schedulers.kubernetes.names import (
     POD_GROUP_VERSION,
 )
 from presage.schedulers.kubernetes.pods import name_of
+from presage.schedulers.kubernetes.refusals import said
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write
 from presage.serving.log import log
@@ -68,6 +69,7 @@ class Writer:
                 self._delete(write)
         except ApiException as error:
             if error.status in _STALE:
+                log(logging.INFO, "not written, as it is otherwise by now", error=said(error))
                 return False
             raise
         return True
@@ -127,7 +129,7 @@ class Writer:
         about = say.about["metadata"]
         if self._said.get((about["uid"], say.reason)) == say.message:
             return
-        is_group = "minMember" in say.about.get("spec", {})
+        is_group = say.about.get("kind") == "PodGroup"
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         event = {
             "metadata": {"generateName": f"{about['name']}.", "namespace": about["namespace"]},
@@ -164,17 +166,22 @@ class Writer:
 def tightened(affinity: Json | None, node: str) -> Json:
     """An affinity with which a pod goes to a node, or nowhere.
 
-    Of a gated pod nothing may be taken away, and requirements may be added to terms alone
+    Of a gated pod nothing may be taken away, and requirements may be added alone to terms that
+    have some: an empty one is none that any node meets
     (https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/).
     """
     affinity = dict(affinity or {})
     of_node = dict(affinity.get("nodeAffinity") or {})
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     only: Json = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms: list[dict[str, Any]] = (of_node.get(key) or {}).get("nodeSelectorTerms") or [{}]
+    of_pod: list[dict[str, Any]] = (of_node.get(key) or {}).get("nodeSelectorTerms") or []
+    terms = of_pod or [{}]
     of_node[key] = {
         "nodeSelectorTerms": [
-            {**term, "matchFields": [*(term.get("matchFields") or ()), only]} for term in terms
+            {**term, "matchFields": [*(term.get("matchFields") or ()), only]}
+            if not of_pod or any(term.values())
+            else term
+            for term in terms
         ]
     }
     return {**affinity, "nodeAffinity": of_node}

@@ -44,3 +44,16 @@ class Say(NamedTuple):
 
 
 Write = Annotate | Release | Delete | Say
+Version = tuple[str, str]  # uid and resourceVersion
+
+
+def version_of(thing: Json) -> Version:
+    """Of a pod or a PodGroup, as it is."""
+    return thing["metadata"]["uid"], thing["metadata"]["resourceVersion"]
+
+
+def subject(write: Write) -> Json:
+    """What a write is of."""
+    if isinstance(write, Annotate):
+        return write.group
+    return write.about if isinstance(write, Say) else write.pod

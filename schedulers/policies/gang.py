@@ -128,7 +128,8 @@ class Gang:
             while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
                 round_.serve(*keeping.pop())
             again_s = standing.rolled_back_s + self.backoff_s
-            if standing.rollbacks and state.now_s < again_s:
+            # Of a clock that was set back it may have come to nothing later than now.
+            if standing.rollbacks and standing.rolled_back_s <= state.now_s < again_s:
                 round_.actions.append(Wake(again_s))
                 round_.passed_over.add(job)
             elif round_.serve(job, standing):

@@ -13,12 +13,13 @@ pytest.importorskip(
 
 from presage.features.errors import ServiceError
 from presage.schedulers.forecasts import Outlook
+from presage.schedulers.kubernetes.annotations import Plan
 from presage.schedulers.kubernetes.cache import Cache
 from presage.schedulers.kubernetes.extender import Extender
 from presage.schedulers.kubernetes.extender_server import ExtenderServer
 from presage.schedulers.kubernetes.extender_types import BindArgs, FilterArgs, PreemptArgs, Victims
 from presage.schedulers.kubernetes.live_cluster import LiveCluster
-from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, POD_GROUP_LABEL, RESERVED
+from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, PLAN, POD_GROUP_LABEL, RESERVED
 from presage.schedulers.policies.gang import Gang
 from presage.serving.job_features import to_json
 from tests.features.examples import features
@@ -175,13 +176,16 @@ def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
             member = pod(f"m{i}", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
             member["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             one.create("pods", member)
-        assert one.fits(asking()) == ["b"]
+        assert one.fits(pod("wide", gpus=2)) == ["b"]
+        one.create("pods", pod("h0", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "half"}))
+        half = pod_group("half", 1)
+        uid = one.cache.snapshot().pods["default", "h0"]["metadata"]["uid"]
+        half["metadata"]["annotations"] = {PLAN: Plan({uid: "b/1"}).to_json()}
+        one.create("podgroups", half)
+        assert one.fits(pod("wide", gpus=2)) == []  # its pod is to be released
         one.create("pods", pod("planned", gpus=1, annotations={DEVICES: "b/0"}))
         planned = one.cache.snapshot().pods["default", "planned"]
         assert one.fits(planned) == ["b"]
-        assert one.fits(pod("wide", gpus=2)) == []
-        one.now_s = 2.5e9  # nobody who would give them back is there
-        assert one.fits(pod("wide", gpus=2)) == ["a"]
 
 
 def test_what_would_help_is_preempted_where_no_gang_falls_apart():
@@ -235,3 +239,47 @@ def test_a_binding_that_is_refused_is_an_error_with_its_reason():
         assert one.extender.bind(BindArgs(**bind)) == ""
         assert "already" in one.extender.bind(BindArgs(**bind))
         assert "not found" in one.extender.bind(BindArgs(**{**bind, "pod_name": "gone"}))
+
+
+def test_a_pod_that_was_not_bound_where_it_was_noted_goes_elsewhere_if_it_must():
+    with world(*four()) as one:
+        one.create("pods", asking())
+        uid = one.cache.snapshot().pods["default", "new"]["metadata"]["uid"]
+        one.server.answer("POST", "binding", 500)
+        assert one.extender.bind(BindArgs("new", "default", uid, "a"))
+        noted = one.cache.snapshot().pods["default", "new"]
+        assert one.fits(noted) == ["a"]
+        left = FilterArgs(noted, dict.fromkeys(["b", "c"]), by_name=True)  # a takes it no more
+        assert list(one.extender.filter(left).nodes) == ["b", "c"]
+        assert {score.score for score in one.extender.prioritize(left)} == {10}
+        assert one.extender.bind(BindArgs("new", "default", uid, "b")) == ""
+        made = one.server.get("pods", "new")
+        assert made is not None
+        assert made["metadata"]["annotations"][DEVICES] == "b/0"
+
+
+def test_nothing_is_kept_beyond_its_time_though_the_gate_is_down():
+    with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
+        group = pod_group("train", 3)
+        until = '{"devices":"a/0,a/1","until":"2001-09-09T01:47:00Z"}'  # in 20 s
+        group["metadata"]["annotations"] = {RESERVED: until}
+        one.create("podgroups", group)
+        owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u",
+                   "controller": True}]  # fmt: skip
+        for i in range(3):
+            member = pod(f"m{i}", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
+            member["metadata"]["ownerReferences"] = owners
+            one.create("pods", member)
+        assert one.fits(asking()) == ["b"]
+        one.now_s += 20.0
+        assert one.fits(asking()) == ["a", "b"]
+
+
+def test_a_forecaster_that_was_down_is_asked_again_though_the_clock_was_set_back():
+    with world(*four()) as one:
+        one.told.down = True
+        one.fits(asking())
+        one.told.down = False
+        one.now_s -= 3600.0
+        one.fits(asking())
+        assert one.extender.status()["forecasts"] == "ok"

@@ -58,6 +58,12 @@ def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
     assert between("n0", "n1") == between("alone", "n0") == 40.0
 
 
+def test_nodes_of_a_rack_are_near_though_nobody_says_its_spine():
+    fleet = fleet_of([node(name, labels={LEAF: "l0"}) for name in ("a", "b")], Reading())
+    assert fleet is not None
+    assert fleet.cluster.topology.distance([0], [8]).tolist() == [10.0]
+
+
 def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
     labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/within": "nvswitch"}
     fleet = fleet_of(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -15,19 +17,24 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from presage.schedulers.kubernetes.annotations import Plan
+from presage.schedulers.kubernetes.cache import Cache
+from presage.schedulers.kubernetes.gate_loop import run_gate
 from presage.schedulers.kubernetes.names import (
+    BIND_BY,
     DEVICES,
     GATE,
+    JOB,
     PLAN,
     POD_GROUP_LABEL,
     RESERVED,
     ROLLED_BACK,
 )
 from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
+from presage.schedulers.kubernetes.writer import Writer
 from presage.schedulers.policies.gang import Gang
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.json_http import HttpError
-from tests.schedulers.kubernetes.manifests import node, pod, pod_group
+from tests.schedulers.kubernetes.manifests import node, node_affinity, pod, pod_group
 
 
 def noted(cluster, name, plural="podgroups"):
@@ -269,6 +276,142 @@ def test_other_gates_are_waited_for():
             cluster.server.change("pods", name, {"spec": {"schedulingGates": [{"name": GATE}]}})
         cluster.settle()
         assert cluster.where("train") == ["n0", "n0"]
+
+
+def test_a_gang_that_needs_no_devices_is_released_and_one_of_both_kinds_goes_where_each_can():
+    with gated(node("n0"), node("c0", gpus=0, labels={"pool": "cpu"})) as cluster:
+        cluster.gang("plain", 2, gpus=0)
+        assert cluster.write(50) < 50
+        cluster.settle()
+        assert len(cluster.where("plain")) == 2
+        labels = {POD_GROUP_LABEL: "mpi"}
+        launcher = pod("", gates=[GATE], labels=labels, nodeSelector={"pool": "cpu"})
+        worker = pod("", gpus=4, gates=[GATE], labels=labels)
+        cluster.server.create("podgroups", pod_group("mpi", 3))
+        cluster.jobs.owned("mpi", [launcher, worker, worker])
+        cluster.settle()
+        assert cluster.where("mpi") == ["c0", "n0", "n0"]
+
+
+DEEP, LONG = "[" * 90_000, "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("on_group", "on_pods"),
+    [
+        ({PLAN: DEEP, RESERVED: DEEP, ROLLED_BACK: DEEP, JOB: DEEP}, {}),
+        ({RESERVED: f'{{"devices":"n0/{LONG}","until":"2040-01-01T00:00:00Z"}}'}, {}),
+        ({RESERVED: '{"devices":"n0/0,n0/0,x/9","until":"2040-01-01T00:00:00Z"}'}, {}),
+        ({ROLLED_BACK: '{"times":3,"at":"2040-01-01T00:00:00Z"}'}, {}),  # the clock was set back
+        ({}, {DEVICES: f"n0/{LONG}", BIND_BY: "soon", JOB: DEEP}),
+        ({}, {DEVICES: "n0/0", BIND_BY: "2025-01-01T00:00:00Z"}),  # of a pod that was copied
+        ({}, {"batch.kubernetes.io/job-completion-index": LONG}),
+    ],
+)
+def test_whatever_annotations_say_gangs_are_planned(on_group, on_pods):
+    with gated(node("n0", gpus=2)) as cluster:
+        cluster.gang("train", 2, group_annotations=on_group, annotations=on_pods)
+        cluster.settle()
+        assert cluster.where("train") == ["n0", "n0"]
+
+
+def test_a_pod_that_was_never_gated_is_left_alone_whatever_its_annotations_say():
+    with gated(node("n0", gpus=2)) as cluster:
+        cluster.gang("train", 1, gates=[], annotations={BIND_BY: "soon"}, nodeSelector={"no": "x"})
+        cluster.gang("other", 1)
+        cluster.settle()
+        assert cluster.where("other") == ["n0"]
+
+
+def test_a_pod_group_may_say_nothing_or_a_time_that_is_none():
+    with gated(node("n0", gpus=3)) as cluster:
+        empty = pod_group("empty", 1)
+        del empty["spec"]
+        cluster.server.create("podgroups", empty)
+        labels = {POD_GROUP_LABEL: "empty"}
+        cluster.jobs.owned("empty", [pod("", gpus=1, gates=[GATE], labels=labels)])
+        cluster.gang("train", 2, scheduleTimeoutSeconds=-1)
+        cluster.settle()
+        assert cluster.where("empty") == ["n0"]
+        assert cluster.where("train") == ["n0", "n0"]
+        groups = [one for one in cluster.server.all("events") if one["reason"] == "Planned"]
+        assert {one["involvedObject"]["kind"] for one in groups} == {"PodGroup"}
+
+
+def test_an_affinity_term_that_no_node_meets_stays_as_it_is():
+    named = {"key": "kubernetes.io/hostname", "operator": "Exists"}
+    with gated(node("n0")) as cluster:
+        cluster.gang("train", 2, affinity=node_affinity({"matchExpressions": [named]}, {}))
+        assert cluster.write(50) < 50
+        cluster.settle()
+        assert cluster.where("train") == ["n0", "n0"]
+
+
+def test_members_planned_on_a_node_that_is_gone_are_all_missed():
+    with gated(node("n0", gpus=3), node("n1", gpus=2)) as cluster:
+        cluster.gang("train", 5, 4, scheduleTimeoutSeconds=3600)
+        cluster.write(1)
+        cluster.server.delete("nodes", "n0")
+        cluster.settle()
+        assert "n0 of its plan is gone" in cluster.events("TakenBack")[0]
+
+
+def test_of_a_gang_whose_plan_was_taken_from_its_group_all_is_given_back_if_it_is_not_whole():
+    with gated(node("n0", gpus=4)) as cluster:
+        cluster.gang("train", 4, scheduleTimeoutSeconds=60)
+        cluster.write()
+        cluster.server.create("pods", pod("thief", gpus=1, nodeName="n0"))
+        cluster.server.change("podgroups", "train", {"metadata": {"annotations": {PLAN: None}}})
+        cluster.settle()
+        assert len(cluster.where("train")) == 3
+        cluster.later(60.0)
+        cluster.settle()
+        assert cluster.where("train") == []
+        assert released(cluster, "train") == 0
+
+
+def test_a_copy_of_a_released_pod_is_nobody_s_to_delete():
+    with gated(node("n0")) as cluster:
+        (name,) = cluster.jobs.owned("alone", [pod("", gpus=1, gates=[GATE])])
+        cluster.write()
+        copied = noted(cluster, name, "pods")
+        assert copied[DEVICES] == "n0/0"
+        cluster.server.create("pods", pod("copy", annotations=copied, nodeSelector={"no": "x"}))
+        cluster.later(3600.0)
+        cluster.settle()
+        assert cluster.server.get("pods", "copy") is not None
+
+
+def test_what_the_api_server_will_not_have_written_holds_up_nobody_else():
+    with gated(node("n0", gpus=2), node("n1", gpus=2)) as cluster:
+        cluster.gang("bad", 2)
+        cluster.later(1)
+        cluster.gang("worse", 1)
+        cluster.later(1)
+        cluster.gang("good", 2)
+        cluster.server.answer("PATCH", "pods/bad", 500, times=10_000)  # an admission webhook
+        cluster.server.answer("PATCH", "podgroups/worse", 403, times=10_000)
+        stopping = threading.Event()
+        with Cache(cluster.server.client(retries=False)) as cache:
+            writer = Writer(cluster.server.client(retries=False), cache.put)
+            gate = threading.Thread(
+                target=run_gate, args=(cluster.gate, cache, writer, stopping),
+                kwargs={"clock": lambda: cluster.now_s},
+            )  # fmt: skip
+            gate.start()
+            try:
+                ends_s = time.monotonic() + 30.0
+                while released(cluster, "good") < 2:
+                    assert time.monotonic() < ends_s
+                    time.sleep(0.02)
+            finally:
+                stopping.set()
+                gate.join()
+        assert released(cluster, "bad") == released(cluster, "worse") == 0
+        planned = [plan_of(cluster, name).devices.values() for name in ("bad", "good")]
+        assert len({device for devices in planned for device in devices}) == 4
+        writes = [one for one in cluster.server.requests if one.method == "PATCH"]
+        assert len(writes) < 50
 
 
 def disturb(cluster, rng):
