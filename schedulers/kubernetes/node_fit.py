@@ -12,7 +12,7 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from presage.schedulers.kubernetes.pods import Amounts, amount, requests
@@ -65,6 +65,11 @@ def limits_of(
         if most > 0 and all(accepts(node, pod) for pod in alike):
             found.append((name, most))
     return tuple(found)
+
+
+def likeness(pods: Iterable[Json]) -> Hashable:
+    """Equal for pods of which every node can take equally many."""
+    return frozenset((frozenset(requests(pod).items()), _constraints(pod)) for pod in pods)
 
 
 def accepts(node: Json, pod: Json) -> bool:

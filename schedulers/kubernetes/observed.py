@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from presage.features.errors import ImpossibleActionError
@@ -12,7 +12,7 @@ from presage.schedulers.job import Job
 from presage.schedulers.kubernetes.annotations import device_names, devices_named
 from presage.schedulers.kubernetes.fleet import Fleet
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
-from presage.schedulers.kubernetes.node_fit import limits_of, room_of
+from presage.schedulers.kubernetes.node_fit import likeness, limits_of, room_of
 from presage.schedulers.kubernetes.pod_gang import PodGang, features_of, gangs_of, gpus_of, planned
 from presage.schedulers.kubernetes.pods import Amounts, Name, bound_to, group_of, is_over, name_of
 from presage.schedulers.kubernetes.snapshot import Json
@@ -119,13 +119,17 @@ def observe(
     holders.sort(key=lambda held: (not has[name_of(held[1])], name_of(held[1])))
     jobs = [(_occupant(pod, groups, fleet), node, pod) for node, pod in holders]
     waiting = []
+    limits_by: dict[Hashable, tuple[tuple[str, int], ...]] = {}  # a thousand nodes take a while
     for gang in gangs.values():
         why = gang.why_not(fleet.resource)
         if why:
             observed.hindered[gang.job_id] = why
         elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
             with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
-            job = gang.job(fleet.resource, limits_of(with_gpus, fleet.nodes, room))
+            alike = likeness(with_gpus)
+            if alike not in limits_by:
+                limits_by[alike] = limits_of(with_gpus, fleet.nodes, room)
+            job = gang.job(fleet.resource, limits_by[alike])
             if job is None:
                 observed.without_devices.append(gang)
             else:
