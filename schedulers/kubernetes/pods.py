@@ -87,11 +87,12 @@ def requests(pod: Json) -> Amounts:
     """What a node must have for a pod: of each resource, and one place for the pod itself.
 
     Its containers and sidecars together, or the init container that needs most, with the sidecars
-    that were started before it.
+    that were started before it; of what the pod as a whole asks for, that instead.
 
     References
     ----------
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
     """
     metadata = pod["metadata"]
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
@@ -122,7 +123,8 @@ def _requests(pod: Json) -> Amounts:
         most = _most(most, _sum([sidecars, asked]))
     running = _sum([sidecars, *map(_asked, spec["containers"])])
     overhead = {name: amount(text) for name, text in (spec.get("overhead") or {}).items()}
-    return _sum([_most(most, running), overhead, {"pods": MILLI}])
+    whole = {**_most(most, running), **_asked(spec)}
+    return _sum([whole, overhead, {"pods": MILLI}])
 
 
 @lru_cache(maxsize=4096)

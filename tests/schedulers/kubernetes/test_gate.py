@@ -85,6 +85,14 @@ def test_a4_what_a_node_cannot_take_for_any_reason_is_planned_elsewhere():
         assert cluster.where("cpus")[0] not in ("few-cpus", "x0", "x1")
 
 
+def test_a4_what_a_pod_asks_for_as_a_whole_counts_instead_of_what_its_containers_do():
+    with gated(node("n0", cpus=4), node("n1", cpus=8)) as cluster:
+        cluster.gang("train", 2, cpus="1", resources={"requests": {"cpu": "3"}})
+        cluster.write()
+        planned = plan_of(cluster, "train").devices.values()
+        assert {device.partition("/")[0] for device in planned} == {"n1"}
+
+
 def test_pods_of_several_devices_and_pods_of_none_are_one_gang():
     with gated(node("n0"), node("n1", gpus=4), node("n2")) as cluster:
         cluster.server.create("pods", pod("busy", gpus=1, nodeName="n0"))
