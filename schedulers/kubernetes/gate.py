@@ -180,6 +180,7 @@ def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Wr
     plan = Plan(
         {uid: named for uid, named in before.items() if uid in there} | dict(devices),
         None if gang.bound >= gang.min_member else now_s + gang.timeout_s,
+        succeeded=tuple(sorted(gang.succeeded)),
     )
     where = ", ".join(named for named in devices.values() if named)
     return [
@@ -245,15 +246,21 @@ def _taken_back(gang: PodGang, plan: Plan, now_s: float) -> Step:
 
 def _whole(gang: PodGang, plan: Plan, now_s: float) -> Step:
     """A quorum is bound: who comes later has time of its own."""
-    if plan.bind_by_s is not None:
-        return Step([_annotate(gang, {PLAN: replace(plan, bind_by_s=None).to_json()})], now_s)
+    if gang.is_done:
+        return Step([_annotate(gang, {PLAN: None})], now_s)
+    done = tuple(sorted(gang.succeeded))
+    if plan.bind_by_s is not None or plan.succeeded != done:
+        known = replace(plan, bind_by_s=None, succeeded=done)
+        return Step([_annotate(gang, {PLAN: known.to_json()})], now_s)
     return Step(_releases(gang, plan, now_s + gang.timeout_s), math.inf)
 
 
 def _not_whole(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], now_s: float) -> Step:
     """Not yet, or no longer: it has a time to become so."""
-    if not gang.released and not gang.to_release:  # nobody of the plan is left
+    if gang.is_done:
         return Step([_annotate(gang, {PLAN: None})], now_s)
+    if not gang.released and not gang.to_release:  # it has nothing, but some have done their part
+        return Step([], math.inf)
     by_s = plan.bind_by_s
     if by_s is None:
         by_s = now_s + gang.timeout_s
@@ -301,7 +308,8 @@ def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
 def _came_to_nothing(gang: PodGang, now_s: float) -> Annotate:
     """All of it is given back, and it takes its turn behind those that came before now (A5)."""
     back = RolledBack(gang.rolled_back.times + 1, now_s)
-    return _annotate(gang, {PLAN: None, RESERVED: None, ROLLED_BACK: back.to_json()})
+    done = Plan(succeeded=tuple(sorted(gang.succeeded))).to_json() if gang.succeeded else None
+    return _annotate(gang, {PLAN: done, RESERVED: None, ROLLED_BACK: back.to_json()})
 
 
 def _release(pod: Json, devices: str, bind_by_s: float) -> Release:

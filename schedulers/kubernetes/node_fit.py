@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from presage.schedulers.kubernetes.pods import Amounts, amount, requests
 from presage.schedulers.kubernetes.snapshot import Json
 
-Limits = tuple[tuple[str, int], ...]  # how many pods each node can take, by its name
+Limits = tuple[tuple[str, int, int], ...]  # how many pods a node can take, now and if empty
 
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _FAR = 1_000_000  # pods on a node
+_MOST = 2**62  # thousandths: more than there is of anything
 
 
 class NodeRoom:
@@ -42,19 +43,21 @@ class NodeRoom:
         for name, node in nodes.items():
             for of, text in _allocatable(node).items():
                 left.setdefault(of, [0] * len(nodes))[place[name]] = amount(text)
+        whole = {of: list(each) for of, each in left.items()}
         for name, pod in holders:
             if name in place:
                 for of, much in requests(pod).items():
                     if of in left:
                         left[of][place[name]] -= much
-        self._left = {of: np.array(each, np.int64) for of, each in left.items()}
+        self._all = {of: _array(each) for of, each in whole.items()}
+        self._left = {of: _array(each) for of, each in left.items()}
         self._accepting: dict[str, NDArray[np.bool_]] = {}
         self._limits: dict[tuple[object, ...], Limits] = {}
 
     def limits(self, pods: Sequence[Json]) -> Limits:
         """How many of some pods, of which any may come first, each node can take.
 
-        Nodes that can take none are left out.
+        Nodes that could take none if they were empty are left out.
         """
         asked: dict[str, int] = {}
         for pod in pods:
@@ -67,21 +70,25 @@ class NodeRoom:
         return self._limits[key]
 
     def _of(self, asked: Amounts, alike: Mapping[str, Json]) -> Limits:
-        most = np.full(len(self._nodes), _FAR)
+        now = np.full(len(self._nodes), _FAR)
+        most = now
         none = np.zeros(len(self._nodes), np.int64)
         for of, much in asked.items():
             if much > 0:
-                most = np.minimum(most, self._left.get(of, none) // much)
+                each = min(much, _MOST)
+                now = np.minimum(now, self._left.get(of, none) // each)
+                most = np.minimum(most, self._all.get(of, none) // each)
         for constraints, pod in alike.items():
             if constraints not in self._accepting:
                 accepting = [accepts(node, pod) for node in self._nodes.values()]
                 self._accepting[constraints] = np.array(accepting, bool)
             most = np.where(self._accepting[constraints], most, 0)
-        return tuple(
-            (name, count)
-            for name, count in zip(self._nodes, most.tolist(), strict=True)
-            if count > 0
-        )
+        counts = zip(self._nodes, np.maximum(now, 0).tolist(), most.tolist(), strict=True)
+        return tuple((name, left, ever) for name, left, ever in counts if ever > 0)
+
+
+def _array(amounts: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([max(-_MOST, min(_MOST, one)) for one in amounts], np.int64)
 
 
 def accepts(node: Json, pod: Json) -> bool:

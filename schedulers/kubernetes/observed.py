@@ -90,6 +90,11 @@ def observe(
             job = gang.job(fleet.resource, room.limits(with_gpus))
             if job is None:
                 observed.without_devices.append(gang)
+            elif not job.node_limits:
+                observed.hindered[gang.job_id] = (
+                    "no node can take one of its pods, not even an empty one: look at what they "
+                    "request, at their selectors and tolerations"
+                )
             else:
                 waiting.append((job, gang))
     fresh.expect(forecasts, [job for job, _ in waiting])
