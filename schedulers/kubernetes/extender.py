@@ -240,7 +240,7 @@ class Extender:
 
             observed = observe(
                 fleet, snapshot.pods, snapshot.pod_groups, self._fresh, forecasts,
-                self._policy.limits, key,
+                self._policy.limits, key, now_s,
             )  # fmt: skip
             self._view = _View(snapshot.version, observed, forecasts)
         if self._view.observed is not None:  # a gate that is down gives nothing back

@@ -126,7 +126,7 @@ class Gate:
 
         observed = observe(
             fleet, snapshot.pods, snapshot.pod_groups, self.forecasts, forecasts,
-            self._policy.limits, key, stuck,
+            self._policy.limits, key, now_s, stuck,
         )  # fmt: skip
         said: list[Write] = [
             Say(_face(observed.gangs[job_id]), "NotPlanned", why, warns=True)

@@ -87,6 +87,7 @@ def observe(
     forecasts: Forecasts,
     limits: Limits,
     key: Callable[[Job, Standing], Key],
+    now_s: float,
     stuck: Collection[str] = (),
 ) -> Observed:
     """A cluster as it is.
@@ -97,6 +98,8 @@ def observe(
         What a pod that shares a device takes of it.
     key : callable
         The place of a gang in the queue.
+    now_s : float
+        Plans that should have come true by now hold nothing for pods that are not released.
     stuck : collection of str
         Job ids of gangs that cannot be planned now, whatever they have.
     """
@@ -104,7 +107,7 @@ def observe(
     to_be = {  # what pods that are not released yet are to have, by uid
         pod["metadata"]["uid"]: devices_named(gang.plan.devices[pod["metadata"]["uid"]])
         for gang in gangs.values()
-        if gang.plan is not None
+        if gang.plan is not None and (gang.plan.bind_by_s is None or now_s < gang.plan.bind_by_s)
         for pod in gang.to_release
     }
     has = {name: to_be.get(pod["metadata"]["uid"]) or planned(pod) for name, pod in pods.items()}

@@ -355,9 +355,9 @@ def test_equal_clusters_equal_steps_in_whatever_order_they_were_told():
         seen = cluster.snapshot()
         turned = Snapshot(
             seen.version,
-            dict(reversed(seen.nodes.items())),
-            dict(reversed(seen.pods.items())),
-            dict(reversed(seen.pod_groups.items())),
+            dict(list(seen.nodes.items())[::-1]),
+            dict(list(seen.pods.items())[::-1]),
+            dict(list(seen.pod_groups.items())[::-1]),
         )
         assert cluster.gate.step(turned, cluster.now_s) == cluster.step()
 
