@@ -209,7 +209,8 @@ class Extender:
         self._fresh.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, self._policy.limits
         tenants = Tenants(State(observed.ledger, self._clock(), Progress()))
-        leaving = {occupant_id(one, groups) for one in (pod, *gone)}
+        now_s = self._clock()
+        leaving = {occupant_id(one, groups, now_s) for one in (pod, *gone)}
         for held in leaving & observed.ledger.running.keys():
             tenants.leave(held)
         needs = needs_of(job, cluster, forecasts, limits, alone=False)
@@ -265,7 +266,7 @@ class Extender:
             snapshot.pods is not view.snapshot.pods
             or snapshot.pod_groups is not view.snapshot.pod_groups
         ):
-            observed.occupants.follow(snapshot.pods.values(), snapshot.pod_groups)
+            observed.occupants.follow(snapshot.pods.values(), snapshot.pod_groups, now_s)
         observed.ledger.expire(now_s)  # a gate that is down gives nothing back
         self._view = _View(snapshot, keeping, fleet, observed, forecasts)
         return observed, forecasts

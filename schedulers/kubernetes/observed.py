@@ -76,9 +76,9 @@ def observe(
     """
     ledger = Ledger(fleet.cluster, Queue(key))
     occupants = Occupants(fleet, ledger, limits, fresh, forecasts)
-    occupants.follow(pods.values(), groups)
+    occupants.follow(pods.values(), groups, now_s)
     observed = Observed(fleet, gangs, ledger, occupants)
-    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups)))
+    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))
     room = NodeRoom(fleet.nodes, holders)
     waiting: list[tuple[Job, PodGang]] = []
     for gang in gangs.values():

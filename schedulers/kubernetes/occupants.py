@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -27,30 +28,31 @@ from presage.schedulers.policies.neighbours import Limits
 from presage.schedulers.standing import Phase, Standing
 
 
-def devices_of(pod: Json, groups: Mapping[Name, Json]) -> str:
-    """What a pod has or is to have, as annotations name devices: as its gang's plan says while it
-    is gated; empty where nobody said.
+def devices_of(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
+    """What a pod has or is to have, as annotations name devices; empty where nobody said.
+
+    While it is gated its gang's plan says it, for as long as that holds.
     """
     if GATE not in gates(pod):
         return annotation(pod, DEVICES)
     group = group_of(pod)
     plan = _plan(annotation(groups[group], PLAN)) if group and group in groups else None
-    if plan is None or plan.taken_back:
+    if plan is None or plan.taken_back or (plan.bind_by_s or math.inf) <= now_s:
         return ""
     return plan.devices.get(pod["metadata"]["uid"], "")
 
 
-def node_of(pod: Json, groups: Mapping[Name, Json]) -> str:
+def node_of(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
     """Where a pod has, or is to have, something; empty of one that has nothing anywhere."""
     if is_over(pod):
         return ""
-    at = devices_named(devices_of(pod, groups))
+    at = devices_named(devices_of(pod, groups, now_s))
     return bound_to(pod) or (at[0][0] if at else "")
 
 
-def occupant_id(pod: Json, groups: Mapping[Name, Json]) -> str:
+def occupant_id(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
     """Of a pod that has devices: another one for other devices, and unlike the ids of gangs."""
-    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{devices_of(pod, groups)}"
+    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{devices_of(pod, groups, now_s)}"
 
 
 @lru_cache(maxsize=1024)
@@ -79,20 +81,20 @@ class Occupants:
         self._fresh, self._forecasts = fresh, forecasts
         self._there: dict[str, str] = {}  # nodes of those that are in the ledger, by their ids
 
-    def follow(self, pods: Iterable[Json], groups: Mapping[Name, Json]) -> None:
+    def follow(self, pods: Iterable[Json], groups: Mapping[Name, Json], now_s: float) -> None:
         """Let those go that are gone, and come that came."""
         now: dict[str, tuple[str, Json]] = {}
         for pod in pods:
-            node = node_of(pod, groups)
+            node = node_of(pod, groups, now_s)
             if node and gpus_of(pod, self._fleet.resource):
-                now[occupant_id(pod, groups)] = node, pod
+                now[occupant_id(pod, groups, now_s)] = node, pod
         for job_id in self._there.keys() - now.keys():
             del self._there[job_id]
             if job_id in self._ledger.running:
                 self._ledger.end(job_id, Phase.FINISHED, 0.0)
         # Those whose devices are known have them; of the others it can only be guessed.
         came = [
-            (not devices_of(pod, groups), job_id)
+            (not devices_of(pod, groups, now_s), job_id)
             for job_id, (_, pod) in now.items()
             if job_id not in self._there
         ]
@@ -101,7 +103,7 @@ class Occupants:
         for job_id, job in jobs.items():
             node, pod = now[job_id]
             self._there[job_id] = node
-            self._occupy(job, node, devices_named(devices_of(pod, groups)))
+            self._occupy(job, node, devices_named(devices_of(pod, groups, now_s)))
 
     def grants(self, job: Job, devices: Iterable[int]) -> tuple[Grant, ...]:
         """Of a job on some devices: as much as it needs, all of one that is not shared."""

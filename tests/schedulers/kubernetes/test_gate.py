@@ -30,6 +30,7 @@ from presage.schedulers.kubernetes.names import (
     ROLLED_BACK,
 )
 from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
+from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.kubernetes.writer import Writer
 from presage.schedulers.policies.gang import Gang
 from tests.schedulers.kubernetes.gated import gated
@@ -345,6 +346,21 @@ def test_a_pod_group_may_say_nothing_or_a_time_that_is_none():
         assert cluster.where("train") == ["n0", "n0"]
         groups = [one for one in cluster.server.all("events") if one["reason"] == "Planned"]
         assert {one["involvedObject"]["kind"] for one in groups} == {"PodGroup"}
+
+
+def test_equal_clusters_equal_steps_in_whatever_order_they_were_told():
+    with gated(node("n0"), node("n1")) as cluster:
+        for name in ("a", "b", "c"):
+            cluster.gang(name, 2, gpus=0)
+            cluster.gang(f"wide-{name}", 9, gpus=2)
+        seen = cluster.snapshot()
+        turned = Snapshot(
+            seen.version,
+            dict(list(seen.nodes.items())[::-1]),
+            dict(list(seen.pods.items())[::-1]),
+            dict(list(seen.pod_groups.items())[::-1]),
+        )
+        assert cluster.gate.step(turned, cluster.now_s) == cluster.step()
 
 
 def test_an_affinity_term_that_no_node_meets_stays_as_it_is():
