@@ -54,8 +54,12 @@ class Cluster(Protocol):
         """All that is known now."""
         ...
 
-    def bind(self, pod: BindArgs, devices: str) -> str:
-        """Bind a pod, and note its devices; why that failed, else empty."""
+    def note(self, pod: BindArgs, devices: str) -> str:
+        """Note a pod's devices, which is seen at once; why that failed, else empty."""
+        ...
+
+    def bind(self, pod: BindArgs) -> str:
+        """Bind a pod; why that failed, else empty."""
         ...
 
     def lag_s(self) -> Mapping[str, float]:
@@ -109,7 +113,7 @@ class Extender:
         self._view = _View(_NOTHING)
         self._deciding = threading.Lock()
         self._asked: Counter[str] = Counter()
-        self._failure = ""
+        self._failure, self._was_told = "", False
 
     def filter(self, args: FilterArgs) -> FilterResult:
         """Candidates where a pod fits, and those whose neighbours would suffer too much named."""
@@ -123,8 +127,8 @@ class Extender:
                 return FilterResult(list(args.nodes))
             most = self._policy.limits.most_slowdown
             why = (
-                f"no {gpus_of(args.pod, self._reading.resource)} devices that nobody keeps have "
-                f"room for it, or somebody there would become more than {most:g} times as slow"
+                "too few of its devices have room for it that no gang keeps, or somebody there "
+                f"would become more than {most:g} times as slow"
             )
             return _passed(args, places.keys(), why)
 
@@ -145,13 +149,16 @@ class Extender:
         with self._deciding:
             self._asked["bind"] += 1
             pod = self._cluster.snapshot().pods.get((args.pod_namespace, args.pod_name))
-            devices = ""
             if pod is not None and args.node not in dict(planned(pod)):
-                place = (self._places(pod) or {}).get(args.node)
-                observed = self._view.observed
-                if place is not None and observed is not None:
-                    devices = observed.fleet.names(place.devices.tolist())
-        return self._cluster.bind(args, devices)
+                places, observed = self._places(pod), self._view.observed
+                if places is not None and observed is not None:
+                    if args.node not in places:  # another pod was quicker
+                        return f"{args.node} has no devices left for it; it is tried again"
+                    devices = observed.fleet.names(places[args.node].devices.tolist())
+                    failed = self._cluster.note(args, devices)
+                    if failed:
+                        return failed
+        return self._cluster.bind(args)
 
     def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Nodes where it would help; if there are any, those where no gang falls apart."""
@@ -179,7 +186,7 @@ class Extender:
     def status(self) -> Json:
         """What was asked how often, and whether anything is foretold."""
         return {
-            "forecasts": self._failure or "ok",
+            "forecasts": self._failure or ("ok" if self._was_told else "not asked for yet"),
             "asked": dict(self._asked),
             "lag_s": {
                 kind: round(lag_s, 3) if math.isfinite(lag_s) else None
@@ -278,6 +285,7 @@ class Extender:
         return min(MAX_SCORE, max(0, round(MAX_SCORE * (1.0 - lost))))
 
     def _tell(self, failure: str) -> None:
+        self._was_told = self._was_told or not failure
         if failure != self._failure:
             self._failure = failure
             if failure:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Preempt, Reserve, Wake
-from presage.schedulers.forecasts import Forecaster
+from presage.schedulers.forecasts import Forecaster, Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.kubernetes.annotations import (
     Plan,
@@ -34,7 +34,7 @@ from presage.schedulers.kubernetes.annotations import (
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import BIND_BY, DEVICES, PLAN, RESERVED, ROLLED_BACK
-from presage.schedulers.kubernetes.observed import observe
+from presage.schedulers.kubernetes.observed import Observed, observe
 from presage.schedulers.kubernetes.pod_gang import PodGang, gangs_of, gpus_of
 from presage.schedulers.kubernetes.pods import annotation, bound_to, owner_of
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
@@ -117,6 +117,12 @@ class Gate:
         decided = self._decided(snapshot, gangs, now_s, stuck)
         return Step(decided.writes, min(again_s, decided.again_s))
 
+    def why_not(self, snapshot: Snapshot, now_s: float) -> Mapping[str, str]:
+        """Why gangs of which pods wait cannot be planned, by their job ids."""
+        gangs = gangs_of(snapshot.pods.values(), snapshot.pod_groups)
+        found = self._observed(snapshot, gangs, now_s, ())
+        return found[0].hindered if found is not None else _without_fleet(gangs, self._reading)
+
     def _decided(
         self,
         snapshot: Snapshot,
@@ -124,21 +130,16 @@ class Gate:
         now_s: float,
         stuck: Collection[str],
     ) -> Step:
-        if snapshot.nodes is not self._nodes:
-            self._nodes = snapshot.nodes
-            self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
-        fleet = self._fleet
-        if fleet is None:
-            return Step([], math.inf)
-        forecasts = self.forecasts.of(fleet.cluster, now_s)
-
-        def key(job: Job, standing: Standing) -> Key:
-            return self._policy.key(job, standing, forecasts)
-
-        observed = observe(
-            fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
-            self._policy.limits, key, now_s, stuck,
-        )  # fmt: skip
+        found = self._observed(snapshot, gangs, now_s, stuck)
+        if found is None:
+            return Step(
+                [
+                    Say(_face(gangs[job_id]), "NotPlanned", why, warns=True)
+                    for job_id, why in _without_fleet(gangs, self._reading).items()
+                ],
+                math.inf,
+            )
+        observed, forecasts = found
         said: list[Write] = [
             Say(_face(observed.gangs[job_id]), "NotPlanned", why, warns=True)
             for job_id, why in observed.hindered.items()
@@ -160,14 +161,46 @@ class Gate:
             gang = observed.gangs[action.job_id]
             if isinstance(action, Preempt):
                 return Step([*said, _came_to_nothing(gang, now_s)], now_s)
-            devices = fleet.names(grant.device for grant in action.grants)
+            devices = observed.fleet.names(grant.device for grant in action.grants)
             if isinstance(action, Reserve):
                 kept = Reservation(devices, action.until_s)
                 made: list[Write] = [_annotate(gang, {RESERVED: kept.to_json()})]
             else:
-                made = _planned(gang, _dealt(gang, devices, fleet.resource), now_s)
+                made = _planned(gang, _dealt(gang, devices, self._reading.resource), now_s)
             return Step([*said, *made], now_s)
         return Step(said, again_s)
+
+    def _observed(
+        self,
+        snapshot: Snapshot,
+        gangs: Mapping[str, PodGang],
+        now_s: float,
+        stuck: Collection[str],
+    ) -> tuple[Observed, Forecasts] | None:
+        """What can be decided on, and what is foretold; None where no node has devices."""
+        if snapshot.nodes is not self._nodes:
+            self._nodes = snapshot.nodes
+            self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
+        if self._fleet is None:
+            return None
+        forecasts = self.forecasts.of(self._fleet.cluster, now_s)
+
+        def key(job: Job, standing: Standing) -> Key:
+            return self._policy.key(job, standing, forecasts)
+
+        observed = observe(
+            self._fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
+            self._policy.limits, key, now_s, stuck,
+        )  # fmt: skip
+        return observed, forecasts
+
+
+def _without_fleet(gangs: Mapping[str, PodGang], reading: Reading) -> Mapping[str, str]:
+    return {
+        job_id: gang.why_not(reading.resource) or f"no node has {reading.resource} to give"
+        for job_id, gang in gangs.items()
+        if gang.waiting
+    }
 
 
 def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Write]:

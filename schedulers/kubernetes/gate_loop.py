@@ -14,12 +14,20 @@ from presage.schedulers.kubernetes.cache import Cache
 from presage.schedulers.kubernetes.gate import Gate
 from presage.schedulers.kubernetes.refusals import said
 from presage.schedulers.kubernetes.writer import Writer
-from presage.schedulers.kubernetes.writes import Say, Version, Write, subject, version_of
+from presage.schedulers.kubernetes.writes import (
+    Say,
+    Version,
+    Write,
+    subject,
+    takes_away,
+    version_of,
+)
 from presage.serving.log import log
 
 _TOGETHER_S = 0.05  # changes that come so soon after another are looked at with it
 _RETRY_S = 1.0  # after a write that was refused, or not answered
 _LOOK_S = 0.5  # whether to stop
+_SO_S = 2.0  # an answer holds for the look that follows it
 
 
 def run_gate(
@@ -32,12 +40,22 @@ def run_gate(
 ) -> None:
     """Until it is to stop."""
     refused: dict[Version, float] = {}  # when to try again, by the monotonic clock
+    asked: dict[Version, float] = {}  # until when what was asked of it is taken to be so
     while not stopping.is_set():
         began_s = time.monotonic()
         snapshot = cache.snapshot()
         refused = {version: at_s for version, at_s in refused.items() if at_s > began_s}
         step = gate.step(snapshot, clock(), refused.keys())
         took_s = time.monotonic() - began_s
+        asked = {version: until_s for version, until_s in asked.items() if until_s > began_s}
+        doubtful = [
+            write
+            for write in step.writes
+            if takes_away(write) and version_of(subject(write)) not in asked
+        ]
+        if doubtful:  # a watch may lag behind by what would have saved them
+            _ask(writer, doubtful, refused, asked)
+            continue
         reached = _write(writer, step.writes, stopping, refused)
         if reached and any(not isinstance(write, Say) for write in step.writes):
             continue
@@ -46,6 +64,22 @@ def run_gate(
             if cache.wait(snapshot.version, max(0.0, min(_LOOK_S, again_s - clock()))):
                 break
         stopping.wait(max(_TOGETHER_S, took_s))  # half of a processor at most
+
+
+def _ask(
+    writer: Writer,
+    doubtful: Iterable[Write],
+    refused: dict[Version, float],
+    asked: dict[Version, float],
+) -> None:
+    for write in doubtful:
+        version = version_of(subject(write))
+        try:
+            writer.look_again(write)
+            asked[version] = time.monotonic() + _SO_S
+        except (ApiException, HTTPError) as error:
+            log(logging.WARNING, "nothing is taken away unseen", error=said(error))
+            refused[version] = time.monotonic() + _RETRY_S
 
 
 def _write(

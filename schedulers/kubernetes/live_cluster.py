@@ -31,23 +31,26 @@ class LiveCluster:
         """For how long nothing was heard of each kind."""
         return {str(kind): lag_s for kind, lag_s in self._cache.lag_s().items()}
 
-    def bind(self, pod: BindArgs, devices: str) -> str:
-        """Note a pod's devices, and bind it; why that failed, else empty.
-
-        In that order: a pod that is bound has its devices, whoever dies in between.
-        """
+    def note(self, pod: BindArgs, devices: str) -> str:
+        """Note a pod's devices before it is bound; why that failed, else empty."""
         metadata = {"uid": pod.pod_uid, "annotations": {DEVICES: devices}}
+        try:
+            answer = self._core.patch_namespaced_pod(
+                pod.pod_name, pod.pod_namespace, {"metadata": metadata},
+                _content_type=_MERGE_PATCH, _preload_content=False,
+            )  # fmt: skip
+        except (ApiException, HTTPError) as error:
+            return said(error)
+        self._cache.put("Pod", json.loads(answer.data))
+        return ""
+
+    def bind(self, pod: BindArgs) -> str:
+        """Bind a pod; why that failed, else empty."""
         binding = {
             "metadata": {"name": pod.pod_name, "uid": pod.pod_uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
         }
         try:
-            if devices:
-                answer = self._core.patch_namespaced_pod(
-                    pod.pod_name, pod.pod_namespace, {"metadata": metadata},
-                    _content_type=_MERGE_PATCH, _preload_content=False,
-                )  # fmt: skip
-                self._cache.put("Pod", json.loads(answer.data))
             # Its answer is a Status, which the client takes for a Binding and cannot read.
             self._core.create_namespaced_pod_binding(
                 pod.pod_name, pod.pod_namespace, binding, _preload_content=False

@@ -198,8 +198,8 @@ class PodGang:
             )
         return ""
 
-    def summary(self, resource: str) -> dict[str, object]:
-        """How it stands, for people and programs."""
+    def summary(self, why_not: str) -> dict[str, object]:
+        """How it stands, for people and programs; and why its pods are not planned."""
         plan, kept = self.plan, self.reservation
         if self.bound >= self.min_member:
             state = "whole"
@@ -220,7 +220,7 @@ class PodGang:
             "bound": self.bound,
             "devices": ",".join(named),
             "rollbacks": self.rolled_back.times,
-            "why": self.why_not(resource),
+            "why": why_not,
         }
 
     def job(self, resource: str, node_limits: Limits) -> Job | None:

@@ -17,13 +17,14 @@ from presage.schedulers.kubernetes.names import (
     DEVICES,
     GATE,
     POD_GROUP_GROUP,
+    POD_GROUP_LABEL,
     POD_GROUP_PLURAL,
     POD_GROUP_VERSION,
 )
 from presage.schedulers.kubernetes.pods import name_of
 from presage.schedulers.kubernetes.refusals import said
 from presage.schedulers.kubernetes.snapshot import Json
-from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write
+from presage.schedulers.kubernetes.writes import Annotate, Delete, Release, Say, Write, subject
 from presage.serving.log import log
 
 _JSON_PATCH = "application/json-patch+json"
@@ -73,6 +74,24 @@ class Writer:
                 return False
             raise
         return True
+
+    def look_again(self, write: Write) -> None:
+        """Ask the API server for a pod, or all of a PodGroup, whatever a watch has told.
+
+        Raises
+        ------
+        kubernetes.client.ApiException, urllib3.exceptions.HTTPError
+            It does not tell.
+        """
+        namespace, name = name_of(subject(write))
+        which = (
+            {"label_selector": f"{POD_GROUP_LABEL}={name}"}
+            if isinstance(write, Annotate)
+            else {"field_selector": f"metadata.name={name}"}
+        )
+        answer = self._core.list_namespaced_pod(namespace, **which, _preload_content=False)
+        for pod in _read(answer)["items"]:
+            self._seen("Pod", {"apiVersion": "v1", "kind": "Pod", **pod})
 
     def _annotate(self, write: Annotate) -> None:
         namespace, name = name_of(write.group)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from presage.schedulers.kubernetes.annotations import Plan
+from presage.schedulers.kubernetes.names import PLAN
 from presage.schedulers.kubernetes.snapshot import Json
 
 
@@ -50,6 +52,14 @@ Version = tuple[str, str]  # uid and resourceVersion
 def version_of(thing: Json) -> Version:
     """Of a pod or a PodGroup, as it is."""
     return thing["metadata"]["uid"], thing["metadata"]["resourceVersion"]
+
+
+def takes_away(write: Write) -> bool:
+    """Whether running pods may be lost by it: first it has to be known that it is so."""
+    if isinstance(write, Annotate):
+        plan = Plan.from_json(write.annotations.get(PLAN) or "")
+        return plan is not None and plan.taken_back
+    return isinstance(write, Delete)
 
 
 def subject(write: Write) -> Json:

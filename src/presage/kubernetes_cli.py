@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,12 +133,16 @@ def gangs(
 ) -> None:
     """Show all gangs: how many pods wait, are released and bound, where, and why not."""
     from presage.render import print_json
+    from presage.schedulers.forecasters.no_forecasts import NoForecasts
+    from presage.schedulers.kubernetes.gate import Gate
     from presage.schedulers.kubernetes.pod_gang import gangs_of
 
     with _connected(kubeconfig, context) as (_, cache):
         snapshot = cache.snapshot()
     found = gangs_of(snapshot.pods.values(), snapshot.pod_groups)
-    rows = [gang.summary(resource) for _, gang in sorted(found.items())]
+    planner = Gate(_gang("gang"), NoForecasts, _reading(resource, None))
+    why_not = planner.why_not(snapshot, time.time())
+    rows = [gang.summary(why_not.get(job_id, "")) for job_id, gang in found.items()]
     if as_json:
         print_json(rows)
         return

@@ -231,6 +231,22 @@ def test_a6_kube_scheduler_puts_a_pod_where_the_extender_likes_it_best(by_name):
         assert made["metadata"]["annotations"][DEVICES] == "b/0"
 
 
+def bind_args(one, name, where):
+    uid = one.cache.snapshot().pods["default", name]["metadata"]["uid"]
+    return BindArgs(pod_name=name, pod_namespace="default", pod_uid=uid, node=where)
+
+
+def test_of_two_pods_that_both_fit_the_second_to_be_bound_is_tried_again():
+    with world(*four()[:1]) as one:
+        one.create("pods", pod("p0", gpus=1, annotations=job(10)))
+        one.create("pods", pod("p1", gpus=1, annotations=job(10)))
+        for name in ("p0", "p1"):
+            assert one.fits(one.cache.snapshot().pods["default", name]) == ["a"]
+        assert one.extender.bind(bind_args(one, "p0", "a")) == ""
+        assert "no devices left" in one.extender.bind(bind_args(one, "p1", "a"))
+        assert one.fits(one.cache.snapshot().pods["default", "p1"]) == []
+
+
 def test_a_binding_that_is_refused_is_an_error_with_its_reason():
     with world(*four()) as one:
         made = asking()
