@@ -14,10 +14,9 @@ at the end); Python {python}, NumPy {numpy}. Times are of the processor unless t
 - The tree's optimum is exact for members that are alike, as those of every job are, in 10 to 20
   ms for 8 to 256 of 1,024 devices where the mean counts (130 ms where the worst does); annealing
   is 2 to 22 % above it after five million steps.
-- A decision on a gang of 64 on 1,024 devices, each with a job already, takes 20 to 140 ms with
-  the release in this process, and 20 to 60 ms with a service. Only where each of the 1,024 jobs
-  that run is unlike the others, and the service is asked of all of them at once, it is about the
-  bar of 300 ms: above it in this run, below it in one with less beside it.
+- A decision on a gang of 64 on 1,024 devices, each with a job already, takes 20 to 80 ms with
+  the release in this process, and 20 to 40 ms with a service; 230 ms where each of the 1,024 jobs
+  that run is unlike the others, and the service is asked of all of them at once. The bar is 300.
 - Where gangs lose much by being spread (Gavel's V100), `gang` takes 47 to 75 % of `best-fit`'s
   average JCT under load; without `near=node` it was 66 to 87 %, and one job in a hundred held its
   devices for five times as long as alone. At a load of 0.7 on `ITP 2` it is no better than
@@ -81,9 +80,8 @@ IN_SIMULATOR = """\
 By gRPC, with {devices} jobs that are all unlike each other, most of the time goes into writing
 their statistics into a request (about two thirds of this process's, by cProfile) and reading them
 from it: what is asked again is remembered. These times depend on who else uses the machine: in
-another run the two that are above the bar here took 249 and 246 ms. Asking of fewer devices at
-once, as `packing` does (256 companies of jobs at most), would bring them down; `gang` asks of
-all.
+other runs these two took up to 360 ms. Asking of fewer devices at once, as `packing` does (256
+companies of jobs at most), would bring them down; `gang` asks of all.
 
 ## In the simulator
 

@@ -57,9 +57,9 @@ class Job:
         It can run on as few; ``gpus`` unless it is elastic.
     gpus_per_task : int
         Devices that each of its tasks has on one node, as a pod does; only ``gang`` heeds it.
-    node_limits : tuple of (str, int), or None
-        Nodes that can take its tasks, and how many at most, for what is not a matter of devices:
-        CPUs, taints; None if all can. Only ``gang`` heeds it.
+    node_limits : tuple of (str, int, int), or None
+        Nodes that can take its tasks, how many at most now, and how many if they were empty, for
+        what is not a matter of devices: CPUs, taints; None if all can. Only ``gang`` heeds it.
     model : str
         What it trains, "" where nobody said.
     iterations : int
@@ -82,7 +82,7 @@ class Job:
     gpus: int = 1
     min_gpus: int = 0
     gpus_per_task: int = 1
-    node_limits: tuple[tuple[str, int], ...] | None = None
+    node_limits: tuple[tuple[str, int, int], ...] | None = None
     model: str = ""
     iterations: int = 0
     kinds: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,15 +22,18 @@ def are_plain(job: Job) -> bool:
 
 
 def most_on(job: Job, cluster: Cluster) -> Mapping[int, int] | None:
-    """How many tasks each node can take, by its number; None of a job whose tasks any can."""
+    """How many tasks each node can take now, by its number; None where any can take all."""
     if job.node_limits is None:
         return None
-    limits = dict(job.node_limits)
-    return {
-        number: limits[node.name]
-        for number, node in enumerate(cluster.nodes)
-        if node.name in limits
-    }
+    now = {name: count for name, count, _ in job.node_limits}
+    return {number: now[node.name] for number, node in enumerate(cluster.nodes) if node.name in now}
+
+
+def if_empty(job: Job) -> Job:
+    """The same, of nodes that take as many of its tasks as if they were empty."""
+    if job.node_limits is None:
+        return job
+    return replace(job, node_limits=tuple((name, ever, ever) for name, _, ever in job.node_limits))
 
 
 def slots(

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 
 from presage.features.device import SHARING_MODES, Device, Share
 from presage.features.errors import (
@@ -52,6 +52,8 @@ JOB_TEXTS = (
     "framework_version",
 )  # fmt: skip
 
+_MEMORY = tuple(field.name for field in fields(MemoryEstimate))
+
 KnownDevice = Callable[[str], Device | None]
 OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
 
@@ -74,7 +76,7 @@ def write_job(features: JobFeatures) -> pb.Job:
             loads_data=job.loads_data,
             framework_version=job.framework_version,
             parameters=features.parameters,
-            memory=pb.Memory(**asdict(features.memory)),
+            memory=pb.Memory(**{name: getattr(features.memory, name) for name in _MEMORY}),
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
                 pb.OpStats(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from presage.features.errors import ConfigError
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.job import Job
-from presage.schedulers.tasks import are_plain, slots
+from presage.schedulers.tasks import are_plain, if_empty, slots
 
 
 def kept_near(
@@ -52,7 +52,8 @@ def kept_near(
         if down:
             usable = usable[~np.isin(cluster.columns.node[usable], list(down))]
         if not are_plain(job):
-            usable = usable[slots(job, cluster, usable, np.zeros(len(usable)))[:, 0]]
+            nothing = np.zeros(len(usable))
+            usable = usable[slots(if_empty(job), cluster, usable, nothing)[:, 0]]
         holds = np.bincount(above[usable] + 1)[1:]
     if holds.max(initial=0) * size < job.gpus:
         yield np.arange(len(devices))

@@ -25,16 +25,20 @@ class Plan:
         Until when a quorum of them has to be bound, in seconds since 1970; None while it is.
     taken_back : bool
         Whether the plan came to nothing: its pods are being deleted.
+    succeeded : tuple of str
+        Uids of its pods that have done what they had to, and may be gone.
     """
 
     devices: Mapping[str, str] = field(default_factory=dict)
     bind_by_s: float | None = None
     taken_back: bool = False
+    succeeded: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """As an annotation."""
         by = None if self.bind_by_s is None else moment(self.bind_by_s)
-        return _text({"pods": dict(self.devices), "bindBy": by, "takenBack": self.taken_back})
+        content = {"pods": dict(self.devices), "bindBy": by, "takenBack": self.taken_back}
+        return _text({**content, "succeeded": list(self.succeeded)})
 
     @classmethod
     def from_json(cls, text: str) -> Plan | None:
@@ -46,6 +50,7 @@ class Plan:
                 {str(uid): str(devices) for uid, devices in given["pods"].items()},
                 None if by is None else seconds(by),
                 given["takenBack"] is True,
+                tuple(str(uid) for uid in given.get("succeeded", ())),
             )
         except _UNREADABLE:
             return None

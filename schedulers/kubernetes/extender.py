@@ -31,11 +31,13 @@ from presage.schedulers.kubernetes.extender_types import (
     PreemptArgs,
     Victims,
 )
-from presage.schedulers.kubernetes.fleet import Reading, fleet_of
+from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
-from presage.schedulers.kubernetes.observed import Observed, observe, occupant_id
-from presage.schedulers.kubernetes.pod_gang import features_of, gpus_of, planned
-from presage.schedulers.kubernetes.pods import group_of, name_of
+from presage.schedulers.kubernetes.names import RESERVED
+from presage.schedulers.kubernetes.observed import Observed, observe
+from presage.schedulers.kubernetes.occupants import occupant_id
+from presage.schedulers.kubernetes.pod_gang import features_of, gangs_of, gpus_of, planned
+from presage.schedulers.kubernetes.pods import Name, annotation, group_of, name_of
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.progress import Progress
@@ -71,9 +73,14 @@ class Place(NamedTuple):
 class _View(NamedTuple):
     """What a snapshot says."""
 
-    version: int
-    observed: Observed | None
-    forecasts: Forecasts | None
+    snapshot: Snapshot
+    keeping: Mapping[Name, Json] = {}  # PodGroups that keep devices
+    fleet: Fleet | None = None
+    observed: Observed | None = None
+    forecasts: Forecasts | None = None
+
+
+_NOTHING = Snapshot(-1, {}, {}, {})
 
 
 class Extender:
@@ -99,7 +106,7 @@ class Extender:
         self._cluster, self._policy, self._clock = cluster, policy, clock
         self._reading = reading or Reading()
         self._fresh = FreshForecasts(forecaster)
-        self._view = _View(-1, None, None)
+        self._view = _View(_NOTHING)
         self._deciding = threading.Lock()
         self._asked: Counter[str] = Counter()
         self._failure = ""
@@ -143,7 +150,7 @@ class Extender:
                 place = (self._places(pod) or {}).get(args.node)
                 observed = self._view.observed
                 if place is not None and observed is not None:
-                    devices = observed.names(place.devices.tolist())
+                    devices = observed.fleet.names(place.devices.tolist())
         return self._cluster.bind(args, devices)
 
     def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
@@ -162,11 +169,10 @@ class Extender:
                 if len(victims_of[node]) < len(victims.pods)  # of some of them nothing is known
                 or self._fits_without(args.pod, node, victims_of[node])
             }
-            observed = self._observed()[0]
             gentle = {
                 node: victims
                 for node, victims in helps.items()
-                if observed is None or not _breaks_a_gang(victims_of[node], observed)
+                if not _breaks_a_gang(victims_of[node], snapshot)
             }
             return gentle or helps
 
@@ -194,8 +200,8 @@ class Extender:
         observed, forecasts = self._observed()
         if not gpus or observed is None or forecasts is None:
             return None
-        group = group_of(pod)
-        of_group = self._cluster.snapshot().pod_groups.get(group) if group else None
+        group, groups = group_of(pod), self._cluster.snapshot().pod_groups
+        of_group = groups.get(group) if group else None
         job = Job(
             "/".join(name_of(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
             features=features_of(pod, of_group),
@@ -203,7 +209,8 @@ class Extender:
         self._fresh.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, self._policy.limits
         tenants = Tenants(State(observed.ledger, self._clock(), Progress()))
-        for held in {occupant_id(one) for one in (pod, *gone)} & observed.ledger.jobs.keys():
+        leaving = {occupant_id(one, groups) for one in (pod, *gone)}
+        for held in leaving & observed.ledger.running.keys():
             tenants.leave(held)
         needs = needs_of(job, cluster, forecasts, limits, alone=False)
         found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
@@ -223,29 +230,45 @@ class Extender:
 
     def _observed(self) -> tuple[Observed | None, Forecasts | None]:
         """Of the newest snapshot, and what is foretold; neither of a cluster without devices."""
-        snapshot, now_s = self._cluster.snapshot(), self._clock()
-        fleet = None
-        if snapshot.version != self._view.version:
+        snapshot, now_s, view = self._cluster.snapshot(), self._clock(), self._view
+        fleet = view.fleet
+        if snapshot.nodes is not view.snapshot.nodes:
             fleet = fleet_of(snapshot.nodes.values(), self._reading)
-        elif self._view.observed is not None:
-            fleet = self._view.observed.fleet
         if fleet is None:
-            self._view = _View(snapshot.version, None, None)
+            self._view = _View(snapshot)
             return None, None
         forecasts = self._fresh.of(fleet.cluster, now_s)
-        if snapshot.version != self._view.version or forecasts is not self._view.forecasts:
+        keeping = {
+            name: group
+            for name, group in snapshot.pod_groups.items()
+            if annotation(group, RESERVED)
+        }
+        observed = view.observed
+        if (
+            observed is None
+            or fleet is not view.fleet
+            or forecasts is not view.forecasts
+            or keeping != view.keeping
+        ):
 
             def key(job: Job, standing: Standing) -> Key:
                 return self._policy.key(job, standing, forecasts)
 
+            gangs = gangs_of(
+                [pod for pod in snapshot.pods.values() if group_of(pod) in keeping], keeping
+            )
             observed = observe(
-                fleet, snapshot.pods, snapshot.pod_groups, self._fresh, forecasts,
+                fleet, snapshot.pods, snapshot.pod_groups, gangs, self._fresh, forecasts,
                 self._policy.limits, key, now_s,
             )  # fmt: skip
-            self._view = _View(snapshot.version, observed, forecasts)
-        if self._view.observed is not None:  # a gate that is down gives nothing back
-            self._view.observed.ledger.expire(now_s)
-        return self._view.observed, forecasts
+        elif (
+            snapshot.pods is not view.snapshot.pods
+            or snapshot.pod_groups is not view.snapshot.pod_groups
+        ):
+            observed.occupants.follow(snapshot.pods.values(), snapshot.pod_groups)
+        observed.ledger.expire(now_s)  # a gate that is down gives nothing back
+        self._view = _View(snapshot, keeping, fleet, observed, forecasts)
+        return observed, forecasts
 
     def _score(self, merit: float) -> int:
         if merit <= 0:
@@ -276,11 +299,12 @@ def _passed(args: FilterArgs, fit: Collection[str], why: str) -> FilterResult:
     return FilterResult(left, {node: why for node in args.nodes if node not in fit})
 
 
-def _breaks_a_gang(victims: Sequence[Json], observed: Observed) -> bool:
+def _breaks_a_gang(victims: Sequence[Json], snapshot: Snapshot) -> bool:
     """Whether a gang that is whole would have too few members left, and some."""
     lost = Counter(group for pod in victims if (group := group_of(pod)) is not None)
-    for (namespace, name), members in lost.items():
-        gang = observed.gangs.get(f"{namespace}/{name}")
-        if gang is not None and 0 < gang.bound - members < gang.min_member:
-            return True
-    return False
+    of_lost = [pod for pod in snapshot.pods.values() if group_of(pod) in lost] if lost else []
+    groups = {name: snapshot.pod_groups[name] for name in lost if name in snapshot.pod_groups}
+    return any(
+        0 < gang.bound - lost[gang.name] < gang.min_member
+        for gang in gangs_of(of_lost, groups).values()
+    )

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from presage.features.device import catalogue, device_kind
 from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
+from presage.schedulers.kubernetes.annotations import device_names
 from presage.schedulers.kubernetes.names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
-from presage.schedulers.kubernetes.pods import amount
+from presage.schedulers.kubernetes.pods import MILLI, amount
 from presage.schedulers.kubernetes.snapshot import Json
 
 MIB = 2**20
@@ -62,6 +63,21 @@ class Fleet:
         """Numbers of nodes by their names."""
         return {node.name: number for number, node in enumerate(self.cluster.nodes)}
 
+    def device(self, node: str, number: int) -> int | None:
+        """A device by the name of its node and its number there; None of one that is not there."""
+        place = self.places.get(node)
+        if place is None or number >= self.cluster.nodes[place].devices:
+            return None
+        return self.cluster.first_device[place] + number
+
+    def names(self, devices: Iterable[int]) -> str:
+        """Of devices, as annotations have them."""
+        cluster = self.cluster
+        at = ((cluster.node_of[device], device) for device in devices)
+        return device_names(
+            (cluster.nodes[node].name, device - cluster.first_device[node]) for node, device in at
+        )
+
 
 def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
     """All nodes that have devices; None where no node has any.
@@ -107,7 +123,7 @@ def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
 def devices_of(node: Json, resource: str) -> int:
     """How many devices a node has to give, whole or shared."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return int(amount(allocatable.get(resource, 0))) // _replicas(node)
+    return amount(allocatable.get(resource, 0)) // MILLI // _replicas(node)
 
 
 def kind_of(node: Json) -> str:

@@ -31,7 +31,7 @@ from presage.schedulers.kubernetes.annotations import (
     devices_named,
     seconds_or_none,
 )
-from presage.schedulers.kubernetes.fleet import Reading, fleet_of
+from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import BIND_BY, DEVICES, PLAN, RESERVED, ROLLED_BACK
 from presage.schedulers.kubernetes.observed import observe
@@ -83,6 +83,8 @@ class Gate:
     ) -> None:
         self._policy, self._reading, self._seed = policy, reading or Reading(), seed
         self.forecasts = FreshForecasts(forecaster)
+        self._nodes: Mapping[str, Json] | None = None
+        self._fleet: Fleet | None = None  # of these nodes
 
     def step(
         self, snapshot: Snapshot, now_s: float, refused: Collection[Version] = frozenset()
@@ -112,11 +114,20 @@ class Gate:
             writes += left
         if writes:
             return Step(writes, now_s)
-        decided = self._decided(snapshot, now_s, stuck)
+        decided = self._decided(snapshot, gangs, now_s, stuck)
         return Step(decided.writes, min(again_s, decided.again_s))
 
-    def _decided(self, snapshot: Snapshot, now_s: float, stuck: Collection[str]) -> Step:
-        fleet = fleet_of(snapshot.nodes.values(), self._reading)
+    def _decided(
+        self,
+        snapshot: Snapshot,
+        gangs: Mapping[str, PodGang],
+        now_s: float,
+        stuck: Collection[str],
+    ) -> Step:
+        if snapshot.nodes is not self._nodes:
+            self._nodes = snapshot.nodes
+            self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
+        fleet = self._fleet
         if fleet is None:
             return Step([], math.inf)
         forecasts = self.forecasts.of(fleet.cluster, now_s)
@@ -125,7 +136,7 @@ class Gate:
             return self._policy.key(job, standing, forecasts)
 
         observed = observe(
-            fleet, snapshot.pods, snapshot.pod_groups, self.forecasts, forecasts,
+            fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
             self._policy.limits, key, now_s, stuck,
         )  # fmt: skip
         said: list[Write] = [
@@ -149,7 +160,7 @@ class Gate:
             gang = observed.gangs[action.job_id]
             if isinstance(action, Preempt):
                 return Step([*said, _came_to_nothing(gang, now_s)], now_s)
-            devices = observed.names(grant.device for grant in action.grants)
+            devices = fleet.names(grant.device for grant in action.grants)
             if isinstance(action, Reserve):
                 kept = Reservation(devices, action.until_s)
                 made: list[Write] = [_annotate(gang, {RESERVED: kept.to_json()})]
@@ -169,6 +180,7 @@ def _planned(gang: PodGang, devices: Mapping[str, str], now_s: float) -> list[Wr
     plan = Plan(
         {uid: named for uid, named in before.items() if uid in there} | dict(devices),
         None if gang.bound >= gang.min_member else now_s + gang.timeout_s,
+        succeeded=tuple(sorted(gang.succeeded)),
     )
     where = ", ".join(named for named in devices.values() if named)
     return [
@@ -234,15 +246,21 @@ def _taken_back(gang: PodGang, plan: Plan, now_s: float) -> Step:
 
 def _whole(gang: PodGang, plan: Plan, now_s: float) -> Step:
     """A quorum is bound: who comes later has time of its own."""
-    if plan.bind_by_s is not None:
-        return Step([_annotate(gang, {PLAN: replace(plan, bind_by_s=None).to_json()})], now_s)
+    if gang.is_done:
+        return Step([_annotate(gang, {PLAN: None})], now_s)
+    done = tuple(sorted(gang.succeeded))
+    if plan.bind_by_s is not None or plan.succeeded != done:
+        known = replace(plan, bind_by_s=None, succeeded=done)
+        return Step([_annotate(gang, {PLAN: known.to_json()})], now_s)
     return Step(_releases(gang, plan, now_s + gang.timeout_s), math.inf)
 
 
 def _not_whole(gang: PodGang, plan: Plan, nodes: Mapping[str, Json], now_s: float) -> Step:
     """Not yet, or no longer: it has a time to become so."""
-    if not gang.released and not gang.to_release:  # nobody of the plan is left
+    if gang.is_done:
         return Step([_annotate(gang, {PLAN: None})], now_s)
+    if not gang.released and not gang.to_release:  # it has nothing, but some have done their part
+        return Step([], math.inf)
     by_s = plan.bind_by_s
     if by_s is None:
         by_s = now_s + gang.timeout_s
@@ -290,7 +308,8 @@ def _unbound_too_long(gang: PodGang, now_s: float) -> Step:
 def _came_to_nothing(gang: PodGang, now_s: float) -> Annotate:
     """All of it is given back, and it takes its turn behind those that came before now (A5)."""
     back = RolledBack(gang.rolled_back.times + 1, now_s)
-    return _annotate(gang, {PLAN: None, RESERVED: None, ROLLED_BACK: back.to_json()})
+    done = Plan(succeeded=tuple(sorted(gang.succeeded))).to_json() if gang.succeeded else None
+    return _annotate(gang, {PLAN: done, RESERVED: None, ROLLED_BACK: back.to_json()})
 
 
 def _release(pod: Json, devices: str, bind_by_s: float) -> Release:

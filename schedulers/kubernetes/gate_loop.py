@@ -33,10 +33,11 @@ def run_gate(
     """Until it is to stop."""
     refused: dict[Version, float] = {}  # when to try again, by the monotonic clock
     while not stopping.is_set():
+        began_s = time.monotonic()
         snapshot = cache.snapshot()
-        now_s = time.monotonic()
-        refused = {version: again_s for version, again_s in refused.items() if again_s > now_s}
+        refused = {version: at_s for version, at_s in refused.items() if at_s > began_s}
         step = gate.step(snapshot, clock(), refused.keys())
+        took_s = time.monotonic() - began_s
         reached = _write(writer, step.writes, stopping, refused)
         if reached and any(not isinstance(write, Say) for write in step.writes):
             continue
@@ -44,7 +45,7 @@ def run_gate(
         while not stopping.is_set() and clock() < again_s:
             if cache.wait(snapshot.version, max(0.0, min(_LOOK_S, again_s - clock()))):
                 break
-        stopping.wait(_TOGETHER_S)
+        stopping.wait(max(_TOGETHER_S, took_s))  # half of a processor at most
 
 
 def _write(

@@ -12,19 +12,22 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from presage.schedulers.kubernetes.pods import Amounts, amount, requests
 from presage.schedulers.kubernetes.snapshot import Json
 
+Limits = tuple[tuple[str, int, int], ...]  # how many pods a node can take, now and if empty
+
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _FAR = 1_000_000  # pods on a node
+_MOST = 2**62  # thousandths: more than there is of anything
 
 
-def room_of(
-    nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]
-) -> Mapping[str, Amounts]:
+class NodeRoom:
     """What is left of each node's resources.
 
     Parameters
@@ -32,44 +35,60 @@ def room_of(
     holders : iterable of (node's name, pod)
         Pods that have, or are to have, something of a node.
     """
-    left: dict[str, dict[str, Decimal]] = {
-        name: {of: amount(text) for of, text in _allocatable(node).items()}
-        for name, node in nodes.items()
-    }
-    for node, pod in holders:
-        of_node = left.get(node)
-        if of_node is not None:
-            for name, much in requests(pod).items():
-                of_node[name] = of_node.get(name, Decimal(0)) - much
-    return left
+
+    def __init__(self, nodes: Mapping[str, Json], holders: Iterable[tuple[str, Json]]) -> None:
+        self._nodes = nodes
+        place = {name: number for number, name in enumerate(nodes)}
+        left: dict[str, list[int]] = {}
+        for name, node in nodes.items():
+            for of, text in _allocatable(node).items():
+                left.setdefault(of, [0] * len(nodes))[place[name]] = amount(text)
+        whole = {of: list(each) for of, each in left.items()}
+        for name, pod in holders:
+            if name in place:
+                for of, much in requests(pod).items():
+                    if of in left:
+                        left[of][place[name]] -= much
+        self._all = {of: _array(each) for of, each in whole.items()}
+        self._left = {of: _array(each) for of, each in left.items()}
+        self._accepting: dict[str, NDArray[np.bool_]] = {}
+        self._limits: dict[tuple[object, ...], Limits] = {}
+
+    def limits(self, pods: Sequence[Json]) -> Limits:
+        """How many of some pods, of which any may come first, each node can take.
+
+        Nodes that could take none if they were empty are left out.
+        """
+        asked: dict[str, int] = {}
+        for pod in pods:
+            for of, much in requests(pod).items():
+                asked[of] = max(asked.get(of, 0), much)
+        alike = {_constraints(pod): pod for pod in pods}
+        key = (*sorted(asked.items()), *sorted(alike))
+        if key not in self._limits:
+            self._limits[key] = self._of(asked, alike)
+        return self._limits[key]
+
+    def _of(self, asked: Amounts, alike: Mapping[str, Json]) -> Limits:
+        now = np.full(len(self._nodes), _FAR)
+        most = now
+        none = np.zeros(len(self._nodes), np.int64)
+        for of, much in asked.items():
+            if much > 0:
+                each = min(much, _MOST)
+                now = np.minimum(now, self._left.get(of, none) // each)
+                most = np.minimum(most, self._all.get(of, none) // each)
+        for constraints, pod in alike.items():
+            if constraints not in self._accepting:
+                accepting = [accepts(node, pod) for node in self._nodes.values()]
+                self._accepting[constraints] = np.array(accepting, bool)
+            most = np.where(self._accepting[constraints], most, 0)
+        counts = zip(self._nodes, np.maximum(now, 0).tolist(), most.tolist(), strict=True)
+        return tuple((name, left, ever) for name, left, ever in counts if ever > 0)
 
 
-def limits_of(
-    pods: Sequence[Json], nodes: Mapping[str, Json], room: Mapping[str, Amounts]
-) -> tuple[tuple[str, int], ...]:
-    """How many of some pods, of which any may come first, each node can take; those that none can
-    are left out.
-    """
-    asked: dict[str, Decimal] = {}
-    for pod in pods:
-        for name, much in requests(pod).items():
-            asked[name] = max(asked.get(name, Decimal(0)), much)
-    asked = {name: much for name, much in asked.items() if much > 0}
-    alike = list({_constraints(pod): pod for pod in pods}.values())
-    found = []
-    for name, node in nodes.items():
-        left = room[name]
-        most = min(
-            (int(left.get(of, Decimal(0)) // much) for of, much in asked.items()), default=_FAR
-        )
-        if most > 0 and all(accepts(node, pod) for pod in alike):
-            found.append((name, most))
-    return tuple(found)
-
-
-def likeness(pods: Iterable[Json]) -> Hashable:
-    """Equal for pods of which every node can take equally many."""
-    return frozenset((frozenset(requests(pod).items()), _constraints(pod)) for pod in pods)
+def _array(amounts: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([max(-_MOST, min(_MOST, one)) for one in amounts], np.int64)
 
 
 def accepts(node: Json, pod: Json) -> bool:

@@ -18,6 +18,7 @@ from presage.schedulers.kubernetes.annotations import (
     seconds,
 )
 from presage.schedulers.kubernetes.names import (
+    BIND_BY,
     CLASS,
     DEVICES,
     GATE,
@@ -26,7 +27,9 @@ from presage.schedulers.kubernetes.names import (
     RESERVED,
     ROLLED_BACK,
 )
+from presage.schedulers.kubernetes.node_fit import Limits
 from presage.schedulers.kubernetes.pods import (
+    MILLI,
     Name,
     annotation,
     bound_to,
@@ -113,19 +116,36 @@ class PodGang:
         )
 
     @cached_property
-    def succeeded(self) -> int:
-        """How many have done what they had to."""
-        return sum(map(has_succeeded, self.pods))
+    def succeeded(self) -> frozenset[str]:
+        """Uids of members that have done what they had to, also if they are gone.
+
+        None, if as many wait as are needed and nobody runs: that is another run.
+        """
+        if not self.released and not self.to_release and len(self.waiting) >= self.min_member:
+            return frozenset()
+        there = {
+            pod["metadata"]["uid"]
+            for pod in self.pods
+            if has_succeeded(pod) and annotation(pod, BIND_BY)
+        }
+        return frozenset(there.union(() if self.plan is None else self.plan.succeeded))
+
+    @cached_property
+    def is_done(self) -> bool:
+        """Whether nobody of its plan is left for those that wait to join."""
+        if self.released or self.to_release:
+            return False
+        return not self.succeeded or (not self.waiting and len(self.succeeded) >= self.min_member)
 
     @cached_property
     def bound(self) -> int:
         """How many run, or have done what they had to."""
-        return self.succeeded + sum(bool(bound_to(pod)) for pod in self.released)
+        return len(self.succeeded) + sum(bool(bound_to(pod)) for pod in self.released)
 
     @cached_property
     def missing(self) -> int:
         """How many more have to be released for a quorum."""
-        return max(0, self.min_member - self.succeeded - len(self.released))
+        return max(0, self.min_member - len(self.succeeded) - len(self.released))
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -161,8 +181,8 @@ class PodGang:
             return f"there is no PodGroup {name!r} in namespace {namespace!r}; create it"
         if len(self.waiting) < self.missing:
             return (
-                f"{len(self.waiting)} pods wait, and {self.missing} more are needed for minMember "
-                f"{self.min_member}; create them all, each gated by {GATE} alone"
+                f"fewer pods wait than minMember {self.min_member} needs; they are planned once "
+                f"all are there, each gated by {GATE} alone"
             )
         orphan = next((pod for pod in self.waiting if owner_of(pod) is None), None)
         if orphan is not None:
@@ -203,7 +223,7 @@ class PodGang:
             "why": self.why_not(resource),
         }
 
-    def job(self, resource: str, node_limits: tuple[tuple[str, int], ...]) -> Job | None:
+    def job(self, resource: str, node_limits: Limits) -> Job | None:
         """Of the pods that wait; None if none of them asks for a device."""
         with_gpus = self.waiting_with(resource)
         if not with_gpus:
@@ -238,7 +258,7 @@ def gangs_of(pods: Iterable[Json], groups: Mapping[Name, Json]) -> dict[str, Pod
         group = group_of(pod)
         if group is not None:
             of_group.setdefault(group, []).append(pod)
-        elif GATE in gates(pod) or annotation(pod, DEVICES):
+        elif GATE in gates(pod) or annotation(pod, BIND_BY):
             alone.append(PodGang(name_of(pod), None, (pod,)))
     grouped = [
         PodGang(name, groups.get(name), tuple(sorted(members, key=rank)))
@@ -250,7 +270,7 @@ def gangs_of(pods: Iterable[Json], groups: Mapping[Name, Json]) -> dict[str, Pod
 
 def gpus_of(pod: Json, resource: str) -> int:
     """How many devices a pod asks for."""
-    return int(requests(pod).get(resource, 0))
+    return requests(pod).get(resource, 0) // MILLI
 
 
 def planned(pod: Json) -> list[tuple[str, int]]:

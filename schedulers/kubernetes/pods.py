@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -13,7 +14,9 @@ from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Json
 
 Name = tuple[str, str]  # of a namespace, and in it
-Amounts = Mapping[str, Decimal]  # by resource, such as "cpu"
+Amounts = Mapping[str, int]  # thousandths of each resource, such as "cpu"
+
+MILLI = 1000
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -91,9 +94,27 @@ def requests(pod: Json) -> Amounts:
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
     """
+    metadata = pod["metadata"]
+    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+    known = _known.get(uid)
+    if known is not None and known[0] == version:
+        return known[1]
+    found = _requests(pod)
+    if uid and version:  # else it is not of an API server
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[uid] = version, found
+    return found
+
+
+_known: dict[str | None, tuple[str, Amounts]] = {}  # by uid: the version of a pod, and its requests
+_MOST_KNOWN = 100_000
+
+
+def _requests(pod: Json) -> Amounts:
     spec = pod["spec"]
-    sidecars: dict[str, Decimal] = {}
-    most: dict[str, Decimal] = {}
+    sidecars: Amounts = {}
+    most: Amounts = {}
     for container in spec.get("initContainers") or ():
         asked = _asked(container)
         if container.get("restartPolicy") == "Always":
@@ -103,31 +124,32 @@ def requests(pod: Json) -> Amounts:
     running = _sum([sidecars, *map(_asked, spec["containers"])])
     overhead = {name: amount(text) for name, text in (spec.get("overhead") or {}).items()}
     whole = {**_most(most, running), **_asked(spec)}
-    return _sum([whole, overhead, {"pods": Decimal(1)}])
+    return _sum([whole, overhead, {"pods": MILLI}])
 
 
 @lru_cache(maxsize=4096)
-def amount(text: str | int) -> Decimal:
-    """Of a quantity such as "500m" or "64Gi"; 0 where it is none."""
+def amount(text: str | int) -> int:
+    """Thousandths of a quantity such as "500m" or "64Gi", rounded up; 0 where it is none."""
     try:
-        return Decimal(parse_quantity(text))
+        exact: Decimal = parse_quantity(text)
     except ValueError:
-        return Decimal(0)
+        return 0
+    return math.ceil(exact * MILLI)
 
 
-def _asked(container: Json) -> dict[str, Decimal]:
+def _asked(container: Json) -> Amounts:
     resources = container.get("resources") or {}
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: amount(text) for name, text in asked.items()}
 
 
-def _sum(parts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
-    total: dict[str, Decimal] = {}
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: dict[str, int] = {}
     for part in parts:
         for name, much in part.items():
-            total[name] = total.get(name, Decimal(0)) + much
+            total[name] = total.get(name, 0) + much
     return total
 
 
-def _most(a: Mapping[str, Decimal], b: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    return {name: max(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
+def _most(a: Amounts, b: Amounts) -> Amounts:
+    return {name: max(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}

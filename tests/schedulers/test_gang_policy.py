@@ -267,7 +267,7 @@ def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_i
     # The first node has one device left: no task of two, though four devices are idle.
     assert starts_of(done) == {"odd": (0.0, [0, 1]), "pairs": (100.0, [0, 1, 3, 4])}
 
-    limited = job("limited", gpus=3, node_limits=(("n0", 1), ("n2", 2)))
+    limited = job("limited", gpus=3, node_limits=(("n0", 1, 1), ("n2", 2, 2)))
     done = simulated(cluster(4, 4, 4), Gang(), [limited, job("later", 1.0, gpus=4)], lengths)
     assert starts_of(done) == {"limited": (0.0, [0, 8, 9]), "later": (1.0, [4, 5, 6, 7])}
     nowhere = job("limited", node_limits=())

@@ -250,9 +250,10 @@ def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
     [
         ({"owner": False}, "nobody would create pod"),
         ({"group": False}, "there is no PodGroup 'train' in namespace 'default'; create it"),
-        ({"pods": 2}, "2 pods wait, and 3 more are needed for minMember 3"),
+        ({"pods": 2}, "fewer pods wait than minMember 3 needs"),
         ({"sizes": (1, 2, 2)}, "its pods ask for 1 and 2 devices"),
-        ({"sizes": (9, 9, 9)}, "a gang of 27, and there are 8 devices for it"),
+        ({"sizes": (4, 4, 4)}, "a gang of 12, and there are 8 devices for it"),
+        ({"sizes": (9, 9, 9)}, "no node can take one of its pods, not even an empty one"),
     ],
 )
 def test_what_cannot_be_planned_is_told_with_the_reason(options, said):
@@ -438,6 +439,48 @@ def test_what_the_api_server_will_not_have_written_holds_up_nobody_else():
         assert len(writes) < 50
 
 
+def test_a_gang_that_an_empty_node_could_hold_waits_for_one():
+    with gated(node("n0", gpus=4), node("n1", gpus=4), node("small", gpus=4, cpus=2)) as cluster:
+        for name in ("n0", "n1"):
+            cluster.server.create("pods", pod(f"busy-{name}", gpus=2, nodeName=name))
+        cluster.gang("train", 4)
+        cluster.settle()
+        assert cluster.where("train") == []  # small has CPUs for two of them, full or empty
+        cluster.server.set_phase("busy-n1", "Succeeded")
+        cluster.settle()
+        assert cluster.where("train") == ["n1"] * 4
+
+
+def test_members_that_have_done_their_part_count_also_when_somebody_deletes_them():
+    with gated(node("n0", gpus=4)) as cluster:
+        cluster.gang("train", 3, scheduleTimeoutSeconds=60)
+        cluster.settle()
+        first, second, third = (one["metadata"]["name"] for one in cluster.of("train"))
+        cluster.server.set_phase(first, "Succeeded")
+        cluster.settle()
+        cluster.server.delete("pods", first)
+        cluster.settle()
+        cluster.later(61.0)
+        cluster.settle()
+        assert len(cluster.where("train")) == 2
+        cluster.server.set_phase(second, "Failed")  # and its owner creates it anew
+        cluster.settle()
+        cluster.later(61.0)
+        cluster.settle()
+        assert sum(bool(bound_to(one)) and not is_over(one) for one in cluster.of("train")) == 2
+        # Another run under the same PodGroup begins anew.
+        for one in cluster.of("train"):
+            cluster.server.set_phase(one["metadata"]["name"], "Succeeded")
+        cluster.settle()
+        assert PLAN not in noted(cluster, "train")
+        labels = {POD_GROUP_LABEL: "train"}
+        cluster.server.create("pods", pod("taken", gpus=2, nodeName="n0"))
+        cluster.jobs.owned("again", [pod("", gpus=1, gates=[GATE], labels=labels)] * 3)
+        cluster.settle()
+        assert sum(bool(bound_to(one)) and not is_over(one) for one in cluster.of("train")) == 0
+        assert third
+
+
 def disturb(cluster, rng):
     """Something happens, as it may at any time."""
     server = cluster.server
@@ -495,7 +538,8 @@ def held(cluster):
 @pytest.mark.parametrize("seed", range(8))
 def test_law_a_gang_runs_with_none_of_its_members_or_with_enough_whatever_happens(seed):
     rng = random.Random(seed)
-    with gated(node("n0", gpus=4), node("n1", gpus=3), node("n2", gpus=2)) as cluster:
+    nodes = node("n0", gpus=4), node("n1", gpus=3), node("n2", gpus=2)
+    with gated(*nodes, policy=Gang(near="cluster")) as cluster:
         for i in range(4):
             pods = rng.randint(1, 5)
             cluster.gang(f"g{i}", pods, rng.randint(1, pods), scheduleTimeoutSeconds=30)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
@@ -16,6 +17,7 @@ pytest.importorskip(
 
 from kubernetes import client as kubernetes_client
 
+from presage.cli import app
 from presage.schedulers.kubernetes.extender_server import DEFAULT_PORT, ExtenderServer
 from presage.schedulers.kubernetes.extender_types import (
     BindArgs,
@@ -223,3 +225,11 @@ def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is
         assert verbs.asked == ["trains"]  # the other asks for no GPU
         server.create("pods", pod("later", gpus=8))
         assert scheduler.step() == [Bound("default", "later", "n0")]
+
+
+@pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
+def test_the_commands_of_the_deployments_are_known(name):
+    (container,) = the("Deployment", name)["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["presage"]
+    assert CliRunner().invoke(app, [*container["args"], "--help"]).exit_code == 0
+    assert CliRunner().invoke(app, [*container["args"], "--slip", "--help"]).exit_code == 2

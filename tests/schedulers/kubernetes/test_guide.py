@@ -1,0 +1,121 @@
+"""The guide, docs/kubernetes.md: its tables are the code's, and it shows what commands print."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
+from presage.cli import app
+from presage.kubernetes_cli import app as kubernetes_app
+from presage.schedulers.kubernetes.extender_types import FilterArgs
+from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from tests.schedulers.kubernetes.gated import gated
+from tests.schedulers.kubernetes.manifests import node, pod, pod_group
+from tests.schedulers.kubernetes.test_extender import world
+from tests.schedulers.kubernetes.test_manifests import the
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
+SOURCES = "\n".join(
+    path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").glob("*.py"))
+)
+
+
+def rows(heading: str, table: int = 0) -> Iterator[list[str]]:
+    """Cells of a section's table, without its head."""
+    section = GUIDE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    for line in tables[table].splitlines()[2:]:
+        yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def test_the_table_of_options_is_the_commands():
+    commands = typer.main.get_group(kubernetes_app).commands
+    had = {
+        name: {
+            option.opts[0]: "" if option.default in (None, "", False) else str(option.default)
+            for option in command.params
+        }
+        for name, command in commands.items()
+    }
+    said = {
+        name: {row[0]: row[4] for row in rows("Options") if row[1 + column] == "x"}
+        for column, name in enumerate(("gate", "extender", "gangs"))
+    }
+    assert said == had
+
+
+def test_the_table_of_labels_and_annotations_is_what_the_code_reads_and_writes():
+    named = set(re.findall(r'"([a-z0-9.-]+\.[a-z0-9-]+/[A-Za-z0-9._-]+)"', SOURCES))
+    # What pods ask for, and a taint that stands for a cordon.
+    named -= {"nvidia.com/gpu", "node.kubernetes.io/unschedulable"}
+    assert {row[0] for row in rows("Labels and annotations")} == named
+
+
+def test_the_table_of_rights_is_that_of_the_roles():
+    for column, name in enumerate(("presage-gate", "presage-extender"), 1):
+        has = {
+            resource: ", ".join(rule["verbs"])
+            for rule in the("ClusterRole", name)["rules"]
+            for resource in rule["resources"]
+        }
+        assert {row[0]: row[column] for row in rows("Rights") if row[column]} == has
+
+
+def test_the_table_of_events_is_what_the_gate_says():
+    reasons = set(re.findall(r'Say\([^"]*"(\w+)"', SOURCES))
+    assert {row[0] for row in rows("How to look")} == reasons
+
+
+def test_the_guide_shows_what_the_commands_print(tmp_path):
+    printed = []
+    nodes = [node(name, gpus=4) for name in ("a0", "b0")]
+    with gated(*nodes) as cluster:
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(cluster.server.kubeconfig()))
+
+        def look(*options: str) -> str:
+            told = CliRunner().invoke(
+                app, ["kubernetes", "gangs", "--kubeconfig", str(path), *options],
+                env={"COLUMNS": "110"},
+            )  # fmt: skip
+            assert told.exit_code == 0, told.output
+            return told.stdout
+
+        for name, where, gpus in (("busy-0", "a0", 3), ("busy-1", "b0", 2)):
+            cluster.server.create("pods", pod(name, gpus=gpus, nodeName=where))
+        cluster.gang("classifier", 4, scheduleTimeoutSeconds=60)
+        cluster.server.create("podgroups", pod_group("sweep", 3))
+        sweep = pod("", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "sweep"})
+        cluster.jobs.owned("sweep", [sweep] * 2)
+        cluster.write()
+        printed += look().splitlines()[:7]
+        cluster.server.set_phase("busy-1", "Succeeded")
+        cluster.write()
+        printed.append(look().splitlines()[4])
+        cluster.settle()
+        printed.append(look().splitlines()[4])
+        (gang, _) = json.loads(look("--json"))
+    assert len(printed) == 9
+    for line in printed:
+        assert line in GUIDE
+    assert json.dumps([gang], indent=2).removeprefix("[\n").removesuffix("\n]") in GUIDE
+
+
+def test_the_guide_shows_what_kube_scheduler_is_told():
+    with world(node("a0", gpus=1)) as one:
+        one.create("pods", pod("busy", gpus=1, nodeName="a0"))
+        args = FilterArgs(pod("plain", gpus=1), dict.fromkeys(["a0"]), by_name=True)
+        (why,) = one.extender.filter(args).failed.values()
+    assert why in GUIDE
