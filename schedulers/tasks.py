@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,17 +52,18 @@ def slots(
     size = job.gpus_per_task
     if are_plain(job):
         return np.arange(len(devices))[:, None]
-    most = most_on(job, cluster)
     nodes = cluster.columns.node[devices]
-    firsts = np.flatnonzero(np.diff(nodes, prepend=-1))
-    found = []
-    for first, end in pairwise([*firsts.tolist(), len(nodes)]):
-        tasks = (end - first) // size
-        if most is not None:
-            tasks = min(tasks, most.get(int(nodes[first]), 0))
-        cheapest = np.argsort(cost[first:end], kind="stable")[: tasks * size]
-        found.append(first + np.sort(cheapest).reshape(-1, size))
-    return np.concatenate([np.zeros((0, size), np.int64), *found])
+    counts = np.bincount(nodes, minlength=len(cluster.nodes))
+    tasks = counts // size
+    most = most_on(job, cluster)
+    if most is not None:
+        limits = np.zeros_like(tasks)
+        limits[list(most.keys())] = list(most.values())
+        tasks = np.minimum(tasks, limits)
+    cheapest = np.lexsort((cost, nodes))  # node by node, and there the cheapest first
+    rank = np.arange(len(nodes)) - (np.cumsum(counts) - counts)[nodes[cheapest]]
+    kept = rank < (tasks * size)[nodes[cheapest]]
+    return np.sort(cheapest[kept]).reshape(-1, size)
 
 
 def check_tasks(job: Job, cluster: Cluster, grants: Iterable[Grant]) -> None:

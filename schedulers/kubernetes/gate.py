@@ -238,7 +238,7 @@ def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
 def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
     """What was decided of a gang, brought to its end, or taken back."""
     plan = gang.plan
-    if plan is None and gang.bound < gang.min_member:
+    if gang.bound < gang.min_member:
         lost = _lost(gang, now_s)
         if lost is not None:
             return Step([_annotate(gang, {PLAN: lost.to_json(), RESERVED: None})], now_s)
@@ -252,9 +252,16 @@ def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
 
 
 def _lost(gang: PodGang, now_s: float) -> Plan | None:
-    """Of a gang that was started, and whose plan somebody took away; None of any other."""
-    started = {_uid(pod): annotation(pod, DEVICES) for pod in gang.released if _is_ours(pod)}
-    return Plan(started, now_s + gang.timeout_s) if started and gang.group is not None else None
+    """Of a gang whose plan somebody took away, or pods out of it; None of any other."""
+    plan = gang.plan or Plan(bind_by_s=now_s + gang.timeout_s)
+    started = {
+        _uid(pod): annotation(pod, DEVICES)
+        for pod in gang.released
+        if _is_ours(pod) and _uid(pod) not in plan.devices
+    }
+    if not started or gang.group is None:
+        return None
+    return replace(plan, devices={**plan.devices, **started})
 
 
 def _kept(gang: PodGang, now_s: float) -> Step:

@@ -381,12 +381,13 @@ def test_members_planned_on_a_node_that_is_gone_are_all_missed():
         assert "n0 of its plan is gone" in cluster.events("TakenBack")[0]
 
 
-def test_of_a_gang_whose_plan_was_taken_from_its_group_all_is_given_back_if_it_is_not_whole():
+@pytest.mark.parametrize("left", [None, Plan().to_json()])
+def test_of_a_gang_whose_plan_somebody_changed_all_is_given_back_if_it_is_not_whole(left):
     with gated(node("n0", gpus=4)) as cluster:
         cluster.gang("train", 4, scheduleTimeoutSeconds=60)
         cluster.write()
         cluster.server.create("pods", pod("thief", gpus=1, nodeName="n0"))
-        cluster.server.change("podgroups", "train", {"metadata": {"annotations": {PLAN: None}}})
+        cluster.server.change("podgroups", "train", {"metadata": {"annotations": {PLAN: left}}})
         cluster.settle()
         assert len(cluster.where("train")) == 3
         cluster.later(60.0)
