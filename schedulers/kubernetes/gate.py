@@ -56,6 +56,8 @@ from presage.schedulers.state import State
 
 logger = logging.getLogger(__name__)
 
+_MOST_DOUBLINGS = 30
+
 
 class Step(NamedTuple):
     """What to write now, and when to look again if nothing happens until then."""
@@ -105,7 +107,7 @@ class Gate:
         again_s = math.inf
         stuck = {job_id for job_id, gang in gangs.items() if version_of(_face(gang)) in refused}
         for job_id, gang in gangs.items():
-            mended = _mended(gang, snapshot.nodes, now_s)
+            mended = _mended(gang, snapshot.nodes, now_s, self._policy.expiry_s)
             left = [one for one in mended.writes if version_of(subject(one)) not in refused]
             if len(left) < len(mended.writes):
                 stuck.add(job_id)
@@ -235,7 +237,7 @@ def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
     return dealt | {_uid(pod): "" for pod in gang.waiting if pod not in asking}
 
 
-def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
+def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, expiry_s: float) -> Step:
     """What was decided of a gang, brought to its end, or taken back."""
     plan = gang.plan
     if gang.bound < gang.min_member:
@@ -246,7 +248,7 @@ def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float) -> Step:
         return _taken_back(gang, plan, now_s)
     if plan is not None and gang.bound < gang.min_member:
         return _not_whole(gang, plan, nodes, now_s)
-    first = _kept(gang, now_s) if plan is None else _whole(gang, plan, now_s)
+    first = _kept(gang, now_s, expiry_s) if plan is None else _whole(gang, plan, now_s)
     then = _unbound_too_long(gang, now_s)
     return Step(first.writes + then.writes, min(first.again_s, then.again_s))
 
@@ -264,11 +266,16 @@ def _lost(gang: PodGang, now_s: float) -> Plan | None:
     return replace(plan, devices={**plan.devices, **started})
 
 
-def _kept(gang: PodGang, now_s: float) -> Step:
-    """Of a gang that was not started: at its end a reservation is given back."""
+def _kept(gang: PodGang, now_s: float, expiry_s: float) -> Step:
+    """Of a gang that was not started: at its end a reservation is given back, or if it is longer
+    than the gate makes them.
+    """
     kept = gang.reservation
     if kept is None:
         return Step([], math.inf)
+    longest_s = expiry_s * 2.0 ** min(gang.rolled_back.times, _MOST_DOUBLINGS)
+    if kept.until_s > now_s + longest_s + 1.0:  # somebody else wrote it
+        return Step([_annotate(gang, {RESERVED: None})], now_s)
     if gang.waiting and now_s < kept.until_s:
         return Step([], kept.until_s)
     return Step([_came_to_nothing(gang, now_s)], now_s)

@@ -38,6 +38,12 @@ Policy = Annotated[
     str,
     typer.Option(help="gang, with parameters: gang:alpha=2:near=rack (docs/gang_scheduling.md)."),
 ]
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="With the token that is shown to the service.")
+]
+Authority = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="Who vouches for the service: then encrypted.")
+]
 Risk = Annotated[
     float, typer.Option(help="Of a job taking more memory than is foretold: 0.05, 0.1, 0.5.")
 ]
@@ -63,6 +69,8 @@ Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeco
 def gate(
     forecast: Forecast = "none",
     policy: Policy = "gang",
+    token_file: TokenFile = None,
+    ca: Authority = None,
     risk: Risk = 0.1,
     resource: Resource = "nvidia.com/gpu",
     topology: Topology = None,
@@ -74,7 +82,9 @@ def gate(
     from presage.schedulers.kubernetes.gate_loop import run_gate
     from presage.schedulers.kubernetes.writer import Writer
 
-    planner = Gate(_gang(policy), _forecaster(forecast, risk), _reading(resource, topology))
+    planner = Gate(
+        _gang(policy), _forecaster(forecast, risk, token_file, ca), _reading(resource, topology)
+    )
     with _connected(kubeconfig, context) as (api, cache):
         stopping = _until_told()
         typer.echo(f"planning gangs of {api.configuration.host}", err=True)
@@ -85,6 +95,8 @@ def gate(
 def extender(
     forecast: Forecast = "none",
     policy: Policy = "gang",
+    token_file: TokenFile = None,
+    ca: Authority = None,
     risk: Risk = 0.1,
     host: Annotated[str, typer.Option(help="To listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = 8888,
@@ -113,7 +125,11 @@ def extender(
     if client_ca is not None and tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
     tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
-    limits, made, reading = _gang(policy), _forecaster(forecast, risk), _reading(resource, topology)
+    limits, made, reading = (
+        _gang(policy),
+        _forecaster(forecast, risk, token_file, ca),
+        _reading(resource, topology),
+    )
     with _connected(kubeconfig, context) as (api, cache):
         stopping = _until_told()
         verbs = Extender(LiveCluster(api, cache), limits, made, reading)
@@ -230,18 +246,20 @@ def _reading(resource: str, topology: list[str] | None) -> Reading:
     return Reading(resource, {level: levels[level] for level in outside if level in levels})
 
 
-def _forecaster(text: str, risk: float) -> Callable[[], Forecaster]:
+def _forecaster(
+    text: str, risk: float, token_file: Path | None, ca: Path | None
+) -> Callable[[], Forecaster]:
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
     from presage.schedulers.forecasters.predicted import Predicted
 
     if text == "none":
         return NoForecasts
-    predictor = _predictor(text)
+    predictor = _predictor(text, token_file, ca)
     Predicted(predictor, risk=risk)  # a risk of no use is better known now
     return lambda: Predicted(predictor, risk=risk)
 
 
-def _predictor(text: str) -> Any:
+def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
     """A release in this process, or the client of a service, which need not be up yet."""
     if Path(text).is_dir():
         from presage.models.release import load_release
@@ -249,5 +267,7 @@ def _predictor(text: str) -> Any:
 
         return Predictor(load_release(Path(text)))
     from presage.scenario import client_of
+    from presage.serving.channel import Credentials
 
-    return client_of(text, timeout_s=1.0)
+    token = "" if token_file is None else token_file.read_text().strip()
+    return client_of(text, timeout_s=1.0, credentials=Credentials(token=token, ca=ca))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator.simulation import Simulation
     from presage.schedulers.simulator.truth import Truth
     from presage.schedulers.traces.trace import Trace
+    from presage.serving.channel import Credentials
     from presage.serving.client import PresageClient
 
 DAY_S = 86_400.0
@@ -197,7 +198,9 @@ def release_served(of: str) -> str:
         return client.release().release_id
 
 
-def client_of(of: str, *, timeout_s: float = 5.0) -> PresageClient:
+def client_of(
+    of: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
+) -> PresageClient:
     """Of a service HOST:PORT, which is not asked yet.
 
     Raises
@@ -217,7 +220,7 @@ def client_of(of: str, *, timeout_s: float = 5.0) -> PresageClient:
         raise ConfigError(f"forecast {of!r}: port {port} is out of range; name one of 1 to 65535")
     from presage.serving.client import PresageClient
 
-    return PresageClient(of, timeout_s=timeout_s)
+    return PresageClient(of, timeout_s=timeout_s, credentials=credentials)
 
 
 def _world(
