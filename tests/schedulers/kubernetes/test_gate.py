@@ -557,7 +557,7 @@ def test_law_a_gang_runs_with_none_of_its_members_or_with_enough_whatever_happen
                 if cluster.server.get("pods", one["metadata"]["name"]) is not None:
                     cluster.server.finish(one["metadata"]["name"])
         for name in ("x0", "x1"):
-            cluster.server.create("nodes", node(name, gpus=8))
+            cluster.server.create("nodes", node(name, gpus=16))
         for _ in range(8):
             cluster.settle()
             cluster.later(700.0)
