@@ -22,6 +22,11 @@ from presage.features.errors import without_frames
 from presage.schedulers.kubernetes.api_reader import ApiReader
 from presage.schedulers.kubernetes.known_objects import KnownObjects
 from presage.schedulers.kubernetes.list_watch import Resource, list_all, watch
+from presage.schedulers.kubernetes.names import (
+    POD_GROUP_GROUP,
+    POD_GROUP_PLURAL,
+    POD_GROUP_VERSION,
+)
 from presage.schedulers.kubernetes.refusals import explained, outdates, passes, said
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.serving.log import log
@@ -30,7 +35,7 @@ Kind = Literal["Node", "Pod", "PodGroup"]
 _RESOURCES: Mapping[Kind, Resource] = {
     "Node": Resource("Node", "", "v1", "nodes"),
     "Pod": Resource("Pod", "", "v1", "pods"),
-    "PodGroup": Resource("PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups"),
+    "PodGroup": Resource("PodGroup", POD_GROUP_GROUP, POD_GROUP_VERSION, POD_GROUP_PLURAL),
 }
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 30.0
 _SHORT_S = 1.0  # a server that ends a watch sooner is not asked again at once

@@ -22,10 +22,10 @@ from presage.schedulers.kubernetes.extender_types import (
     FilterArgs,
     FilterResult,
     HostPriority,
-    Json,
     PreemptArgs,
     Victims,
 )
+from presage.schedulers.kubernetes.snapshot import Json
 
 _KINDS: dict[type, str] = {
     dict: "an object",

@@ -19,10 +19,10 @@ from presage.schedulers.kubernetes.extender_types import (
     FilterArgs,
     FilterResult,
     HostPriority,
-    Json,
     PreemptArgs,
     Victims,
 )
+from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.listen import address_of, in_use, target
 from presage.serving.options import DEFAULT_HOST, GRACE_S, Options, Tls
 

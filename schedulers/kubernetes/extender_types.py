@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-Json = dict[str, Any]
+from presage.schedulers.kubernetes.snapshot import Json
 
 MAX_SCORE = 10  # kube-scheduler multiplies it by 10, and by the extender's weight
 

@@ -27,10 +27,10 @@ from presage.schedulers.kubernetes.extender_types import (
     FilterArgs,
     FilterResult,
     HostPriority,
-    Json,
     PreemptArgs,
     Victims,
 )
+from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.options import Tls
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError, Filtered
 from tests.serving.certificates import make_authority, make_certificate

@@ -24,7 +24,6 @@ from presage.schedulers.kubernetes.extender_types import (
     FilterArgs,
     FilterResult,
     HostPriority,
-    Json,
     PreemptArgs,
     Victims,
 )
@@ -36,6 +35,7 @@ from presage.schedulers.kubernetes.names import (
     POD_GROUP_PLURAL,
     POD_GROUP_VERSION,
 )
+from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.job_features import from_json
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.kube_scheduler import Bound, KubeScheduler
