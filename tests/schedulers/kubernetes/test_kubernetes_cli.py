@@ -23,13 +23,18 @@ pytest.importorskip(
 
 from presage.cli import app
 from presage.features.errors import PresageError
+from presage.models.release import load_release
 from presage.schedulers.kubernetes.names import GATE, JOB, POD_GROUP_LABEL
+from presage.serving.callers import add_token
 from presage.serving.job_features import to_json
+from presage.serving.options import Options, Tls
+from presage.serving.server import start_server
 from tests.features.examples import features
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
+from tests.serving.certificates import make_authority, make_certificate
 
 RELEASE = Path(__file__).parents[3] / "data" / "pretrained" / "release"
 LONG_S = 60.0
@@ -127,6 +132,29 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
             assert nobody in json.load(answer)["forecasts"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(5.0) == 0
+
+
+def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path):
+    labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
+    server.create("nodes", node("n0", gpus=2, labels=labels))
+    authority = make_authority(tmp_path, "ours")
+    tls = Tls(*make_certificate(tmp_path, "server", authority))
+    (tmp_path / "token").write_text(add_token(tmp_path / "tokens", "extender", ["predict"]) + "\n")
+    options = Options(port=0, tls=tls, tokens=tmp_path / "tokens")
+    body = {"Pod": pod("new", gpus=1, annotations={JOB: to_json(features())}), "NodeNames": ["n0"]}
+    with start_server(load_release(RELEASE), options) as service:
+        ask = ("extender", "--forecast", service.target, "--port", "0", "--ca", str(authority[0]))
+        for more, told in (
+            ((), "asks who calls"),
+            (("--token-file", str(tmp_path / "token")), "ok"),
+        ):
+            with presage(tmp_path, *ask, *more) as process:
+                url = process.said.split()[-1]  # type: ignore[attr-defined]
+                request = urllib.request.Request(url + "/filter", json.dumps(body).encode())
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    assert json.load(answer)["NodeNames"] == ["n0"]
+                with urllib.request.urlopen(url + "/status", timeout=20) as answer:
+                    assert told in json.load(answer)["forecasts"]
 
 
 @pytest.mark.parametrize(
