@@ -21,6 +21,7 @@ from rich.table import Table
 from presage.features.job import JobFeatures
 from presage.measured_models import read_measurements
 from presage.models.release import load_release
+from presage.pipelines.stage import run_stage
 from presage.schedulers.action import Start
 from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.forecasters.predicted import Predicted
@@ -81,6 +82,8 @@ def main() -> None:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it: .svg or .png")
     args = parser.parse_args()
+    if args.picture is not None and args.picture.suffix not in (".svg", ".png"):
+        parser.error(f"--picture {args.picture}: name a file that ends with .svg or .png")
 
     world = World()
     console = Console(width=100)
@@ -206,4 +209,4 @@ class World:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -92,6 +92,26 @@ def test_the_guides_table_of_parameters_is_the_policys():
         assert one.default == (value if isinstance(one.default, str) else float(value))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--alpha", "0", "--beta", "0"], "error: gang: alpha=0 and beta=0"),
+        (["--picture", "plan.txt"], "name a file that ends with .svg or .png"),
+        (["--picture", "/nowhere/plan.png"], "error: [Errno 2]"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, said):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/gang.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("ring", [[1], [0, 2]])
 def test_a_plan_is_drawn_also_of_a_cluster_of_which_nobody_said_anything(tmp_path, ring):
     path = tmp_path / "plan.png"
