@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 
@@ -41,6 +42,7 @@ class Plan:
         return _text({**content, "succeeded": list(self.succeeded)})
 
     @classmethod
+    @lru_cache(maxsize=4096)  # of every gang that runs, at every look
     def from_json(cls, text: str) -> Plan | None:
         """Of an annotation; None of "", and of what is no plan."""
         try:

@@ -41,8 +41,6 @@ from presage.schedulers.kubernetes.pods import Name, annotation, group_of, name_
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.progress import Progress
-from presage.schedulers.queue import Key
-from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 from presage.serving.log import log
 
@@ -215,8 +213,8 @@ class Extender:
         )  # fmt: skip
         self._fresh.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, self._policy.limits
-        tenants = Tenants(State(observed.ledger, self._clock(), Progress()))
         now_s = self._clock()
+        tenants = Tenants(State(observed.ledger, now_s, Progress()))
         leaving = {occupant_id(one, groups, now_s) for one in (pod, *gone)}
         for held in leaving & observed.ledger.running.keys():
             tenants.leave(held)
@@ -258,17 +256,10 @@ class Extender:
             or forecasts is not view.forecasts
             or keeping != view.keeping
         ):
-
-            def key(job: Job, standing: Standing) -> Key:
-                return self._policy.key(job, standing, forecasts)
-
             gangs = gangs_of(
                 [pod for pod in snapshot.pods.values() if group_of(pod) in keeping], keeping
             )
-            observed = observe(
-                fleet, snapshot.pods, snapshot.pod_groups, gangs, self._fresh, forecasts,
-                self._policy.limits, key, now_s,
-            )  # fmt: skip
+            observed = observe(fleet, snapshot, gangs, self._fresh, forecasts, self._policy, now_s)
         elif (
             snapshot.pods is not view.snapshot.pods
             or snapshot.pod_groups is not view.snapshot.pod_groups

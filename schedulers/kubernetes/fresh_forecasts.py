@@ -45,12 +45,11 @@ class FreshForecasts:
 
     def expect(self, forecasts: Forecasts, jobs: Sequence[Job]) -> None:
         """All that are asked for next, at once; a job that is described otherwise is asked anew."""
-        changed = [
-            job for job in jobs if self._features.get(job.job_id, job.features) is not job.features
-        ]
-        for job in changed:
-            forecasts.forget(job)
-        forecasts.expect(job for job in jobs if job.job_id not in self._features or job in changed)
+        for job in jobs:
+            if self._features.get(job.job_id, job.features) is not job.features:
+                forecasts.forget(job)
+                del self._features[job.job_id]
+        forecasts.expect(job for job in jobs if job.job_id not in self._features)
         self._features.update((job.job_id, job.features) for job in jobs)
 
     @property

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Preempt, Reserve, Wake
 from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.job import Job
 from presage.schedulers.kubernetes.annotations import (
     Plan,
     Reservation,
@@ -50,13 +49,8 @@ from presage.schedulers.kubernetes.writes import (
 )
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.progress import Progress
-from presage.schedulers.queue import Key
-from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
-
-logger = logging.getLogger(__name__)
-
-_MOST_DOUBLINGS = 30
+from presage.serving.log import log
 
 
 class Step(NamedTuple):
@@ -107,7 +101,7 @@ class Gate:
         again_s = math.inf
         stuck = {job_id for job_id, gang in gangs.items() if version_of(_face(gang)) in refused}
         for job_id, gang in gangs.items():
-            mended = _mended(gang, snapshot.nodes, now_s, self._policy.expiry_s)
+            mended = _mended(gang, snapshot.nodes, now_s, self._policy)
             left = [one for one in mended.writes if version_of(subject(one)) not in refused]
             if len(left) < len(mended.writes):
                 stuck.add(job_id)
@@ -158,7 +152,7 @@ class Gate:
             try:
                 observed.ledger.apply([action], now_s)
             except ImpossibleActionError as error:
-                logger.warning("not done: %s", error)
+                log(logging.WARNING, "not done", error=str(error))
                 continue
             gang = observed.gangs[action.job_id]
             if isinstance(action, Preempt):
@@ -186,14 +180,9 @@ class Gate:
         if self._fleet is None:
             return None
         forecasts = self.forecasts.of(self._fleet.cluster, now_s)
-
-        def key(job: Job, standing: Standing) -> Key:
-            return self._policy.key(job, standing, forecasts)
-
         observed = observe(
-            self._fleet, snapshot.pods, snapshot.pod_groups, gangs, self.forecasts, forecasts,
-            self._policy.limits, key, now_s, stuck,
-        )  # fmt: skip
+            self._fleet, snapshot, gangs, self.forecasts, forecasts, self._policy, now_s, stuck
+        )
         return observed, forecasts
 
 
@@ -237,7 +226,7 @@ def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
     return dealt | {_uid(pod): "" for pod in gang.waiting if pod not in asking}
 
 
-def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, expiry_s: float) -> Step:
+def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, policy: Gang) -> Step:
     """What was decided of a gang, brought to its end, or taken back."""
     plan = gang.plan
     if gang.bound < gang.min_member:
@@ -248,7 +237,7 @@ def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, expiry_s: fl
         return _taken_back(gang, plan, now_s)
     if plan is not None and gang.bound < gang.min_member:
         return _not_whole(gang, plan, nodes, now_s)
-    first = _kept(gang, now_s, expiry_s) if plan is None else _whole(gang, plan, now_s)
+    first = _kept(gang, now_s, policy) if plan is None else _whole(gang, plan, now_s)
     then = _unbound_too_long(gang, now_s)
     return Step(first.writes + then.writes, min(first.again_s, then.again_s))
 
@@ -266,15 +255,16 @@ def _lost(gang: PodGang, now_s: float) -> Plan | None:
     return replace(plan, devices={**plan.devices, **started})
 
 
-def _kept(gang: PodGang, now_s: float, expiry_s: float) -> Step:
+def _kept(gang: PodGang, now_s: float, policy: Gang) -> Step:
     """Of a gang that was not started: at its end a reservation is given back, or if it is longer
     than the gate makes them.
     """
     kept = gang.reservation
     if kept is None:
         return Step([], math.inf)
-    longest_s = expiry_s * 2.0 ** min(gang.rolled_back.times, _MOST_DOUBLINGS)
-    if kept.until_s > now_s + longest_s + 1.0:  # somebody else wrote it
+    if (
+        kept.until_s > now_s + policy.keeps_s(gang.rolled_back.times) + 1.0
+    ):  # somebody else wrote it
         return Step([_annotate(gang, {RESERVED: None})], now_s)
     if gang.waiting and now_s < kept.until_s:
         return Step([], kept.until_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from presage.features.errors import ImpossibleActionError
@@ -14,11 +14,10 @@ from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.node_fit import NodeRoom
 from presage.schedulers.kubernetes.occupants import Occupants, node_of
 from presage.schedulers.kubernetes.pod_gang import PodGang
-from presage.schedulers.kubernetes.pods import Name
-from presage.schedulers.kubernetes.snapshot import Json
+from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.neighbours import Limits
-from presage.schedulers.queue import Key, Queue
+from presage.schedulers.policies.gang import Gang
+from presage.schedulers.queue import Queue
 from presage.schedulers.standing import Phase, Standing
 
 
@@ -51,13 +50,11 @@ class Observed:
 
 def observe(
     fleet: Fleet,
-    pods: Mapping[Name, Json],
-    groups: Mapping[Name, Json],
+    snapshot: Snapshot,
     gangs: Mapping[str, PodGang],
     fresh: FreshForecasts,
     forecasts: Forecasts,
-    limits: Limits,
-    key: Callable[[Job, Standing], Key],
+    policy: Gang,
     now_s: float,
     stuck: Collection[str] = (),
 ) -> Observed:
@@ -67,15 +64,15 @@ def observe(
     ----------
     gangs : mapping of str to PodGang
         That matter, by the ids of their jobs.
-    limits : Limits
-        What a pod that shares a device takes of it.
-    key : callable
-        The place of a gang in the queue.
+    policy : Gang
+        Whose limits say what a pod that shares a device takes of it, and who is served first.
     stuck : collection of str
         Job ids of gangs that cannot be planned now, whatever they have.
     """
-    ledger = Ledger(fleet.cluster, Queue(key))
-    occupants = Occupants(fleet, ledger, limits, fresh, forecasts)
+    pods, groups = snapshot.pods, snapshot.pod_groups
+    queue = Queue(lambda job, standing: policy.key(job, standing, forecasts))
+    ledger = Ledger(fleet.cluster, queue)
+    occupants = Occupants(fleet, ledger, policy.limits, fresh, forecasts)
     occupants.follow(pods.values(), groups, now_s)
     observed = Observed(fleet, gangs, ledger, occupants)
     holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))

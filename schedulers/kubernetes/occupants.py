@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
@@ -36,7 +35,7 @@ def devices_of(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
     if GATE not in gates(pod):
         return annotation(pod, DEVICES)
     group = group_of(pod)
-    plan = _plan(annotation(groups[group], PLAN)) if group and group in groups else None
+    plan = Plan.from_json(annotation(groups[group], PLAN)) if group and group in groups else None
     if plan is None or plan.taken_back or (plan.bind_by_s or math.inf) <= now_s:
         return ""
     return plan.devices.get(pod["metadata"]["uid"], "")
@@ -44,20 +43,23 @@ def devices_of(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
 
 def node_of(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
     """Where a pod has, or is to have, something; empty of one that has nothing anywhere."""
-    if is_over(pod):
-        return ""
-    at = devices_named(devices_of(pod, groups, now_s))
-    return bound_to(pod) or (at[0][0] if at else "")
+    return _node(pod, devices_of(pod, groups, now_s))
 
 
 def occupant_id(pod: Json, groups: Mapping[Name, Json], now_s: float) -> str:
     """Of a pod that has devices: another one for other devices, and unlike the ids of gangs."""
-    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{devices_of(pod, groups, now_s)}"
+    return _id(pod, devices_of(pod, groups, now_s))
 
 
-@lru_cache(maxsize=1024)
-def _plan(text: str) -> Plan | None:
-    return Plan.from_json(text)
+def _node(pod: Json, devices: str) -> str:
+    if is_over(pod):
+        return ""
+    at = devices_named(devices)
+    return bound_to(pod) or (at[0][0] if at else "")
+
+
+def _id(pod: Json, devices: str) -> str:
+    return f"on/{pod['metadata'].get('uid')}/{bound_to(pod)}/{devices}"
 
 
 class Occupants:
@@ -79,31 +81,31 @@ class Occupants:
     ) -> None:
         self._fleet, self._ledger, self._limits = fleet, ledger, limits
         self._fresh, self._forecasts = fresh, forecasts
-        self._there: dict[str, str] = {}  # nodes of those that are in the ledger, by their ids
+        self._there: set[str] = set()  # ids of those that were put into the ledger
 
     def follow(self, pods: Iterable[Json], groups: Mapping[Name, Json], now_s: float) -> None:
         """Let those go that are gone, and come that came."""
-        now: dict[str, tuple[str, Json]] = {}
+        now: dict[str, tuple[str, str, Json]] = {}
         for pod in pods:
-            node = node_of(pod, groups, now_s)
+            devices = devices_of(pod, groups, now_s)
+            node = _node(pod, devices)
             if node and gpus_of(pod, self._fleet.resource):
-                now[occupant_id(pod, groups, now_s)] = node, pod
-        for job_id in self._there.keys() - now.keys():
-            del self._there[job_id]
+                now[_id(pod, devices)] = node, devices, pod
+        for job_id in self._there - now.keys():
             if job_id in self._ledger.running:
                 self._ledger.end(job_id, Phase.FINISHED, 0.0)
         # Those whose devices are known have them; of the others it can only be guessed.
         came = [
-            (not devices_of(pod, groups, now_s), job_id)
-            for job_id, (_, pod) in now.items()
+            (not devices, job_id)
+            for job_id, (_, devices, _) in now.items()
             if job_id not in self._there
         ]
-        jobs = {job_id: self._job(job_id, now[job_id][1], groups) for _, job_id in sorted(came)}
+        self._there = set(now)
+        jobs = {job_id: self._job(job_id, now[job_id][2], groups) for _, job_id in sorted(came)}
         self._fresh.expect(self._forecasts, list(jobs.values()))
         for job_id, job in jobs.items():
-            node, pod = now[job_id]
-            self._there[job_id] = node
-            self._occupy(job, node, devices_named(devices_of(pod, groups, now_s)))
+            node, devices, _ = now[job_id]
+            self._occupy(job, node, devices_named(devices))
 
     def grants(self, job: Job, devices: Iterable[int]) -> tuple[Grant, ...]:
         """Of a job on some devices: as much as it needs, all of one that is not shared."""

@@ -172,7 +172,11 @@ class Gang:
         """When a reservation expires: as it was said, or twice as late as that which failed."""
         if standing.grants:
             return standing.until_s
-        return state.now_s + self.expiry_s * 2.0 ** min(standing.rollbacks, _MOST_DOUBLINGS)
+        return state.now_s + self.keeps_s(standing.rollbacks)
+
+    def keeps_s(self, rollbacks: int) -> float:
+        """How long a gang may keep devices that came to nothing so often before."""
+        return self.expiry_s * 2.0 ** min(rollbacks, _MOST_DOUBLINGS)
 
 
 class _Round:
