@@ -108,6 +108,14 @@ class UnknownModelError(PresageError):
     """No model of that name or version is served."""
 
 
+class UnknownJobError(PresageError):
+    """No job or node of that name is known to the cluster."""
+
+
+class JournalError(PresageError):
+    """The controller's journal cannot be opened, read or written."""
+
+
 class ImpossibleActionError(PresageError):
     """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
 

@@ -40,7 +40,7 @@ from presage.schedulers.queue import Queue
 from presage.schedulers.requests import covers, members, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
-from presage.schedulers.standing import WAITING, Phase, Standing
+from presage.schedulers.standing import ENDED, WAITING, Phase, Standing
 from presage.schedulers.tasks import check_tasks
 
 
@@ -179,6 +179,15 @@ class Ledger:
                 del self._jobs[job.job_id], self._standings[job.job_id]
                 raise
         return why
+
+    def forget(self, job_id: str) -> None:
+        """Know nothing of a job any more; what it held is free."""
+        standing = self._standings[job_id]
+        if standing.phase not in ENDED:
+            over = standing._replace(phase=Phase.FINISHED, grants=())
+            self._put(self._jobs[job_id], standing, over)
+        self.pending.forget(job_id)
+        del self._jobs[job_id], self._standings[job_id]
 
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
         """A running job is over: finished, or failed for good."""

@@ -29,6 +29,7 @@ from presage.features.errors import (
     InvalidJobError,
     InvalidRequestError,
     InvalidTensorError,
+    JournalError,
     OutcomeLogError,
     OverloadedError,
     PresageError,
@@ -42,6 +43,7 @@ from presage.features.errors import (
     TrainingError,
     UnauthenticatedError,
     UnknownDeviceError,
+    UnknownJobError,
     UnknownModelError,
     without_frames,
 )
@@ -64,6 +66,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     GraphError: Code.INVALID_ARGUMENT,
     UnknownDeviceError: Code.NOT_FOUND,
     UnknownModelError: Code.NOT_FOUND,
+    UnknownJobError: Code.NOT_FOUND,
     StaleSchemaError: Code.FAILED_PRECONDITION,
     RefusedReleaseError: Code.FAILED_PRECONDITION,
     ExpiredError: Code.DEADLINE_EXCEEDED,
@@ -79,6 +82,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     RegistryError: Code.UNAVAILABLE,
     ServiceError: Code.UNAVAILABLE,
     OutcomeLogError: Code.UNAVAILABLE,
+    JournalError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
 }
 # The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.

@@ -32,7 +32,7 @@ from presage.schedulers.kubernetes.extender_types import (
     Victims,
 )
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
-from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import RESERVED
 from presage.schedulers.kubernetes.observed import Observed, observe
 from presage.schedulers.kubernetes.occupants import occupant_id
