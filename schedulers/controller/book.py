@@ -82,7 +82,7 @@ class LiveJob:
     attempt: int = 0
     node: str = ""
     grants: list[list[int]] = field(default_factory=list)
-    told: list[Mapping[str, Any]] = field(default_factory=list)
+    told: list[dict[str, Any]] = field(default_factory=list)
     cancel: bool = False
     first_start_s: float | None = None
     started_unix_s: float = 0.0
@@ -147,7 +147,11 @@ class Book:
         match record:
             case Submitted():
                 self.jobs[record.job_id] = LiveJob(
-                    record.job_id, record.job, record.at_s, record.at_unix_s, record.at_s,
+                    record.job_id,
+                    record.job,
+                    record.at_s,
+                    record.at_unix_s,
+                    record.at_s,
                     self.count,
                 )
                 self.count += 1
@@ -166,9 +170,7 @@ class Book:
             case _:
                 self._job(self.jobs[record.job_id], record)
 
-    def _job(
-        self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | Ended
-    ) -> None:
+    def _job(self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | Ended) -> None:
         match record:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node

@@ -1,6 +1,6 @@
-"""The controller's core: what follows from what users and agents say. No clock, no sockets, no disk.
+"""The controller's core: what follows from what users and agents say. No clock, socket or disk.
 
-Whatever changes the book is a record first. A method gives records; whoever called it writes them to
+Whatever changes the book is a record first. A method gives records; who called it writes them to
 the journal, and then has them applied. What agents alone know is in ``nodes``.
 """
 
@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict
 from presage.features.errors import ImpossibleActionError, InvalidJobError, UnknownJobError
 from presage.schedulers.action import Preempt, Reject, Start, Wake
 from presage.schedulers.cluster import Cluster
-from presage.schedulers.controller.book import AT_NODE, OVER, Book, LiveJob, LiveNode, Stage
+from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode, Stage
 from presage.schedulers.controller.mirror import Mirror, cluster_of
 from presage.schedulers.controller.records import (
     Ended,
@@ -388,9 +388,7 @@ class Core:
         job = live.submitted.job
         node = mirror.node_of(start.grants[0].device)
         kinds = [kind for kind in mirror.cluster.kinds if not job.kinds or kind in job.kinds]
-        told = [
-            to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds
-        ]
+        told = [to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds]
         grants = [mirror.on_node(grant) for grant in start.grants]
         return Placed(job.job_id, live.attempt + 1, node, grants, told, "", now_s)
 
@@ -450,13 +448,13 @@ def _had_all(job: LiveJob) -> bool:
 def _order(job: LiveJob) -> pb.TaskOrder:
     leaving = job.stage is Stage.LEAVING
     return pb.TaskOrder(
-        job=ParseDict(job.row, pb.Job()),
+        job=ParseDict(dict(job.row), pb.Job()),
         attempt=job.attempt,
         grants=[
             pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
             for device, milli, memory in job.grants
         ],
-        told=[ParseDict(one, pb.Told()) for one in job.told],
+        told=[ParseDict(dict(one), pb.Told()) for one in job.told],
         elapsed_s=job.ran_s,
         done=job.saved,
         end=(job.why or "it is to end") if leaving else "",

@@ -89,9 +89,7 @@ class Mirror:
 
     # Jobs come, stand otherwise, and go -----------------------------------------------------
 
-    def fill(
-        self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float
-    ) -> None:
+    def fill(self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float) -> None:
         """Take in all jobs of a book; ``tasks`` are the last reports, by node and job."""
         for node in self._devices:
             self.settle(node, book.at_node.get(node, {}), tasks.get(node, {}), now_s)
@@ -125,11 +123,7 @@ class Mirror:
             for job_id, job in jobs.items()
             if job.stage is not Stage.LEAVING
         }
-        there = {
-            job_id
-            for device in self._devices[node]
-            for job_id in self.ledger.on(device)
-        }
+        there = {job_id for device in self._devices[node] for job_id in self.ledger.on(device)}
         moved = [
             job_id
             for job_id in dict.fromkeys((*sorted(there), *wanted))

@@ -37,7 +37,7 @@ class Placed:
     attempt: int
     node: str
     grants: list[list[int]]
-    told: list[Mapping[str, Any]]
+    told: list[dict[str, Any]]
     why: str
     at_s: float
 

@@ -93,7 +93,7 @@ def to_json(message: Any) -> dict[str, Any]:
 
 def job_of_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
     """A job that was written by :func:`to_json`."""
-    return read_job(ParseDict(row, pb.Job()), submit_s, "job")
+    return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
 
 
 def write_grants(grants: Iterable[Grant], first_device: int = 0) -> list[pb.Grant]:

@@ -23,8 +23,8 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.sharing import Sharing
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
 from presage.schedulers.sharing.needs import Needs
 from presage.schedulers.sharing.node_choice import choose_node
