@@ -197,7 +197,7 @@ class Journal:
                         f"journal {self._store.where}: entries {after + 1} to {seq - 1} are missing"
                         "; put back a copy of it, or name another journal"
                     )
-                yield Entry(seq, at_unix_s, self._record(seq, text))
+                yield self._entry(seq, at_unix_s, text)
                 after = seq
             if len(page) < _PAGE:
                 return
@@ -206,7 +206,7 @@ class Journal:
         """The newest entries of a job, ``most`` of them, newest last."""
         with self._looking():
             found = self._store.run(_OF_JOB, _escaped(job_id), most)
-        return [Entry(seq, at_s, self._record(seq, text)) for seq, at_s, text in reversed(found)]
+        return [self._entry(*row) for row in reversed(found)]
 
     def save(self, rows: Mapping[str, Mapping[str, Any] | None], seq: int) -> None:
         """Put rows that changed into the snapshot, which is then as of entry ``seq``; None deletes.
@@ -236,7 +236,8 @@ class Journal:
             rows = self._store.run(_ROWS)
             seq = self._store.run(_SNAPSHOT_SEQ)[0][0]
         loaded = {
-            json.loads(f'"{key}"'): self._parsed(f"row {key}", content) for key, content in rows
+            self._parsed(f"key {key}", f'"{key}"'): self._parsed(f"row {key}", content)
+            for key, content in rows
         }
         return dict(sorted(loaded.items())), seq
 
@@ -290,10 +291,11 @@ class Journal:
             if self._last is None:
                 raise
             raise JournalError(f"the connection was lost, and now {error}") from error
-        if is_new and self._last is not None and self._newest_of_new() != self._last:
+        if is_new and self._last is not None and (newest := self._newest_of_new()) != self._last:
             self.close()
             raise JournalError(
-                f"journal {where}: while the connection was lost another controller has written; "
+                f"journal {where}: while the connection was lost, its last entry became {newest}, "
+                f"not {self._last}: another controller has written, or an older copy was put back; "
                 "stop this one"
             )
 
@@ -315,11 +317,11 @@ class Journal:
                 f"journal {self._store.where} is another database, with the table "
                 f"{min(tables)!r}; name one of its own"
             )
-        version = self._store.run(_VERSION_THERE)[0][0]
-        if version != VERSION:
+        found = self._store.run(_VERSION_THERE)
+        if found != [(VERSION,)]:
             raise JournalError(
-                f"journal {self._store.where} is of version {version}, this is for {VERSION}; "
-                "install the Presage that wrote it, or name another journal"
+                f"journal {self._store.where} is of version {found[0][0] if found else 'none'}, "
+                f"this is for {VERSION}; install the Presage that wrote it, or name another journal"
             )
         self._store.run(_WRITABLE)  # now rather than at the first job, say so if it is not
         return self._newest()
@@ -329,17 +331,16 @@ class Journal:
         newest = self._store.run(_FIRST_AND_LAST)[0][1]
         return int(newest or self._store.run(_SNAPSHOT_SEQ)[0][0])
 
-    def _record(self, seq: int, text: str) -> dict[str, Any]:
-        return self._parsed(f"entry {seq}", text)
+    def _entry(self, seq: int, at_unix_s: float, text: str) -> Entry:
+        return Entry(seq, at_unix_s, self._parsed(f"entry {seq}", text))
 
-    def _parsed(self, what: str, text: str) -> dict[str, Any]:
+    def _parsed(self, what: str, text: str) -> Any:
         try:
-            parsed: dict[str, Any] = json.loads(text)
+            return json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(
                 f"journal {self._store.where}: {what} is damaged ({error}); put back a copy of it"
             ) from error
-        return parsed
 
 
 def _store(url: str) -> Store:
