@@ -113,7 +113,11 @@ class UnknownJobError(PresageError):
 
 
 class JournalError(PresageError):
-    """The controller's journal cannot be opened, read or written."""
+    """The controller's journal cannot be opened, read or written; nothing of the write is there."""
+
+
+class UnsureJournalError(JournalError):
+    """A commit's answer was lost: only opening the journal again and reading tells what it has."""
 
 
 class ImpossibleActionError(PresageError):

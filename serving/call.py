@@ -45,6 +45,7 @@ from presage.features.errors import (
     UnknownDeviceError,
     UnknownJobError,
     UnknownModelError,
+    UnsureJournalError,
     without_frames,
 )
 from presage.serving.access_log import AccessLog, EndedCall
@@ -83,6 +84,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     ServiceError: Code.UNAVAILABLE,
     OutcomeLogError: Code.UNAVAILABLE,
     JournalError: Code.UNAVAILABLE,
+    UnsureJournalError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
 }
 # The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
