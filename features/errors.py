@@ -112,6 +112,10 @@ class UnknownJobError(PresageError):
     """No job or node of that name is known to the cluster."""
 
 
+class RefusedAgentError(PresageError):
+    """A node agent is not let in: another one has its node's name."""
+
+
 class JournalError(PresageError):
     """The controller's journal cannot be opened, read or written; nothing of the write is there."""
 

@@ -132,6 +132,8 @@ class Book:
         Time of the last record.
     count : int
         Jobs that were ever submitted.
+    touched : set of str
+        Keys of the rows that changed since :meth:`changed` was asked for.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -140,10 +142,12 @@ class Book:
     clock: ClockSet | None = None
     now_s: float = 0.0
     count: int = 0
+    touched: set[str] = field(default_factory=set)
 
     def apply(self, record: Record) -> None:
         """One record, after all before it."""
         self.now_s = max(self.now_s, record.at_s)
+        self.touched.add(_key(record))
         match record:
             case Submitted():
                 self.jobs[record.job_id] = LiveJob(
@@ -206,17 +210,24 @@ class Book:
 
     # As rows of a snapshot ------------------------------------------------------------------
 
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """All of it, by keys of a snapshot's rows."""
-        found = {f"job {job.job_id}": _row(job) for job in self.jobs.values()}
-        found |= {f"node {node.name}": asdict(node) for node in self.nodes.values()}
-        if self.clock is not None:
-            found["clock"] = asdict(self.clock)
-        return found | {"now": {"now_s": self.now_s, "count": self.count}}
+    def changed(self) -> dict[str, dict[str, Any]]:
+        """Rows of a snapshot that are otherwise than when this was last asked for."""
+        rows = {key: self._row(key) for key in sorted(self.touched)}
+        self.touched.clear()
+        return rows | {"now": {"now_s": self.now_s, "count": self.count}}
+
+    def _row(self, key: str) -> dict[str, Any]:
+        what, _, name = key.partition(" ")
+        if what == "job":
+            job = self.jobs[name]
+            return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
+        found = self.nodes[name] if what == "node" else self.clock
+        assert found is not None
+        return asdict(found)
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> Book:
-        """What :meth:`rows` gave."""
+        """What :meth:`changed` gave, all in all."""
         book = cls()
         for key, row in rows.items():
             if key.startswith("job "):
@@ -234,5 +245,12 @@ class Book:
         return book
 
 
-def _row(job: LiveJob) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in LiveJob.__slots__ if not name.startswith("_")}
+def _key(record: Record) -> str:
+    """The key of the row that a record changes."""
+    match record:
+        case NodeJoined() | NodeDrained() | NodeLost():
+            return f"node {record.node}"
+        case ClockSet():
+            return "clock"
+        case _:
+            return f"job {record.job_id}"

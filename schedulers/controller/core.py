@@ -223,10 +223,12 @@ class Core:
                 records.append(_returned(job, "its node does not know it any more", 0.0, now_s))
         return records
 
-    def heard(self, report: pb.NodeReport, now_s: float) -> None:
-        """Remember a report, once what follows from it was applied."""
+    def heard(self, report: pb.NodeReport, now_s: float) -> bool:
+        """Remember a report, once what follows from it was applied; whether it matters to others.
+
+        It does if the node was not up, or its jobs stand otherwise than they were known to.
+        """
         seen = self.nodes.setdefault(report.node, SeenNode(now_s))
-        was_up = self._mirror is not None and self._mirror.has(report.node)
         seen.heard_s, seen.report = now_s, report
         seen.tasks, seen.ended = {}, []
         for task in report.tasks:
@@ -236,9 +238,10 @@ class Core:
                 seen.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 seen.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
-        if self._mirror is not None and was_up:
-            jobs = self.book.at_node.get(report.node, {})
-            self._mirror.settle(report.node, jobs, seen.tasks, now_s)
+        if self._mirror is None or not self._mirror.has(report.node):
+            return True
+        jobs = self.book.at_node.get(report.node, {})
+        return self._mirror.settle(report.node, jobs, seen.tasks, now_s)
 
     def silent(self, now_s: float) -> list[Record]:
         """What follows from what agents do not say: nodes are lost, and their jobs wait again."""

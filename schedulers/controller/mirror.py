@@ -78,10 +78,13 @@ class Mirror:
         """The node that a device is in."""
         return self.cluster.nodes[self.cluster.node_of[device]].name.rpartition(PART)[0]
 
+    def number_in_node(self, device: int) -> int:
+        """A device's number in its node, from 0."""
+        return device - self._devices[self.node_of(device)].start
+
     def on_node(self, grant: Grant) -> list[int]:
         """A grant, by the number of its device in its node."""
-        first = self._devices[self.node_of(grant.device)].start
-        return [grant.device - first, grant.compute_milli, grant.memory_bytes]
+        return [self.number_in_node(grant.device), grant.compute_milli, grant.memory_bytes]
 
     def device(self, node: str, device: int) -> int:
         """The number of a node's device in the cluster."""
