@@ -119,6 +119,11 @@ class LiveNode:
     drained: bool = False
     lost: bool = False
 
+    @property
+    def kinds(self) -> list[tuple[str, int]]:
+        """Kind and bytes of memory of each device."""
+        return [(kind, memory_bytes) for kind, memory_bytes in self.devices]
+
 
 @dataclass(slots=True)
 class Book:

@@ -18,7 +18,7 @@ from presage.features.errors import ImpossibleActionError, InvalidJobError, Unkn
 from presage.schedulers.action import Preempt, Reject, Start, Wake
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode, Stage
-from presage.schedulers.controller.mirror import Mirror, cluster_of
+from presage.schedulers.controller.mirror import Mirror
 from presage.schedulers.controller.records import (
     Ended,
     NodeDrained,
@@ -32,6 +32,7 @@ from presage.schedulers.controller.records import (
     Withdrawn,
 )
 from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.live.node_devices import cluster_of
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import to_json, write_job, write_told
 from presage.schedulers.policy import Policy
@@ -320,7 +321,7 @@ class Core:
         if not up:
             self._mirror = None
         elif self._mirror is None or not self._same(self._mirror, up, now_s):
-            cluster = cluster_of(up)
+            cluster = cluster_of((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
             ageing_s = getattr(self.policy, "ageing_s", math.inf)
             self._mirror = Mirror(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
@@ -462,4 +463,5 @@ def _order(job: LiveJob) -> pb.TaskOrder:
         done=job.saved,
         end=(job.why or "it is to end") if leaving else "",
         discard=leaving and job.cancel,
+        alone=job.overflows > 0,
     )

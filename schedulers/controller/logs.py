@@ -1,4 +1,4 @@
-"""What jobs wrote, fetched from their nodes: a user asks, the node's agent is told, and sends it."""
+"""What jobs wrote, fetched from their nodes: their agents are told of each question, and answer."""
 
 from __future__ import annotations
 

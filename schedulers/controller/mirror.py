@@ -12,12 +12,13 @@ from random import Random
 
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Action
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.cluster import Cluster
 from presage.schedulers.controller.book import Book, LiveJob, LiveNode, Stage
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
+from presage.schedulers.live.node_devices import name_of
 from presage.schedulers.policy import Policy
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.reported_progress import Progress
@@ -26,8 +27,6 @@ from presage.schedulers.state import State
 from presage.schedulers.usage import Usage
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-PART = "/"  # between a node's name and the number of a kind of devices in it
-
 
 class Mirror:
     """A ledger of some nodes.
@@ -35,7 +34,7 @@ class Mirror:
     Parameters
     ----------
     cluster : Cluster
-        That :func:`cluster_of` makes of the nodes.
+        That :func:`presage.schedulers.live.node_devices.cluster_of` makes of the nodes.
 
     Attributes
     ----------
@@ -76,7 +75,7 @@ class Mirror:
 
     def node_of(self, device: int) -> str:
         """The node that a device is in."""
-        return self.cluster.nodes[self.cluster.node_of[device]].name.rpartition(PART)[0]
+        return name_of(self.cluster.nodes[self.cluster.node_of[device]])
 
     def number_in_node(self, device: int) -> int:
         """A device's number in its node, from 0."""
@@ -234,20 +233,3 @@ class Mirror:
         per_s = (task.done - task.saved) / task.ran_s if task.ran_s > 0 else 0.0
         self.progress.report(job_id, task.done, now_s, max(0.0, per_s))
         self.usage.report(job_id, now_s, task.usage_milli)
-
-
-def cluster_of(nodes: Iterable[LiveNode]) -> Cluster:
-    """Nodes as policies know them: each has devices of one kind."""
-    return Cluster(tuple(part for node in nodes for part in _parts(node)))
-
-
-def _parts(node: LiveNode) -> Iterable[Node]:
-    """A node, as so many as it has runs of devices of one kind."""
-    runs: list[tuple[str, int, int]] = []
-    for kind, memory_bytes in node.devices:
-        if runs and runs[-1][:2] == (kind, memory_bytes):
-            runs[-1] = (kind, memory_bytes, runs[-1][2] + 1)
-        else:
-            runs.append((kind, memory_bytes, 1))
-    for number, (kind, memory_bytes, count) in enumerate(runs):
-        yield Node(f"{node.name}{PART}{number}", count, kind, memory_bytes)
