@@ -11,21 +11,13 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
-
-from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
 from presage.schedulers.agent.lease import boottime_s, write_lease
 from presage.schedulers.agent.names import safe_name
-from presage.schedulers.agent.node_core import NodeCore
-from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
-from presage.schedulers.agent.observe import observe
-from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
 from presage.schedulers.agent.task_process import (
@@ -39,8 +31,15 @@ from presage.schedulers.agent.task_process import (
     want,
 )
 from presage.schedulers.agent.usage import Meter, meter_of
-from presage.schedulers.cluster import Cluster
-from presage.schedulers.forecasts import Forecasts
+
+from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.node_core import NodeCore
+from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.agent.observe import observe
+from presage.schedulers.agent.slot import Slot
+from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.forecasts import Forecaster, Outlook
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
@@ -73,6 +72,11 @@ class AgentOptions:
 class Agent:
     """The agent of a node, in the running event loop.
 
+    Parameters
+    ----------
+    second : callable or None
+        A forecaster of its own, which remembers nothing yet.
+
     Raises
     ------
     ConfigError
@@ -80,27 +84,26 @@ class Agent:
     """
 
     def __init__(
-        self,
-        options: AgentOptions,
-        forecasts: Callable[[NodeCore], Callable[[Cluster, float], Forecasts]],
+        self, options: AgentOptions, second: Callable[[], Forecaster] | None = None
     ) -> None:
         self._options = options
         self._lock = _locked(options.state)
         self._agent_id = _agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
-        self.core = NodeCore(options.node, devices, lambda c, s: self._forecasts(c, s))
-        self._forecasts = forecasts(self.core)
+        told: dict[str, dict[str, Outlook]] = {}
+        forecasts = FreshForecasts(lambda: ToldForecasts(told, second and second()))
+        self.core = NodeCore(options.node, devices, forecasts.of, told)
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
-        self._woken = asyncio.Event()
-        self._orders_version = 0
+        self._woken, self._changed = asyncio.Event(), asyncio.Event()
+        self._orders: pb.NodeOrders | None = None  # not yet obeyed
+        self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._number = 0
-        self._sent_s: dict[int, float] = {}
-        self._changed = asyncio.Event()
-        self._last: list[pb.Task] = []
+        self._sent_s: dict[int, float] = {}  # when a report was, by its number
+        self._lease_s = 0.0
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
-    def adopt(self) -> None:
+    def begin(self) -> None:
         """Find the tasks of an agent before this one; what nobody answers for is ended."""
         found = adopt(self._options.state)
         for task in found.tasks:
@@ -108,27 +111,27 @@ class Agent:
         for folder in found.damaged:
             log(logging.ERROR, "a task folder that cannot be read", folder=str(folder.path))
         sweep(self._options.state)
+        self._step()
 
     async def run(self) -> None:
         """Look at the tasks, decide, and do what follows, again and again."""
         while True:
             self._woken.clear()
+            before = self._said
             await asyncio.to_thread(self._step)
-            tasks = self.core.report()
-            if tasks != self._last:
-                self._last = tasks
+            if self._said != before:
                 self._changed.set()
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             except TimeoutError:
                 continue
 
-    def obey(self, orders: pb.NodeOrders) -> None:
-        """What the controller says."""
-        sent_s = self._sent_s.pop(orders.answers, None)
+    def hear(self, orders: pb.NodeOrders) -> None:
+        """What the controller says; it is obeyed with the next look."""
+        sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            self._lease_s = orders.lease_s or getattr(self, "_lease_s", 0.0)
+            self._lease_s = orders.lease_s or self._lease_s
             try:
                 write_lease(self._options.state, sent_s + self._lease_s)
             except OSError as error:
@@ -136,17 +139,17 @@ class Agent:
         for wanted in orders.logs:
             self.logs.put_nowait(wanted)
         if not orders.unchanged:
-            for name in self.core.obey(orders, boottime_s()):
-                self._drop(name)
-            self._orders_version = orders.version
+            self._orders = orders
             self._woken.set()
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
-        """What to say: at once, after each change, and with each heartbeat."""
+        """What to say on a new stream: at once, after each change, and with each heartbeat."""
+        self._sent_s.clear()
         while True:
             self._changed.clear()
             self._number += 1
             self._sent_s[self._number] = boottime_s()
+            version, tasks = self._said
             yield pb.NodeReport(
                 node=self._options.node,
                 agent_id=self._agent_id,
@@ -155,8 +158,8 @@ class Agent:
                     pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes)
                     for slot in self._options.slots
                 ],
-                tasks=self.core.report(),
-                orders=self._orders_version,
+                tasks=tasks,
+                orders=version,
             )
             try:
                 await asyncio.wait_for(self._changed.wait(), self._options.heartbeat_s)
@@ -184,6 +187,13 @@ class Agent:
     # ----------------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        """One look; in a thread of its own, and never two at once."""
+        version = self._said[0]
+        orders, self._orders = self._orders, None
+        if orders is not None:
+            for name in self.core.obey(orders, boottime_s()):
+                self._drop(name)
+            version = orders.version
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
@@ -198,6 +208,7 @@ class Agent:
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
                 self._want(process, known)
+        self._said = version, self.core.report()
 
     def _launch(self, task: NodeTask) -> None:
         """Start a task's process; if that cannot be, it is over."""
@@ -248,7 +259,12 @@ class Agent:
             grants = tuple(Grant(*row) for row in task.spec.more["grants"])
             wanted = task.folder.wanted() or Wanted()
         except (KeyError, TypeError, ValueError) as error:
-            log(logging.ERROR, "a task that cannot be read", folder=str(task.folder), error=str(error))
+            log(
+                logging.ERROR,
+                "a task that cannot be read",
+                folder=str(task.folder),
+                error=str(error),
+            )
             return
         grants = tuple(
             grant._replace(compute_milli=wanted.compute_milli) if len(grants) == 1 else grant

@@ -37,7 +37,7 @@ async def serve_node(agent: Agent, target: str, credentials: Credentials) -> Non
     RefusedAgentError
         Another agent has the node's name, or this one's token is not let in.
     """
-    agent.adopt()
+    await asyncio.to_thread(agent.begin)
     working = asyncio.create_task(agent.run())
     retry_s = _FIRST_RETRY_S
     try:
@@ -84,7 +84,7 @@ async def _attached(
 
 async def _obey(agent: Agent, call: Any) -> None:
     async for orders in call:
-        agent.obey(orders)
+        agent.hear(orders)
 
 
 async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:

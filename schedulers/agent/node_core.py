@@ -43,10 +43,11 @@ class NodeCore:
     forecasts : callable
         Fresh forecasts, for a cluster at a time.
 
+    told : dict
+        What the controller foretells of each job, by kind of device; kept up here.
+
     Attributes
     ----------
-    told : dict
-        What the controller foretells of each job, by kind of device.
     tasks : dict of (str, int) to NodeTask
     """
 
@@ -55,10 +56,10 @@ class NodeCore:
         node: str,
         devices: Sequence[tuple[str, int]],
         forecasts: Callable[[Cluster, float], Forecasts],
+        told: dict[str, dict[str, Outlook]],
     ) -> None:
         self.cluster = cluster_of([(node, devices)])
-        self._forecasts = forecasts
-        self.told: dict[str, dict[str, Outlook]] = {}
+        self._forecasts, self.told = forecasts, told
         self.tasks: dict[Name, NodeTask] = {}
         self._policy: Sharing | None = None
         self._settings: pb.Sharing | None = None
@@ -177,11 +178,17 @@ class NodeCore:
             self._leave(one)
             self._end(one, "another attempt of its job is here", checkpoint=False)
         self.tasks[task.name] = task
-        self.told[task.name[0]] = read_told(order.told)
         job = submitted.job
+        self.told[job.job_id] = read_told(order.told)
+        self._forecasts(self.cluster, now_s).forget(job)
         first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
-        standing = Standing(Phase.PENDING, now_s, starts=order.attempt - 1, overflows=int(order.alone),
-            first_start_s=first_s)
+        standing = Standing(
+            Phase.PENDING,
+            now_s,
+            starts=order.attempt - 1,
+            overflows=int(order.alone),
+            first_start_s=first_s,
+        )
         if why := self._ledger.adopt(job, standing):
             task.step = Step.ENDED
             task.why = why

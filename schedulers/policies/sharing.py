@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from copy import copy
 from random import Random
 
 import numpy as np
@@ -68,6 +69,13 @@ class Sharing:
             step_milli, least_milli, check_s, overcommit, home_s, ageing_s
         ).check()
         self._at_random = ties == "random"
+        self._adjusts = True
+
+    def of_controller(self) -> Sharing:
+        """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
+        other = copy(self)
+        other._adjusts = False
+        return other
 
     @property
     def ageing_s(self) -> float:
@@ -86,7 +94,7 @@ class Sharing:
         look = round(state.now_s / check_s)
         actions: list[Action] = []
         again = False
-        if state.now_s == look * check_s:
+        if self._adjusts and state.now_s == look * check_s:
             adjustment = Adjustment(state, forecasts, room, tenants, self.settings)
             actions += adjustment.run()
             again = adjustment.hungry or bool(adjustment.late)
@@ -96,7 +104,7 @@ class Sharing:
             actions += serving.run()
             again |= serving.watch
             actions += [Wake(serving.wake_s)] if serving.wake_s < math.inf else []
-        if again:
+        if again and self._adjusts:
             next_look = math.floor(state.now_s / check_s) + 1
             actions.append(Wake(next_look * check_s))
         return actions
