@@ -252,8 +252,8 @@ def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
     found = policy_of(text)
     if isinstance(found, Gang):
         raise ConfigError(
-            "--policy gang: gangs over several nodes run on Kubernetes (presage kubernetes); here a "
-            "job is on one node"
+            "--policy gang: gangs over several nodes run on Kubernetes (presage kubernetes); a job "
+            "here is on one node"
         )
     if not isinstance(found, Sharing):
         return found, None
