@@ -32,8 +32,8 @@ from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import Gang
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.state import State
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor

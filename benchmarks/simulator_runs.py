@@ -25,8 +25,8 @@ from presage.schedulers.forecasts import Forecaster, Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.named import POLICIES
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.simulator.measured import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation

@@ -35,9 +35,9 @@ from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import OPTIMISERS, Gang
 from presage.schedulers.policies.neighbours import Limits
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
 from presage.schedulers.report.plan_picture import draw_plan
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.state import State
 from presage.serving.predictor import Predictor
 

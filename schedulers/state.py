@@ -9,8 +9,8 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Turns
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import Company
 from presage.schedulers.standing import Standing

@@ -40,7 +40,7 @@ from presage.schedulers.kubernetes.pod_gang import features_of, gangs_of, gpus_o
 from presage.schedulers.kubernetes.pods import Name, annotation, group_of, name_of
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.schedulers.policies.gang import Gang
-from presage.schedulers.progress import Progress
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.state import State
 from presage.serving.log import log
 

@@ -48,7 +48,7 @@ from presage.schedulers.kubernetes.writes import (
     version_of,
 )
 from presage.schedulers.policies.gang import Gang
-from presage.schedulers.progress import Progress
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.state import State
 from presage.serving.log import log
 

@@ -40,8 +40,8 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Change, Ledger
 from presage.schedulers.policy import Policy
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Key, Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.simulator.event_log import EventLog
 from presage.schedulers.simulator.run import Run
 from presage.schedulers.simulator.traffic import Stay

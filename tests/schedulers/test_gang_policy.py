@@ -19,8 +19,8 @@ from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.policies.named import policy_of
 from presage.schedulers.policies.neighbours import Limits
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.standing import Phase
 from presage.schedulers.state import State
 from tests.schedulers.clusters import GIB, cluster, job, simulated

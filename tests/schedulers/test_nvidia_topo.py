@@ -17,8 +17,8 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.policies.gang import Gang
-from presage.schedulers.progress import Progress
 from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
 from presage.schedulers.state import State
 from presage.schedulers.topology import COSTS, Topology, Vertex
 from tests.schedulers.clusters import job
