@@ -39,6 +39,7 @@ from presage.features.errors import (
     ServiceError,
     StaleSchemaError,
     TableError,
+    TaskFolderError,
     TrainingError,
     UnauthenticatedError,
     UnknownDeviceError,
@@ -80,6 +81,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     ServiceError: Code.UNAVAILABLE,
     OutcomeLogError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
+    TaskFolderError: Code.INTERNAL,
 }
 # The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
 RETRY_AFTER = "grpc-retry-pushback-ms"
