@@ -51,10 +51,14 @@ class JobProcess:
             self._signal_group(signal.SIGCONT if wanted else signal.SIGSTOP)
 
     def hold_still(self) -> None:
-        """Stop every process of the job, also those that have left its group."""
-        self._stopped = self.held_still = True
+        """Stop every process of the job, also those that have left its group.
+
+        Said again, the group alone: of others none is born while all are stopped.
+        """
         self._signal_group(signal.SIGSTOP)
-        send(signal.SIGSTOP, descendants(os.getpid()))
+        if not self.held_still:
+            send(signal.SIGSTOP, descendants(os.getpid()))
+        self._stopped = self.held_still = True
 
     def let_all_go(self) -> None:
         """Let every process of the job go on."""
@@ -73,34 +77,36 @@ class JobProcess:
         self.let_all_go()
 
     def kill(self) -> None:
-        """Kill whatever there is, stopped first so that nothing escapes by a fork."""
+        """Kill whatever is found, stopped first so that nothing escapes by a fork."""
         self._isolation.kill()
         self._signal_group(signal.SIGKILL)
         seen: set[int] = set()
-        while (found := self._left()) - seen:
-            send(signal.SIGSTOP, found - seen)
-            seen |= found
+        while more := (descendants(os.getpid()).keys() | self._isolation.pids()) - seen:
+            send(signal.SIGSTOP, more)
+            seen |= more
         send(signal.SIGKILL, seen)
 
     def kill_all(self) -> None:
         """Until nothing of the job is left; a process that the kernel keeps is waited for."""
-        wait_s = 0.005
-        while self._left():
+        wait_s = 0.001
+        while self.reap() or self._isolation.pids():
             self.kill()
-            self.reap()
             time.sleep(wait_s)
             wait_s = min(0.5, 1.5 * wait_s)
-            self.reap()
 
-    def reap(self) -> None:
-        """Take in what has ended: the first process, and orphans among the others."""
-        with suppress(ChildProcessError):
+    def reap(self) -> bool:
+        """Take in what has ended; whether anything of the job is left.
+
+        As this process is the parent of all orphans among its descendants, it has some as long as
+        it has a child.
+        """
+        try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.pid:
                     self.status = os.waitstatus_to_exitcode(ended[1])
-
-    def _left(self) -> set[int]:
-        return descendants(os.getpid()).keys() | self._isolation.pids()
+        except ChildProcessError:
+            return False
+        return True
 
     def _signal_group(self, signal_: signal.Signals) -> None:
         if self.status is None:  # afterwards its number may be somebody else's

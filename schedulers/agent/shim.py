@@ -85,7 +85,8 @@ class Shim:
         why = self._wait_to_start()
         if why:
             return _exit(None, why)
-        self._isolation = make_isolation(self._folder.state, self._folder.name)
+        if self._spec.groups:
+            self._isolation = make_isolation(self._folder.state, self._folder.name)
         try:
             return self._run_job()
         finally:

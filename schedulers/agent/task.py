@@ -39,7 +39,9 @@ class TaskSpec:
     grace_s : float
         That it has to write a checkpoint, when it is ended with one.
     log_bytes : int
-        Above which its log is begun anew; the one before is kept.
+        Above which its log is begun anew; the end of the one before is kept.
+    groups : bool
+        Whether control groups may hold it, where this machine has any for us.
     more : mapping
         A JSON object of the agent's own.
     """
@@ -56,6 +58,7 @@ class TaskSpec:
     device_memory_bytes: int = 0
     grace_s: float = 30.0
     log_bytes: int = LOG_BYTES
+    groups: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,8 +67,8 @@ class TaskSpec:
                 raise InvalidJobError(f"task of job {self.job_id!r}: {fault}")
 
     def _fault_of_job(self) -> str:
-        if not (isinstance(self.job_id, str) and self.job_id):
-            return "job_id must be a text that is not empty"
+        if not self.job_id:
+            return "job_id must not be empty"
         if not _is_count(self.attempt):
             return f"attempt={self.attempt!r}, must be an integer >= 0"
         if not isinstance(self.more, Mapping):
@@ -121,6 +124,7 @@ class TaskSpec:
         try:
             values = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
             values["command"] = _texts(values["command"])
+            _texts([values["job_id"], values["folder"], values["checkpoint"]])
             environment = values.get("environment", {})
             _texts(list(environment.values()))
             if values.get("cpus") is not None:

@@ -116,7 +116,8 @@ class GpuMeter:
             return None
         self._last_us = max([self._last_us, *(sample.timeStamp for sample in samples)])
         mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # per cent
-        return min(float(WHOLE), sum(WHOLE / 100 * sum(u) / len(u) for u in mine if u))
+        means = [WHOLE / 100 * float(sum(u)) / len(u) for u in mine if u]
+        return min(float(WHOLE), sum(means))
 
 
 def _pynvml() -> Any:
