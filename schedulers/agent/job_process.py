@@ -194,9 +194,10 @@ def _become(
 
 
 def _prepare(spec: TaskSpec, log: Path) -> None:
-    # Python ignores these; what a job does with them is its own affair.
-    for name in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-        signal.signal(name, signal.SIG_DFL)
+    # Python ignores some, and whoever started the agent perhaps others.
+    for number in signal.valid_signals():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)

@@ -117,6 +117,7 @@ class Shim:
             self._orders.look()
             if (reason := self._reason_to_end(boottime_s()))[0]:
                 return reason[0]
+            self._state = replace(self._state, started_boottime_s=boottime_s())
             if self._orders.lease_until_s is not None and self._say_state():
                 return ""
             self._look_s = boottime_s() + _ENDING_LOOK_S
@@ -175,6 +176,8 @@ class Shim:
         end = self._orders.wanted.end
         if end is not None:
             return ENDED, end.checkpoint
+        if not self._folder.path.is_dir():  # nobody can want anything of it any more
+            return ENDED, True
         if self._orders.lease_over(now_s):
             return LEASE_OVER, True
         return (TERMINATED, True) if self._terminated else ("", False)

@@ -49,8 +49,9 @@ def _orphans(state: Path) -> set[int]:
     found: dict[str, set[int]] = {}
     for pid in pids():
         said = environment(pid)
-        if said.get(STATE.encode()) == os.fsencode(state) and pid != os.getpid():
-            found.setdefault(os.fsdecode(said.get(TASK.encode(), b"")), set()).add(pid)
+        task = said.get(TASK.encode())
+        if task and said.get(STATE.encode()) == os.fsencode(state) and pid != os.getpid():
+            found.setdefault(os.fsdecode(task), set()).add(pid)
     for name in names_of_groups(state):
         found.setdefault(name, set()).update(find_isolation(state, name).pids())
     # Asked only now: whoever has children in a task holds it before, and until they are gone.

@@ -71,8 +71,6 @@ class TaskSpec:
             return "job_id must not be empty"
         if not _is_count(self.attempt):
             return f"attempt={self.attempt!r}, must be an integer >= 0"
-        if not isinstance(self.more, Mapping):
-            return f"more={self.more!r}, must be a JSON object"
         return ""
 
     def _fault_of_process(self) -> str:
@@ -125,8 +123,8 @@ class TaskSpec:
             values = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
             values["command"] = _texts(values["command"])
             _texts([values["job_id"], values["folder"], values["checkpoint"]])
-            environment = values.get("environment", {})
-            _texts(list(environment.values()))
+            values["more"] = {**values["more"]}
+            _texts(list(values["environment"].values()))
             if values.get("cpus") is not None:
                 values["cpus"] = tuple(values["cpus"])
             return cls(**values)

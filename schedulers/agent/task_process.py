@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import presage
 from presage.features.errors import InvalidJobError, TaskFolderError
+from presage.schedulers.agent.job_environment import STATE, TASK
 from presage.schedulers.agent.json_file import sync_folder, write_json
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.task import TaskSpec, Wanted
@@ -110,11 +111,13 @@ def launch(task: Task) -> bool:
         sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM,
         str(Path(presage.__file__).parent.parent), str(folder.path),
     ]  # fmt: skip
+    # A shim is not of a task, even where its agent is, as in a test of a cluster on a cluster.
+    variables = {name: value for name, value in os.environ.items() if name not in (TASK, STATE)}
     try:
         with (folder.path / "shim.log").open("ab") as log:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd="/",
-                timeout=_HELD_S, check=True,
+                env=variables, timeout=_HELD_S, check=True,
             )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise TaskFolderError(
