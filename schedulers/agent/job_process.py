@@ -195,9 +195,9 @@ def _become(
 
 def _prepare(spec: TaskSpec, log: Path) -> None:
     # Python ignores some, and whoever started the agent perhaps others.
-    for number in signal.valid_signals():
-        if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    for signal_ in signal.valid_signals():
+        if signal.getsignal(signal_) == signal.SIG_IGN:
+            signal.signal(signal_, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)

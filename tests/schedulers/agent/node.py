@@ -105,17 +105,17 @@ def ended(folder: TaskFolder) -> TaskExit:
 def job_pid(folder: TaskFolder) -> int:
     """Of a task's first process, once there is one."""
     said = until(lambda: (state := folder.shim_state()) and state.job_pid and state)
-    return said.job_pid
+    return int(said.job_pid)
 
 
-def says(folder: TaskFolder, word: str) -> bool:
+def says(folder: TaskFolder, word: str) -> None:
     """Wait until a task's log has a word."""
-    return until(lambda: word in folder.log.read_text())
+    until(lambda: word in folder.log.read_text())
 
 
-def counts(folder: TaskFolder) -> bool:
-    """Wait until a job reports more than its first step."""
-    return until(lambda: (report := folder.progress()) and report.done > 0)
+def counts(folder: TaskFolder) -> None:
+    """Wait until a job reports a step."""
+    until(lambda: (report := folder.progress()) and report.done > 0)
 
 
 def kill(pid: int) -> None:
@@ -126,6 +126,33 @@ def kill(pid: int) -> None:
 def alive(pid: int) -> bool:
     found = stat(pid)
     return found is not None and found.state not in "ZX"
+
+
+def letter(pid: int) -> str:
+    """Of a process' state, as ps shows it; "" if it is gone."""
+    found = stat(pid)
+    return "" if found is None else found.state
+
+
+def done_by(folder: TaskFolder) -> int:
+    """Iterations that a job reports."""
+    report = folder.progress()
+    assert report is not None
+    return report.done
+
+
+def saved_by(folder: TaskFolder) -> int:
+    """Iterations in the checkpoint that a job reports."""
+    report = folder.progress()
+    assert report is not None
+    return report.saved
+
+
+def shim_pid(folder: TaskFolder) -> int:
+    """Of the process that holds a folder."""
+    holder = folder.holder()
+    assert holder is not None
+    return holder
 
 
 def group_for(controller: str, state: Path) -> bool:

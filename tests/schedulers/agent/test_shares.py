@@ -24,9 +24,11 @@ from tests.schedulers.agent.node import (
     COUNTS,
     SLEEPS,
     counts,
+    done_by,
     ended,
     group_for,
     job_pid,
+    letter,
     says,
     until,
 )
@@ -35,7 +37,7 @@ MIB = 2**20
 
 
 @pytest.fixture(params=["groups", "duty cycle"])
-def groups(request, tmp_path: Path) -> bool:
+def groups(request, tmp_path: Path):
     if request.param == "groups" and not group_for("cpu", tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     return request.param == "groups"
@@ -75,15 +77,15 @@ def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
     counts(folder)
 
     want(folder, Wanted(500, paused=True))
-    until(lambda: stat(job_pid(folder)).state == "T")
+    until(lambda: letter(job_pid(folder)) == "T")
     before = spent_s(job_pid(folder))
     time.sleep(0.8)
     assert spent_s(job_pid(folder)) == before
-    done = folder.progress().done
+    done = done_by(folder)
 
     want(folder, Wanted(500))
 
-    until(lambda: folder.progress().done > done)
+    until(lambda: done_by(folder) > done)
     assert state_of(folder) == TaskState.RUNNING
 
 
@@ -94,10 +96,10 @@ def test_a_pause_holds_processes_that_left_the_group(node):
     time.sleep(0.2)
 
     want(folder, Wanted(paused=True))
-    until(lambda: all(stat(pid).state == "T" for pid in below))
+    until(lambda: all(letter(pid) == "T" for pid in below))
     want(folder, Wanted())
 
-    until(lambda: all(stat(pid).state != "T" for pid in below))
+    until(lambda: all(letter(pid) != "T" for pid in below))
 
 
 def test_a_smallest_share_is_taken(node, groups):
@@ -162,6 +164,7 @@ def test_both_ways_of_counting_agree(node, groups):
     by_proc = 1000 * (spent_s(job_pid(folder)) - before_s) / (time.monotonic() - began_s)
 
     assert used.compute_milli == pytest.approx(by_proc, abs=60)
+    assert used.memory_bytes is not None
     assert 2 * MIB < used.memory_bytes < 100 * MIB
 
 

@@ -12,7 +12,6 @@ import time
 import pytest
 
 from presage.schedulers.agent.lease import boottime_s
-from presage.schedulers.agent.processes import stat
 from presage.schedulers.agent.task import End, Wanted
 from presage.schedulers.agent.task_process import TaskState, launch, state_of, want
 from tests.schedulers.agent.node import (
@@ -21,9 +20,12 @@ from tests.schedulers.agent.node import (
     SOURCE,
     alive,
     counts,
+    done_by,
     ended,
     job_pid,
     kill,
+    letter,
+    saved_by,
     says,
     until,
 )
@@ -155,11 +157,11 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
     exit_ = ended(first)
 
     assert exit_.why == "ended"
-    saved = first.progress().saved
+    saved = saved_by(first)
     assert saved > 0
     again = node.start(SAVES_AND_EXITS, attempt=2)
     counts(again)
-    assert again.progress().done >= saved
+    assert done_by(again) >= saved
 
 
 def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_over(node):
@@ -170,7 +172,7 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
     exit_ = ended(folder)
 
     assert (exit_.why, exit_.signal) == ("ended", signal.SIGTERM)
-    assert folder.progress().saved > 0
+    assert saved_by(folder) > 0
 
 
 def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
@@ -225,19 +227,19 @@ def test_a_paused_job_is_continued_to_save(node, groups):
     folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=Wanted(200))
     counts(folder)
     want(folder, Wanted(200, paused=True))
-    until(lambda: stat(job_pid(folder)).state == "T")
+    until(lambda: letter(job_pid(folder)) == "T")
 
     want(folder, Wanted(200, paused=True, end=End(checkpoint=True)))
 
     assert ended(folder).why == "ended"
-    assert folder.progress().saved > 0
+    assert saved_by(folder) > 0
 
 
 def test_a_paused_job_that_is_deaf_is_killed(node):
     folder = node.start(DEAF, grace_s=0.1, wanted=Wanted(50), groups=False)
     says(folder, "up")
     want(folder, Wanted(paused=True))
-    until(lambda: stat(job_pid(folder)).state == "T")
+    until(lambda: letter(job_pid(folder)) == "T")
 
     want(folder, CHECKPOINT)
 
@@ -302,7 +304,7 @@ def test_when_the_lease_is_over_the_job_saves_and_ends(node):
     node.lease(0.2)
 
     assert ended(folder).why == "lease"
-    assert folder.progress().saved > 0
+    assert saved_by(folder) > 0
 
 
 def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node):
@@ -347,7 +349,7 @@ def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
     os.kill(folder.holder(), signal.SIGTERM)
 
     assert ended(folder).why == "terminated"
-    assert folder.progress().saved > 0
+    assert saved_by(folder) > 0
 
 
 def test_a_log_that_grows_keeps_its_end(node):
@@ -372,9 +374,9 @@ def test_orders_that_are_damaged_change_nothing(node):
         os.kill(folder.holder(), signal.SIGHUP)
         time.sleep(0.02)
     assert state_of(folder) == TaskState.RUNNING
-    before = folder.progress().done
+    before = done_by(folder)
 
-    until(lambda: folder.progress().done > before)
+    until(lambda: done_by(folder) > before)
     want(folder, AT_ONCE)
     assert ended(folder).why == "ended"
 

@@ -35,10 +35,12 @@ from tests.schedulers.agent.node import (
     Node,
     alive,
     counts,
+    done_by,
     ended,
     job_pid,
     kill,
     says,
+    shim_pid,
     until,
 )
 
@@ -89,9 +91,11 @@ def test_of_many_shims_one_starts_the_job(node):
 
 def test_a_shim_is_nobodys_child_and_leads_a_session(node):
     folder = node.start(SLEEPS)
-    shim = folder.holder()
+    shim = shim_pid(folder)
+    found = stat(shim)
 
-    assert stat(shim).parent != os.getpid()
+    assert found is not None
+    assert found.parent != os.getpid()
     assert os.getsid(shim) == shim
     assert Path(f"/proc/{shim}/fd/0").readlink() == Path(os.devnull)
     with pytest.raises(ChildProcessError):
@@ -121,8 +125,9 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
     (task,) = adopt(node.state).tasks
 
     assert state_of(task.folder) == TaskState.RUNNING
-    before = counts(task.folder) and task.folder.progress().done
-    until(lambda: task.folder.progress().done > before)
+    counts(task.folder)
+    before = done_by(task.folder)
+    until(lambda: done_by(task.folder) > before)
     want(task.folder, NEVER_MIND)
     assert ended(task.folder).why == "ended"
 
@@ -273,7 +278,7 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     with filling.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(b"x" * 512)
-    pid, shim = job_pid(folder), folder.holder()
+    pid, shim = job_pid(folder), shim_pid(folder)
     with pytest.raises(TaskFolderError, match="make room"):
         want(folder, Wanted(300))
     with pytest.raises(TaskFolderError, match="cannot be made"):

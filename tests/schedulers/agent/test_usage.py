@@ -130,6 +130,7 @@ def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups)
     assert used.compute_milli is not None and used.compute_milli > 0
     spent_s = meter._last[1] if meter._last else 0
     assert 0.4 < spent_s < 5.0
+    assert used.memory_bytes is not None
     assert 60 * MIB < used.memory_bytes < 130 * MIB  # the fork shares it
 
 
@@ -218,11 +219,11 @@ def test_a_change_of_share_shows_in_what_is_used(node):
     meter = meter_of(task)
     meter.read()
     time.sleep(0.6)
-    low = meter.read().compute_milli
+    low = meter.read().compute_milli or 0.0
     want(task.folder, Wanted(1000))
 
     def more() -> bool:
         time.sleep(0.4)
-        return meter.read().compute_milli > 1.5 * low
+        return (meter.read().compute_milli or 0.0) > 1.5 * low
 
     until(more)
