@@ -128,6 +128,10 @@ class ImpossibleActionError(PresageError):
     """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
 
 
+class TaskFolderError(PresageError):
+    """A task's folder on a node cannot be made, written or removed, or has no shim."""
+
+
 def without_frames(error: AnyError) -> AnyError:
     """The same error, without the way it came.
 

@@ -41,6 +41,7 @@ from presage.features.errors import (
     ServiceError,
     StaleSchemaError,
     TableError,
+    TaskFolderError,
     TrainingError,
     UnauthenticatedError,
     UnknownDeviceError,
@@ -88,6 +89,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     JournalError: Code.UNAVAILABLE,
     UnsureJournalError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
+    TaskFolderError: Code.INTERNAL,
 }
 # The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
 RETRY_AFTER = "grpc-retry-pushback-ms"

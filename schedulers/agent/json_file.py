@@ -1,0 +1,61 @@
+"""JSON objects as files: whole or not there, whatever dies while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+_MOST_BYTES = 16 * 1024 * 1024
+
+
+def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False) -> None:
+    """Put an object in a file's place; a reader sees the one before or this one, whole.
+
+    Parameters
+    ----------
+    durable : bool
+        Whether it is also found there after a loss of power that follows the return.
+
+    Raises
+    ------
+    OSError
+        As on a full disk: then the file is what it was.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("w") as file:
+            file.write(json.dumps(value, allow_nan=False))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def read_json(path: Path) -> dict[str, object] | None:
+    """The object in a file; None where there is none, or anything else."""
+    try:
+        with path.open("rb") as file:
+            value = json.loads(file.read(_MOST_BYTES + 1), parse_constant=_refuse)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make durable which files a folder has."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,96 @@
+"""Processes of this machine, as /proc has them: of whom they descend, what they use, their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Stat(NamedTuple):
+    """Of ``/proc/PID/stat``, see proc(5): times in clock ticks."""
+
+    state: str
+    parent: int
+    cpu: int  # its own
+    cpu_of_reaped: int  # of its children that ended, and of theirs
+    start: int  # since the machine was started
+    resident_pages: int
+
+
+def stat(pid: int) -> Stat | None:
+    """None where there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # Its name stands in brackets, and may hold any others.
+    words = text[text.rindex(b")") + 2 :].split()
+    user, system, reaped_user, reaped_system = map(int, words[11:15])
+    return Stat(
+        words[0].decode(), int(words[1]), user + system, reaped_user + reaped_system,
+        int(words[19]), int(words[21]),
+    )  # fmt: skip
+
+
+def pids() -> Iterator[int]:
+    """Of all processes that are seen from here."""
+    with os.scandir(_PROC) as entries:
+        for entry in entries:
+            if entry.name.isdecimal():
+                yield int(entry.name)
+
+
+def descendants(ancestor: int) -> dict[int, Stat]:
+    """Children of a process, their children, and so on; also those that ended and are not reaped.
+
+    A process whose parent ended belongs to the next ancestor that takes in orphans, as a shim does.
+    """
+    children: dict[int, list[tuple[int, Stat]]] = {}
+    for pid in pids():
+        found = stat(pid)
+        if found is not None:
+            children.setdefault(found.parent, []).append((pid, found))
+    below: dict[int, Stat] = {}
+    todo = [ancestor]
+    while todo:
+        for pid, found in children.get(todo.pop(), ()):
+            below[pid] = found
+            todo.append(pid)
+    return below
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    """What a process was started with; empty where that may not be known."""
+    try:
+        text = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    return dict(pair.partition(b"=")[::2] for pair in text.split(b"\0") if pair)
+
+
+def resident_bytes(pid: int, found: Stat) -> int:
+    """Memory of a process; what it shares with others is divided among them, where that is told."""
+    with suppress(OSError, ValueError, IndexError):
+        rollup = (_PROC / str(pid) / "smaps_rollup").read_bytes()
+        return int(rollup[rollup.index(b"\nPss:") :].split()[1]) * 1024
+    return found.resident_pages * _PAGE_BYTES
+
+
+def seconds(ticks: int) -> float:
+    """Of clock ticks."""
+    return ticks / _TICKS_PER_S
+
+
+def send(signal_: signal.Signals, to: Iterable[int]) -> None:
+    """Signal processes; those that ended meanwhile are left out."""
+    for pid in to:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal_)

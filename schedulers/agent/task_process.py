@@ -1,0 +1,211 @@
+"""A node's tasks as its agent has them: made, launched, found again, told what is wanted.
+
+All of it is in files, so an agent can be killed and started again at any moment.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import presage
+from presage.features.errors import InvalidJobError, TaskFolderError
+from presage.schedulers.agent.job_environment import STATE, TASK
+from presage.schedulers.agent.json_file import sync_folder, write_json
+from presage.schedulers.agent.names import task_name
+from presage.schedulers.agent.task import TaskSpec, Wanted
+from presage.schedulers.agent.task_folder import TASKS, TaskFolder
+
+NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed
+_HELD_S = 60.0  # for a shim to begin; it takes 0.1 s on a machine that has time
+
+# Neither its environment nor its folder, nor packages beside Presage, can change what a shim is.
+_SHIM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from presage.schedulers.agent.shim import main; main(sys.argv[1])"
+)
+
+
+class TaskState(enum.Enum):
+    """What there is of a task."""
+
+    NEW = "new"  # its job was never started: it may be launched
+    RUNNING = "running"  # its shim answers for it
+    ENDED = "ended"  # nothing of it runs; how it ended is known
+    LOST = "lost"  # its shim died without a word; what it left behind, sweep ends
+
+
+class Task(NamedTuple):
+    """A task's folder and what the task is."""
+
+    folder: TaskFolder
+    spec: TaskSpec
+
+
+class Adopted(NamedTuple):
+    """What a state folder has: tasks, and folders of which nobody can tell what they are."""
+
+    tasks: tuple[Task, ...]
+    damaged: tuple[TaskFolder, ...]
+
+
+def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
+    """Make a task's folder, durably; nothing runs yet.
+
+    Parameters
+    ----------
+    state : Path
+        The node's state folder, on a local disk.
+
+    Raises
+    ------
+    TaskFolderError
+        There is one of this job and attempt, or it cannot be written: then there is none.
+    """
+    tasks = state.resolve() / TASKS
+    target = tasks / task_name(spec.job_id, spec.attempt)
+    try:
+        tasks.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=NEW_PREFIX, dir=tasks))
+        try:
+            _fill(partial, spec.to_json(), wanted)
+            # Not where there is one already: no folder that is not empty is replaced.
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        sync_folder(tasks)
+    except (OSError, TypeError, ValueError) as error:  # ``more`` may be no JSON
+        raise TaskFolderError(
+            f"task folder {target} cannot be made ({error}); each attempt at a job has a number of "
+            "its own, and its folder needs room on the disk"
+        ) from error
+    return Task(TaskFolder(target), spec)
+
+
+def launch(task: Task) -> bool:
+    """Let a shim start the job; it lives on without this process.
+
+    Returns
+    -------
+    bool
+        Whether this shim holds the folder now; False if another one does, or the job was started
+        before. It never is twice.
+
+    Raises
+    ------
+    TaskFolderError
+        There is no shim.
+    """
+    folder = task.folder
+    command = [
+        sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM,
+        str(Path(presage.__file__).parent.parent), str(folder.path),
+    ]  # fmt: skip
+    # A shim is not of a task, even where its agent is, as in a test of a cluster on a cluster.
+    variables = {name: value for name, value in os.environ.items() if name not in (TASK, STATE)}
+    try:
+        with (folder.path / "shim.log").open("ab") as log:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd="/",
+                env=variables, timeout=_HELD_S, check=True,
+            )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TaskFolderError(
+            f"task folder {folder.path}: no shim ({error}); see its shim.log"
+        ) from error
+    return done.stdout == b"held\n"
+
+
+def adopt(state: Path) -> Adopted:
+    """All tasks of a state folder, in the order of their names."""
+    tasks, damaged = [], []
+    for path in sorted((state.resolve() / TASKS).glob("[!.]*")):
+        folder = TaskFolder(path)
+        try:
+            tasks.append(Task(folder, folder.spec()))
+        except InvalidJobError:
+            damaged.append(folder)
+    return Adopted(tuple(tasks), tuple(damaged))
+
+
+def state_of(folder: TaskFolder) -> TaskState:
+    """What there is of a task now."""
+    # In this order: a shim holds its folder before it notes that it starts the job, and until it
+    # has noted how that ended.
+    started = folder.started
+    if folder.holder() is not None:
+        return TaskState.RUNNING
+    if folder.exit() is not None:
+        return TaskState.ENDED
+    return TaskState.LOST if started or folder.over else TaskState.NEW
+
+
+def want(folder: TaskFolder, wanted: Wanted) -> bool:
+    """Have a task do something; told to its shim at once, which also looks by itself.
+
+    Returns
+    -------
+    bool
+        Whether anything else had been wanted before.
+
+    Raises
+    ------
+    TaskFolderError
+        It cannot be written; what was wanted before is.
+    """
+    if folder.wanted() == wanted:
+        return False
+    try:
+        folder.write_wanted(wanted)
+    except OSError as error:
+        raise TaskFolderError(
+            f"task folder {folder.path}: cannot say what is wanted ({error}); make room on the disk"
+        ) from error
+    _wake(folder)
+    return True
+
+
+def remove(folder: TaskFolder) -> None:
+    """Forget a task of which nothing runs.
+
+    Raises
+    ------
+    TaskFolderError
+        Its shim holds it; or the folder cannot be removed.
+    """
+    if folder.holder() is not None:
+        raise TaskFolderError(
+            f"task folder {folder.path} is held by process {folder.holder()}; end the task first"
+        )
+    old = folder.path.with_name(f"{OLD_PREFIX}{folder.name}")
+    try:
+        folder.path.rename(old)
+        shutil.rmtree(old)
+    except OSError as error:
+        raise TaskFolderError(f"task folder {folder.path} cannot be removed ({error})") from error
+
+
+def _fill(folder: Path, spec: Mapping[str, object], wanted: Wanted) -> None:
+    # What a shim will need to open stands ready: a full disk must not stop it.
+    for name in ("lock", "log", "shim.log"):
+        (folder / name).touch(mode=0o600)
+    write_json(folder / "wanted.json", wanted.to_json())
+    write_json(folder / "spec.json", spec, durable=True)
+
+
+def _wake(folder: TaskFolder) -> None:
+    said, holder = folder.shim_state(), folder.holder()
+    # A shim that has not yet spoken may not yet hear either; it reads its orders anyway.
+    if holder and said is not None and said.shim_pid == holder:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(holder, signal.SIGHUP)

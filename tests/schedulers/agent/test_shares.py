@@ -1,0 +1,226 @@
+"""A task gets the share that is wanted, and no more memory than it may take."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from presage.schedulers.agent.isolation import (
+    Group,
+    Isolation,
+    find_isolation,
+    hierarchies,
+    make_isolation,
+    names_of_groups,
+)
+from presage.schedulers.agent.processes import descendants, stat
+from presage.schedulers.agent.task import Wanted
+from presage.schedulers.agent.task_folder import TaskFolder
+from presage.schedulers.agent.task_process import TaskState, state_of, want
+from presage.schedulers.agent.usage import CpuMeter
+from tests.schedulers.agent.node import (
+    COUNTS,
+    SLEEPS,
+    counts,
+    done_by,
+    ended,
+    group_for,
+    job_pid,
+    letter,
+    says,
+    until,
+)
+
+MIB = 2**20
+
+
+@pytest.fixture(params=["groups", "duty cycle"])
+def groups(request, tmp_path: Path):
+    if request.param == "groups" and not group_for("cpu", tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    return request.param == "groups"
+
+
+def spent_s(pid: int) -> float:
+    found = stat(pid)
+    assert found is not None
+    return found.cpu / 100
+
+
+def share(folder: TaskFolder, over_s: float) -> float:
+    """Of one processor, that a task's first process has now."""
+    pid = job_pid(folder)
+    began_s, before_s = time.monotonic(), spent_s(pid)
+    time.sleep(over_s)
+    return (spent_s(pid) - before_s) / (time.monotonic() - began_s)
+
+
+def test_a_share_holds_and_changes_take_effect(node, groups):
+    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(150), groups=groups)
+    counts(folder)
+    # Where others want the processor too, it gets less, or is stopped a little late at times.
+    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    held = folder.shim_state()
+    assert held.compute.startswith("cgroup" if groups else "duty cycle")
+
+    want(folder, Wanted(1000))
+
+    until(lambda: share(folder, 0.5) > 0.35)
+    want(folder, Wanted(100))
+    until(lambda: share(folder, 1.0) < 0.25)
+
+
+def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
+    folder = node.start(COUNTS, wanted=Wanted(500), groups=groups)
+    counts(folder)
+
+    want(folder, Wanted(500, paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+    before = spent_s(job_pid(folder))
+    time.sleep(0.8)
+    assert spent_s(job_pid(folder)) == before
+    done = done_by(folder)
+
+    want(folder, Wanted(500))
+
+    until(lambda: done_by(folder) > done)
+    assert state_of(folder) == TaskState.RUNNING
+
+
+def test_a_pause_holds_processes_that_left_the_group(node):
+    code = "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass"
+    folder = node.start(code, cpus=(0,), groups=False)
+    below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
+    time.sleep(0.2)
+
+    want(folder, Wanted(paused=True))
+    until(lambda: all(letter(pid) == "T" for pid in below))
+    want(folder, Wanted())
+
+    until(lambda: all(letter(pid) != "T" for pid in below))
+
+
+def test_a_smallest_share_is_taken(node, groups):
+    folder = node.start(SLEEPS, wanted=Wanted(1), cpus=(0,), groups=groups)
+    job_pid(folder)
+    time.sleep(0.5)
+
+    assert state_of(folder) == TaskState.RUNNING
+    want(folder, Wanted(1000))
+    says(folder, "up")
+
+
+def test_a_job_that_takes_more_memory_than_it_may_is_told_apart(node, tmp_path):
+    if not group_for("memory", tmp_path):
+        pytest.skip("this machine lets us make no control group for memory")
+    code = "taken = bytearray(400 * 2**20); print('had it')"
+    folder = node.start(code, memory_bytes=100 * MIB)
+
+    exit_ = ended(folder)
+
+    assert exit_.why == "out of memory"
+    assert exit_.signal == 9
+    assert "had it" not in folder.log.read_text()
+    assert folder.shim_state().memory.startswith("cgroup")
+    plenty = node.start(code, memory_bytes=800 * MIB, attempt=2)
+    assert ended(plenty).code == 0
+    assert ended(plenty).peak_memory_bytes > 350 * MIB
+
+
+def test_memory_that_nobody_can_limit_is_said(node):
+    folder = node.start("pass", memory_bytes=MIB, groups=False)
+
+    assert ended(folder).code == 0
+    assert folder.shim_state().memory == "nothing"
+
+
+def test_groups_go_with_their_task(node, tmp_path):
+    if not group_for("cpu", tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    folder = node.start(SLEEPS, memory_bytes=500 * MIB)
+    says(folder, "up")
+    assert names_of_groups(node.state) == {"job.1"}
+    assert find_isolation(node.state, "job.1").pids() == {job_pid(folder)}
+
+    want(folder, Wanted(end=None, paused=True))
+    node.close()
+
+    assert names_of_groups(node.state) == set()
+    for hierarchy in hierarchies():
+        assert not list((hierarchy.mount / "presage").glob(f"*{node.state.name}*"))
+
+
+def test_both_ways_of_counting_agree(node, groups):
+    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(300), groups=groups)
+    counts(folder)
+    meter = CpuMeter(folder, cpus=1)
+    assert meter.read().compute_milli is None
+    before_s, began_s = spent_s(job_pid(folder)), time.monotonic()
+    time.sleep(1.0)
+
+    used = meter.read()
+    by_proc = 1000 * (spent_s(job_pid(folder)) - before_s) / (time.monotonic() - began_s)
+
+    assert used.compute_milli == pytest.approx(by_proc, abs=60)
+    assert used.memory_bytes is not None
+    assert 2 * MIB < used.memory_bytes < 100 * MIB
+
+
+def test_version_2_is_told_in_its_own_words(tmp_path):
+    group = Group(2, tmp_path, frozenset(("cpu", "memory")))
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (tmp_path / "memory.stat").write_text("anon 100\nfile 7\nshmem 20\nanon_thp 3\n")
+    (tmp_path / "memory.events").write_text("oom 2\noom_kill 1\noom_group_kill 0\n")
+    (tmp_path / "cgroup.procs").write_text("3\n4\n")
+    isolation = Isolation([group])
+
+    assert isolation.limit_cpus(1.5) == "cgroup v2"
+    assert group.read("cpu.max") == "150000 100000"
+    isolation.limit_cpus(0.001)
+    assert group.read("cpu.max") == "1000 1000000"
+    isolation.limit_cpus(None)
+    assert group.read("cpu.max") == "max 100000"
+    assert isolation.limit_memory(4096) == "cgroup v2"
+    assert group.read("memory.max") == "4096"
+    assert isolation.cpu_s() == 2.5
+    assert isolation.memory_bytes() == 120
+    assert isolation.out_of_memory_kills() == 1
+    assert isolation.pids() == {3, 4}
+
+
+def test_version_1_is_told_in_its_own_words(tmp_path):
+    for name in ("cpu", "memory"):
+        (tmp_path / name).mkdir()
+    cpu = Group(1, tmp_path / "cpu", frozenset(("cpu", "cpuacct")))
+    memory = Group(1, tmp_path / "memory", frozenset(("memory",)))
+    (cpu.path / "cpuacct.usage").write_text("2500000000\n")
+    (memory.path / "memory.stat").write_text("rss 1\ntotal_rss 100\ntotal_shmem 20\n")
+    (memory.path / "memory.oom_control").write_text("oom_kill_disable 0\noom_kill 3\n")
+    isolation = Isolation([cpu, memory])
+
+    assert isolation.limit_cpus(0.5) == "cgroup v1"
+    assert cpu.read("cpu.cfs_quota_us") == "50000"
+    isolation.limit_cpus(None)
+    assert cpu.read("cpu.cfs_quota_us") == "-1"
+    assert isolation.limit_memory(4096) == "cgroup v1"
+    assert isolation.cpu_s() == 2.5
+    assert isolation.memory_bytes() == 120
+    assert isolation.out_of_memory_kills() == 3
+
+
+def test_a_group_that_takes_no_process_is_not_the_tasks(tmp_path):
+    group = Group(2, tmp_path / "gone", frozenset(("cpu",)))
+    isolation = Isolation([group])
+
+    isolation.enter(1)
+
+    assert isolation.limit_cpus(1.0) == ""
+    assert isolation.cpu_s() is None
+
+
+def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("presage.schedulers.agent.isolation.hierarchies", lambda: iter(()))
+
+    assert make_isolation(tmp_path, "task").limit_cpus(1.0) == ""

@@ -1,0 +1,413 @@
+"""A task runs, is ended, and says how: with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from presage.schedulers.agent.lease import boottime_s
+from presage.schedulers.agent.task import End, Wanted
+from presage.schedulers.agent.task_process import TaskState, launch, state_of, want
+from tests.schedulers.agent.node import (
+    COUNTS,
+    SLEEPS,
+    SOURCE,
+    alive,
+    counts,
+    done_by,
+    ended,
+    job_pid,
+    kill,
+    letter,
+    saved_by,
+    says,
+    until,
+)
+
+CHECKPOINT = Wanted(end=End(checkpoint=True, why="preempted"))
+AT_ONCE = Wanted(end=End(checkpoint=False))
+SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_wanted: run.saved(done); raise SystemExit(0)\n"
+SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_wanted: run.saved(done)\n"
+DEAF = """
+import signal, time
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    task = node.make(code)
+    assert state_of(task.folder) == TaskState.NEW
+    before_s = boottime_s()
+
+    assert launch(task)
+    exit_ = ended(task.folder)
+
+    assert (exit_.code, exit_.signal, exit_.why) == (3, None, "")
+    assert before_s <= exit_.ended_boottime_s <= boottime_s()
+    assert abs(exit_.ended_at_unix_s - time.time()) < 60
+    assert 0 < exit_.cpu_s < 10
+    assert exit_.peak_memory_bytes > 2**20
+    assert sorted(task.folder.log.read_text().split()) == ["err", "out"]
+
+
+def test_a_job_that_dies_of_a_signal_says_which(node):
+    exit_ = ended(node.start("import os; os.kill(os.getpid(), 11)"))
+
+    assert (exit_.code, exit_.signal, exit_.why) == (None, 11, "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"command": ("/no/such/program",)},
+        {"command": ("no-such-program-anywhere",)},
+        {"command": (os.devnull,)},
+        {"command": ("\ud800",)},
+        {"folder": "/no/such/folder"},
+        {"cpus": (4095,)},
+        {"cpus": (10**30,)},
+        {"checkpoint": os.devnull + "/below"},
+    ],
+    ids=str,
+)
+def test_what_cannot_start_says_why(node, spec):
+    exit_ = ended(node.start(SLEEPS, **spec))
+
+    assert (exit_.code, exit_.signal) == (None, None)
+    assert exit_.why.startswith("could not start: ")
+    assert len(exit_.why) > len("could not start: ") + 5
+
+
+def test_a_spec_that_is_damaged_is_not_started(node):
+    task = node.make(SLEEPS)
+    (task.folder.path / "spec.json").write_text('{"job_id": ')
+
+    launch(task)
+
+    assert "spec.json" in ended(task.folder).why
+
+
+def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
+    code = (
+        "import json, os, signal; print(json.dumps([dict(os.environ), os.getcwd(), "
+        "sorted(os.sched_getaffinity(0)), os.getsid(0) == os.getpid(), "
+        "[int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ())], "
+        "sorted(os.listdir('/proc/self/fd')), os.read(0, 1).decode()]))"
+    )
+    folder = node.start(
+        code, job_id="a/b", cpus=(0,), environment={"MINE": "1"}, folder="/", memory_bytes=0
+    )
+    assert ended(folder).code == 0
+    environment, cwd, cpus, leads, blocked, files, read = json.loads(folder.log.read_text())
+
+    assert folder.path == node.state / "tasks" / "a%2fb.1"
+    assert environment.pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # Python's own, of the job
+    assert environment == {
+        "MINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PRESAGE_TASK": "a%2fb.1",
+        "PRESAGE_STATE": str(node.state),
+        "PRESAGE_PROGRESS": str(folder.path / "progress.json"),
+        "PRESAGE_CHECKPOINT": str(node.state / "checkpoints" / "job"),
+    }
+    assert (cwd, cpus, leads, blocked, read) == ("/", [0], True, [], "")
+    assert len(files) == 4  # in, out, error, and the listing itself
+
+
+def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path):
+    (tmp_path / "mps").mkdir()
+    (tmp_path / "mps" / "control").touch()
+    code = (
+        "import os; print([os.environ.get(name) for name in ('CUDA_VISIBLE_DEVICES', "
+        "'CUDA_DEVICE_ORDER', 'PRESAGE_MEMORY_FRACTION', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', "
+        "'OMP_NUM_THREADS')])"
+    )
+    spec = {"cuda": 3, "memory_bytes": 20 * 2**30, "device_memory_bytes": 80 * 2**30}
+    mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "mps"), "OMP_NUM_THREADS": "7"}
+    plain = node.start(code, job_id="plain", **spec)
+    shared = node.start(code, job_id="mps", environment=mps, wanted=Wanted(335), **spec)
+
+    assert ended(plain).code == ended(shared).code == 0
+    omp = str(len(os.sched_getaffinity(0)))
+    assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', '0.250000', None, omp]}\n"
+    assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', '0.250000', '34', '7']}\n"
+    said = shared.shim_state()
+    assert (said.compute, said.memory, said.most_compute_milli) == ("mps", "cuda", 340)
+    assert plain.shim_state().compute == "duty cycle"
+
+
+def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
+    first = node.start(SAVES_AND_EXITS)
+    counts(first)
+
+    assert want(first, CHECKPOINT)
+    assert not want(first, CHECKPOINT)
+    exit_ = ended(first)
+
+    assert exit_.why == "ended"
+    saved = saved_by(first)
+    assert saved > 0
+    again = node.start(SAVES_AND_EXITS, attempt=2)
+    counts(again)
+    assert done_by(again) >= saved
+
+
+def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_over(node):
+    folder = node.start(SAVES_AND_GOES_ON, grace_s=600.0)
+    counts(folder)
+
+    want(folder, CHECKPOINT)
+    exit_ = ended(folder)
+
+    assert (exit_.why, exit_.signal) == ("ended", signal.SIGTERM)
+    assert saved_by(folder) > 0
+
+
+def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
+    code = (
+        "import time\nfrom presage.schedulers import progress\n"
+        "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
+        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_wanted: run.saved(5)\n"
+    )
+    folder = node.start(code, grace_s=600.0)
+    until(lambda: (report := folder.progress()) and report.saved == 5)
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).why == "ended"
+
+
+def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
+    folder = node.start(DEAF, grace_s=0.3)
+    says(folder, "up")
+
+    want(folder, CHECKPOINT)
+    exit_ = ended(folder)
+
+    assert (exit_.why, exit_.signal) == ("ended", signal.SIGKILL)
+
+
+def test_a_job_without_a_handler_ends_of_being_asked(node):
+    folder = node.start(SLEEPS, grace_s=600.0)
+    says(folder, "up")
+
+    want(folder, CHECKPOINT)
+
+    assert (ended(folder).why, ended(folder).signal) == ("ended", signal.SIGUSR1)
+
+
+def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
+    folder = node.start(DEAF, grace_s=600.0)
+    says(folder, "up")
+    want(folder, CHECKPOINT)
+    time.sleep(0.1)
+    want(folder, Wanted())  # an end is for good
+    time.sleep(0.1)
+    assert state_of(folder) == TaskState.RUNNING
+
+    want(folder, AT_ONCE)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_a_paused_job_is_continued_to_save(node, groups):
+    folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=Wanted(200))
+    counts(folder)
+    want(folder, Wanted(200, paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+
+    want(folder, Wanted(200, paused=True, end=End(checkpoint=True)))
+
+    assert ended(folder).why == "ended"
+    assert saved_by(folder) > 0
+
+
+def test_a_paused_job_that_is_deaf_is_killed(node):
+    folder = node.start(DEAF, grace_s=0.1, wanted=Wanted(50), groups=False)
+    says(folder, "up")
+    want(folder, Wanted(paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+def test_what_is_to_end_before_it_began_never_begins(node):
+    exit_ = ended(node.start("open('began', 'w')", wanted=CHECKPOINT))
+
+    assert (exit_.code, exit_.signal, exit_.why) == (None, None, "ended")
+    assert not (node.state / "began").exists()
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_grandchildren_in_sessions_of_their_own_end_with_the_job(node, groups):
+    code = (
+        "import os, sys, time\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork():\n"
+        "            os._exit(0)\n"
+        "        os.setsid()\n"
+        "        os.execve(sys.executable, [sys.executable, '-c', "
+        "'import os, time; print(os.getpid(), flush=True); time.sleep(600)'], {})\n"
+        "while len(open(sys.argv[1]).read().split()) < 3:\n"
+        "    time.sleep(0.01)\n"
+    )
+    log = str(node.state / "tasks" / "job.1" / "log")
+    folder = node.start(code, groups=groups, command=(sys.executable, "-c", code, log))
+
+    assert ended(folder).code == 0
+    orphans = [int(word) for word in folder.log.read_text().split()]
+    assert len(orphans) == 3
+    assert not any(alive(pid) for pid in orphans)
+
+
+def test_a_job_that_forks_without_end_is_ended(node):
+    code = (
+        "import os, time\n"
+        "print('up', flush=True)\n"
+        "while True:\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "    time.sleep(0.05)\n"
+        "    if len(os.listdir('/proc')) > 400: time.sleep(600)\n"
+    )
+    folder = node.start(code, groups=False)
+    says(folder, "up")
+    time.sleep(0.3)
+
+    want(folder, AT_ONCE)
+
+    assert ended(folder).why == "ended"
+    assert node.processes() == []
+
+
+def test_when_the_lease_is_over_the_job_saves_and_ends(node):
+    folder = node.start(SAVES_AND_EXITS)
+    counts(folder)
+
+    node.lease(0.2)
+
+    assert ended(folder).why == "lease"
+    assert saved_by(folder) > 0
+
+
+def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+    for text in ("", "7", "{}", '{"until_boottime_s": NaN}', '{"until_boottime_s": 1}'):
+        (node.state / "lease").write_text(text)
+        time.sleep(0.02)
+    (node.state / "lease").unlink()
+    time.sleep(0.7)
+    assert state_of(folder) == TaskState.RUNNING
+
+    node.lease(-1.0)
+
+    assert ended(folder).why == "lease"
+
+
+def test_without_a_lease_nothing_starts(node):
+    node.lease(-1.0)
+
+    exit_ = ended(node.start("open('began', 'w')"))
+
+    assert (exit_.code, exit_.why) == (None, "lease")
+    assert not (node.state / "began").exists()
+
+
+def test_a_first_lease_may_come_late(node):
+    (node.state / "lease").unlink()
+    folder = node.start("print('up')")
+    time.sleep(0.2)
+    assert folder.log.read_text() == ""
+
+    node.lease(600.0)
+
+    assert ended(folder).code == 0
+
+
+def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
+    folder = node.start(SAVES_AND_EXITS)
+    counts(folder)
+
+    os.kill(folder.holder(), signal.SIGTERM)
+
+    assert ended(folder).why == "terminated"
+    assert saved_by(folder) > 0
+
+
+def test_a_log_that_grows_keeps_its_end(node):
+    code = (
+        "import time\n"
+        "for i in range(40):\n    print(f'{i:03d}' * 1000, flush=True)\n    time.sleep(0.05)\n"
+        "print('last')"
+    )
+    folder = node.start(code, log_bytes=10_000)
+
+    assert ended(folder).code == 0
+    assert folder.log.read_text().endswith("last\n")
+    assert folder.log.stat().st_size < 60_000
+    assert (folder.path / "log.old").stat().st_size == 10_000
+
+
+def test_orders_that_are_damaged_change_nothing(node):
+    folder = node.start(COUNTS)
+    counts(folder)
+    for text in ("", "{", "[]", '{"compute_milli": 0, "paused": false, "end": null}', "null"):
+        folder.wanted_file.write_text(text)
+        os.kill(folder.holder(), signal.SIGHUP)
+        time.sleep(0.02)
+    assert state_of(folder) == TaskState.RUNNING
+    before = done_by(folder)
+
+    until(lambda: done_by(folder) > before)
+    want(folder, AT_ONCE)
+    assert ended(folder).why == "ended"
+
+
+def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
+    folder = node.start(DEAF, grace_s=0.5)
+    says(folder, "up")
+    folder.progress_file.write_bytes(b'{"iterations": 1e999, "done": -3, \xff')
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+def test_a_job_killed_by_somebody_else_was_not_ended(node):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+
+    kill(job_pid(folder))
+
+    assert (ended(folder).why, ended(folder).signal) == ("", signal.SIGKILL)
+
+
+def test_a_shim_imports_nothing_beyond_pythons_own_library():
+    code = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "import presage.schedulers.agent.shim\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+    )
+
+    command = [sys.executable, "-I", "-S", "-c", code, SOURCE]
+
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(found) <= {"presage", "__main__"}

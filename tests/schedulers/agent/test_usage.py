@@ -1,0 +1,229 @@
+"""What tasks use, as it is measured and as it is averaged."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.schedulers.agent.duty_cycle import DutyCycle
+from presage.schedulers.agent.task import Wanted
+from presage.schedulers.agent.task_process import launch, want
+from presage.schedulers.agent.usage import CpuMeter, GpuMeter, Usage, meter_of
+from presage.schedulers.agent.windowed_mean import WindowedMean
+from tests.schedulers.agent.node import SLEEPS, job_pid, says, until
+
+MIB = 2**20
+
+
+def test_a_mean_is_weighted_by_time_and_forgets():
+    mean = WindowedMean(10.0)
+    assert mean.mean() is None
+    mean.add(100.0, 999.0)  # says only when measuring began
+    assert mean.mean() is None and mean.covered_s() == 0.0
+    mean.add(101.0, 0.0)
+    mean.add(104.0, 400.0)
+    assert mean.mean() == pytest.approx(300.0)
+    assert mean.covered_s() == 4.0
+    mean.add(112.0, 100.0)
+    # Of the ten seconds up to 112: 400 until 104, 100 after it.
+    assert mean.mean() == pytest.approx((2 * 400 + 8 * 100) / 10)
+    mean.add(120.0, None)
+    assert mean.mean() == pytest.approx(100.0)
+    assert mean.covered_s() == 2.0
+    mean.add(140.0, None)
+    assert mean.mean() is None
+
+
+def test_a_paused_task_falls_slowly_and_not_at_once():
+    mean = WindowedMean(30.0)
+    for second in range(30):
+        mean.add(float(second), 600.0)
+    mean.add(30.0, 0.0)
+    assert mean.mean() == pytest.approx(600.0 * 29 / 30)
+
+
+@given(
+    window_s=st.floats(0.1, 100.0),
+    samples=st.lists(
+        st.tuples(st.floats(0.0, 50.0), st.none() | st.floats(0.0, 1000.0)), max_size=20
+    ),
+)
+def test_a_mean_lies_between_what_was_measured(window_s, samples):
+    mean, now_s, values = WindowedMean(window_s), 0.0, []
+    for gap_s, value in samples:
+        now_s += gap_s
+        mean.add(now_s, value)
+        values += [value] if value is not None else []
+    found = mean.mean()
+    assert found is None or min(values) <= found <= max(values)
+    assert -1e-9 <= mean.covered_s() <= window_s * (1 + 1e-9)
+
+
+@given(
+    window_s=st.floats(5.0, 100.0), value=st.floats(0.0, 1000.0), at_s=st.lists(st.floats(0, 1e6))
+)
+def test_the_mean_of_one_value_is_that_value_whatever_the_times(window_s, value, at_s):
+    mean = WindowedMean(window_s)
+    for at in at_s:  # also clocks that go back
+        mean.add(at, value)
+    assert mean.mean() in (None, value)
+
+
+@pytest.mark.parametrize("window_s", [0.0, -1.0, math.nan, math.inf])
+def test_a_window_has_a_length(window_s):
+    with pytest.raises(ValueError, match="window_s"):
+        WindowedMean(window_s)
+
+
+@given(milli=st.integers(1, 1000), since_s=st.floats(0.0, 1e6))
+def test_a_duty_cycle_runs_for_its_share_of_the_time(milli, since_s):
+    duty, now_s, ran_s = DutyCycle(milli, since_s), since_s, 0.0
+    for _ in range(40):
+        next_s = min(duty.next_s(now_s), now_s + 1.0)
+        assert next_s >= now_s
+        # A moment later: the very second of a change may fall on either side of it.
+        if duty.runs((now_s + next_s) / 2):
+            ran_s += next_s - now_s
+        now_s = next_s + 1e-7
+    periods = (now_s - since_s) / max(0.1, 2 / milli)
+    if periods > 5:
+        assert ran_s / (now_s - since_s) == pytest.approx(milli / 1000, abs=0.3 / periods + 0.01)
+
+
+def test_a_whole_share_never_stops():
+    duty = DutyCycle(1000, 5.0)
+    assert duty.next_s(7.0) == math.inf
+    assert all(duty.runs(5.0 + step * 0.013) for step in range(100))
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups):
+    code = (
+        "import os, time\n"
+        "def burn():\n"
+        "    ends = time.process_time() + 0.2\n"
+        "    while time.process_time() < ends: pass\n"
+        "for _ in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid(); burn(); os._exit(0)\n"
+        "    os.wait()\n"
+        "taken = bytearray(60 * 2**20)\n"
+        "print('up', flush=True)\n"
+        "if os.fork() == 0: os.setsid()\n"
+        "time.sleep(600)\n"
+    )
+    task = node.make(code, groups=groups)
+    meter = meter_of(task)
+    assert isinstance(meter, CpuMeter)
+    assert meter.read() == Usage(None, 0)
+    launch(task)
+    says(task.folder, "up")
+
+    used = meter.read()
+
+    assert used.compute_milli is not None and used.compute_milli > 0
+    spent_s = meter._last[1] if meter._last else 0
+    assert 0.4 < spent_s < 5.0
+    assert used.memory_bytes is not None
+    assert 60 * MIB < used.memory_bytes < 130 * MIB  # the fork shares it
+
+
+def test_a_task_that_is_gone_uses_nothing(node):
+    task = node.make(SLEEPS)
+    meter = meter_of(task)
+    meter.read()
+    assert meter.read() == Usage(0.0, 0)
+
+
+def test_without_a_driver_nothing_is_told_of_a_gpu(node, monkeypatch):
+    task = node.make(SLEEPS, cuda=0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    assert meter_of(task).read() == Usage(None, None)
+
+
+class Nvml:
+    """As much of pynvml as is asked, of one GPU."""
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_NotFound(NVMLError):  # noqa: N801, N818 as pynvml has it
+        pass
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.samples: list[SimpleNamespace] | Exception = []
+        self.running: list[SimpleNamespace] = []
+        self.since: list[int] = []
+
+    def nvmlInit(self) -> None:
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index != 1:
+            raise self.NVMLError(index)
+        return index
+
+    def nvmlDeviceGetProcessUtilization(self, _: int, since: int) -> list[SimpleNamespace]:
+        self.since.append(since)
+        if isinstance(self.samples, Exception):
+            raise self.samples
+        return self.samples
+
+    def nvmlDeviceGetComputeRunningProcesses(self, _: int) -> list[SimpleNamespace]:
+        return self.running
+
+
+def test_a_gpu_is_counted_for_the_tasks_own_processes(node):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+    pid, nvml = job_pid(folder), Nvml()
+    meter = GpuMeter(folder, 1, nvml=nvml)
+    stamp = 2**62  # long after now
+    nvml.samples = [
+        SimpleNamespace(pid=pid, smUtil=20, timeStamp=stamp),
+        SimpleNamespace(pid=pid, smUtil=40, timeStamp=stamp + 1),
+        SimpleNamespace(pid=1, smUtil=60, timeStamp=stamp),
+    ]
+    nvml.running = [
+        SimpleNamespace(pid=pid, usedGpuMemory=5 * MIB),
+        SimpleNamespace(pid=1, usedGpuMemory=7 * MIB),
+    ]
+
+    assert meter.read() == Usage(300.0, 5 * MIB)
+
+    nvml.samples = nvml.NVMLError_NotFound()
+    nvml.running = [SimpleNamespace(pid=pid, usedGpuMemory=None)]
+    assert meter.read() == Usage(0.0, None)
+    assert nvml.since[-1] == stamp + 1
+    nvml.samples = nvml.NVMLError("not supported")
+    assert meter.read() == Usage(None, None)
+    assert GpuMeter(folder, 7, nvml=nvml).read() == Usage(None, None)
+    assert nvml.open == 0
+
+
+def test_a_change_of_share_shows_in_what_is_used(node):
+    task = node.make("while True: pass", cpus=(0,), wanted=Wanted(100), groups=False)
+    launch(task)
+    job_pid(task.folder)
+    meter = meter_of(task)
+    meter.read()
+    time.sleep(0.6)
+    low = meter.read().compute_milli or 0.0
+    want(task.folder, Wanted(1000))
+
+    def more() -> bool:
+        time.sleep(0.4)
+        return (meter.read().compute_milli or 0.0) > 1.5 * low
+
+    until(more)

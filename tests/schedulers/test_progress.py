@@ -1,0 +1,291 @@
+"""What a job says of itself, and what is made of it when it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import presage
+from presage.schedulers import progress
+from presage.schedulers.progress import Report, begin, read_progress
+
+SOURCE = str(Path(presage.__file__).parent.parent)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setenv("PRESAGE_PROGRESS", str(tmp_path / "progress.json"))
+    monkeypatch.setenv("PRESAGE_CHECKPOINT", str(tmp_path / "checkpoints"))
+    monkeypatch.delenv("PRESAGE_MEMORY_FRACTION", raising=False)
+    before = signal.getsignal(signal.SIGUSR1)
+    yield tmp_path
+    signal.signal(signal.SIGUSR1, before)
+
+
+def said(places: Path) -> Report:
+    report = read_progress(places / "progress.json")
+    assert report is not None
+    return report
+
+
+def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
+    for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_FRACTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGUSR1)
+
+    run = begin(iterations=10)
+    run.step(1)
+    run.step(10)
+
+    assert run.saved(10)
+    assert (run.first, run.checkpoint_folder, run.checkpoint_wanted) == (0, None, False)
+    assert signal.getsignal(signal.SIGUSR1) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_and_the_last_step_are_written_at_once_and_few_between(places):
+    run = begin(iterations=1000)
+    assert said(places)[:3] == (1000, 0, 0)
+    run.step(1)
+    assert said(places).done == 1
+    began_s = time.monotonic()
+    run.step(2)
+    if time.monotonic() - began_s < 0.4:
+        assert said(places).done == 1
+    run.step(1000)
+    assert said(places).done == 1000
+
+
+def test_steps_are_written_after_a_while(places):
+    run = begin(iterations=10**9)
+    done, ends_s = 0, time.monotonic() + 20
+    while said(places).done < 2:
+        assert time.monotonic() < ends_s
+        done += 1
+        run.step(done)
+        time.sleep(0.01)
+    assert abs(said(places).at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
+
+
+def test_a_step_costs_next_to_nothing(places):
+    run = begin(iterations=10**9)
+    best_s = 1.0
+    for _ in range(5):
+        began_s = time.perf_counter()
+        for done in range(20_000):
+            run.step(done)
+        best_s = min(best_s, (time.perf_counter() - began_s) / 20_000)
+
+    assert best_s < 10e-6  # 0.25e-6 on an idle machine
+
+
+def test_what_was_saved_is_known_to_the_next_attempt(places):
+    run = begin(iterations=1000)
+    run.step(300)
+    assert run.saved(250)
+    assert said(places)[:3] == (1000, 300, 250)
+    assert said(places).saved_at_s > 0
+
+    again = begin(iterations=1000)
+
+    assert again.first == 250
+    assert said(places)[:3] == (1000, 250, 250)
+    assert begin(iterations=100).first == 100
+
+
+def test_a_checkpoint_counts_as_progress(places):
+    run = begin(iterations=1000)
+    run.saved(40)
+    assert said(places).done == 40
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"done": -1}', '{"done": "x"}', '{"done": 1e999}']
+)
+def test_a_damaged_note_of_what_was_saved_is_none(places, text):
+    (places / "checkpoints" / "presage-saved.json").write_text(text)
+    assert begin(iterations=10).first == 0
+
+
+def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
+    run = begin(iterations=1000)
+    assert run.saved(100)
+    monkeypatch.setattr("presage.schedulers.progress.os.fsync", _no_space)
+
+    assert not run.saved(200)
+
+    assert said(places).saved == 100
+    assert begin(iterations=1000).first == 100
+    assert sorted(path.name for path in (places / "checkpoints").iterdir()) == [progress.SAVED]
+
+
+def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, monkeypatch):
+    run = begin(iterations=1000)
+    monkeypatch.setenv("PRESAGE_PROGRESS", "/no/such/folder/progress.json")
+    other = begin(iterations=1000)
+    (places / "progress.json").unlink()
+    (places / "progress.json").mkdir()
+
+    run.step(1000)
+    other.step(1000)
+
+
+def test_sigusr1_asks_until_something_is_saved(places):
+    run = begin(iterations=10)
+    assert not run.checkpoint_wanted
+
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert vars(run)["checkpoint_wanted"]
+    assert run.checkpoint_folder == places / "checkpoints"
+
+    run.saved(5)
+    assert not run.checkpoint_wanted
+
+
+def test_a_job_may_begin_in_a_thread(places):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(begin(iterations=10)))
+    thread.start()
+    thread.join()
+    assert found[0].first == 0
+
+
+@pytest.mark.parametrize("iterations", [0, -1, 2**60])
+def test_a_job_without_iterations_is_a_mistake(iterations):
+    with pytest.raises(ValueError, match="must be >= 1"):
+        begin(iterations=iterations)
+
+
+def test_several_who_write_never_leave_half_a_report(places):
+    run = begin(iterations=10**6)
+    stop = threading.Event()
+
+    def write() -> None:
+        done = 0
+        while not stop.is_set():
+            done += 1
+            run.saved(done)
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(300):
+            said(places)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_it_imports_pythons_own_library_alone():
+    code = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "from presage.schedulers import progress\n"
+        "progress.begin(iterations=5).step(5)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, SOURCE]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(found) <= {"presage", "__main__"}
+
+
+@pytest.mark.parametrize("fraction", ["", "x", "nan", "-1", "0", "2", "inf"])
+def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, fraction):
+    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", fraction)
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
+    begin(iterations=1)
+
+
+def test_torch_is_told_its_part_of_the_memory(places, monkeypatch):
+    told: list[float] = []
+
+    class Cuda:
+        is_available = staticmethod(lambda: True)
+        set_per_process_memory_fraction = staticmethod(told.append)
+
+    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", "0.25")
+    monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
+    begin(iterations=1)
+    assert told == [0.25]
+
+
+def test_without_torch_its_part_of_the_memory_is_nobodys(places, monkeypatch):
+    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", "0.25")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    begin(iterations=1)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    said=st.dictionaries(st.sampled_from([*progress.Report._fields, "at", "saved_at"]), JSON) | JSON
+)
+def test_whatever_json_is_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, said):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_text(json.dumps(said))
+    _is_sound(read_progress(path))
+
+
+@given(raw=st.binary(max_size=80) | st.just(b"[" * 4000) | st.just(b'{"done": 1' + b"0" * 4000))
+def test_whatever_bytes_are_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, raw):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_bytes(raw)
+    _is_sound(read_progress(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "report"),
+    [
+        ('{"iterations": 10, "done": 3, "at": 1.5}', Report(10, 3, 0, 1.5, 0.0)),
+        ('{"iterations": 10, "done": 3.0, "saved": 2, "at": 1}', Report(10, 3, 2, 1.0, 0.0)),
+        ('{"iterations": 10, "done": 12, "saved": 11, "at": 1}', Report(10, 10, 10, 1.0, 0.0)),
+        ('{"iterations": 10, "done": 3, "saved": 5, "at": 1}', Report(10, 5, 5, 1.0, 0.0)),
+        ('{"iterations": 10, "done": 3}', None),
+        ('{"iterations": 10, "done": 3.5, "at": 1}', None),
+        ('{"iterations": 10, "done": true, "at": 1}', None),
+        ('{"iterations": 0, "done": 0, "at": 1}', None),
+        ('{"iterations": 10, "done": -1, "at": 1}', None),
+        ('{"iterations": 10, "done": 3, "at": NaN}', None),
+        ('{"iterations": 1e300, "done": 3, "at": 1}', None),
+        ('{"iterations": 10, "done": 3, "at": 1, "saved": null}', None),
+    ],
+)
+def test_reports_of_jobs_in_other_languages(tmp_path, text, report):
+    (tmp_path / "progress.json").write_text(text)
+    assert read_progress(tmp_path / "progress.json") == report
+
+
+def test_nothing_was_reported_after_now(tmp_path):
+    (tmp_path / "progress.json").write_text('{"iterations": 10, "done": 3, "at": 1e15}')
+    found = read_progress(tmp_path / "progress.json")
+    assert found is not None
+    assert found.at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _is_sound(report: Report | None) -> None:
+    if report is not None:
+        assert 0 <= report.saved <= report.done <= report.iterations
+        assert 0 <= report.at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+        assert report.saved_at_s >= 0
+
+
+def _no_space(_: int) -> None:
+    raise OSError(28, "No space left on device")
