@@ -16,8 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict, ParseDict
+
+from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
 from presage.schedulers.agent.lease import boottime_s, write_lease
 from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.node_core import NodeCore
+from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.agent.observe import observe
+from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
 from presage.schedulers.agent.task_process import (
@@ -30,14 +36,8 @@ from presage.schedulers.agent.task_process import (
     state_of,
     want,
 )
-from presage.schedulers.agent.usage import Meter, meter_of
-
-from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
-from presage.schedulers.agent.node_core import NodeCore
-from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
-from presage.schedulers.agent.observe import observe
-from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.agent.usage import Meter, meter_of
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import Grant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from presage.schedulers.agent.lease import boot_id, boottime_s
+from presage.schedulers.agent.node_task import Seen
 from presage.schedulers.agent.task import (
     ENDED,
     LEASE_OVER,
@@ -17,8 +18,6 @@ from presage.schedulers.agent.task_folder import TaskFolder
 from presage.schedulers.agent.task_process import Task, TaskState, state_of
 from presage.schedulers.agent.usage import Meter
 from presage.schedulers.progress import Report
-
-from presage.schedulers.agent.node_task import Seen
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 # Through no fault of the job's: its node's lease was over, the machine shut down.
