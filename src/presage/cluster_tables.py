@@ -25,7 +25,7 @@ def job_table(found: pb.ListResponse) -> Table:
             shares_of(row),
             f"{row.done:.0%}" if row.started_unix_s else "",
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
-            quantity(row.memory_bytes, "B") if row.memory_bytes else "",
+            quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             quality_of(row),
         )
     return table
@@ -44,7 +44,7 @@ def node_table(found: pb.ListResponse) -> Table:
                 str(number),
                 device.kind,
                 f"{device.left_compute_milli / 10:g} %",
-                quantity(device.left_memory_bytes, "B"),
+                quantity(device.left_memory_bytes, "bytes"),
                 ", ".join(device.job_ids),
                 "" if number else node.why,
             )
@@ -60,7 +60,7 @@ def told_table(found: pb.Explanation) -> Table:
         table.add_row(
             told.kind,
             f"{told.compute_milli / 10:g} %",
-            quantity(told.memory_bytes, "B"),
+            quantity(told.memory_bytes, "bytes"),
             seconds(told.runtime_s),
             seconds(told.promised_s),
             known(told),
@@ -81,8 +81,8 @@ def candidate_table(found: pb.Explanation) -> Table:
             row.kind,
             f"{row.left_compute_milli / 10:g} %",
             f"{row.need_compute_milli / 10:g} %",
-            quantity(row.left_memory_bytes, "B"),
-            quantity(row.need_memory_bytes, "B"),
+            quantity(row.left_memory_bytes, "bytes"),
+            quantity(row.need_memory_bytes, "bytes"),
             row.verdict,
         )
     return table
