@@ -128,4 +128,4 @@ def known(told: pb.Told) -> str:
 
 def seconds(value: float) -> str:
     """A time for people; a dash for one that nobody knows."""
-    return "-" if value == float("inf") else quantity(value, "s")
+    return "-" if value == float("inf") else quantity(value, "seconds")
