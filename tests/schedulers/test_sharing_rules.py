@@ -22,11 +22,12 @@ from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.ledger import Ledger
+from presage.schedulers.live.wire import read_told, write_told
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.queue import Queue
 from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
-from presage.schedulers.sharing.needs import Needs
+from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.sharing.node_choice import choose_node
 from presage.schedulers.sharing.quality import violated
 from presage.schedulers.sharing.release import Tenant, release
@@ -105,9 +106,7 @@ def resources(*left):
 
 
 def chosen(columns, room, rng=None, **need):
-    needs = Needs(
-        tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need), (1.0,) * len(need)
-    )
+    needs = Needs(tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need))
     node = choose_node(needs.fit(room, columns), room, columns, rng)
     return None if node is None else "abc"[node]
 
@@ -341,11 +340,13 @@ def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_ever
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
     by_kind = {"v100": outlook(300, 50.0, 2), "k80": outlook(800, 190.0, 3)}
     forecasts = Forecasts(Told(some=by_kind.get), has)
-    from presage.schedulers.sharing.needs import needs_of
+    kinds = ("v100", "k80")
+    told = read_told([write_told(k, forecasts.outlook(job("1", model="some"), k)) for k in kinds])
 
-    assert needs_of(job("1", model="some"), ("v100", "k80"), forecasts, 1.0) == (
-        (300, 800), (2 * GIB, 3 * GIB), (50.0, 190.0),
+    assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (
+        (300, 800), (2 * GIB, 3 * GIB),
     )  # fmt: skip
+    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 50.0, "k80": 190.0}
 
 
 # The node agent -------------------------------------------------------------------------------
