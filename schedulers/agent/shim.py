@@ -100,8 +100,9 @@ class Shim:
         """Until the folder says durably that the job is started; or why it is not to be."""
         while True:
             self._orders.look()
-            if (reason := self._reason_to_end(boottime_s()))[0]:
-                return reason[0]
+            why, _ = self._reason_to_end(boottime_s())
+            if why:
+                return why
             self._state = replace(self._state, started_boottime_s=boottime_s())
             if self._orders.lease_until_s is not None and self._say_state():
                 return ""
