@@ -108,6 +108,22 @@ class UnknownModelError(PresageError):
     """No model of that name or version is served."""
 
 
+class UnknownJobError(PresageError):
+    """No job or node of that name is known to the cluster."""
+
+
+class RefusedAgentError(PresageError):
+    """A node agent is not let in: another one has its node's name."""
+
+
+class JournalError(PresageError):
+    """The controller's journal cannot be opened, read or written; nothing of the write is there."""
+
+
+class UnsureJournalError(JournalError):
+    """A commit's answer was lost: only opening the journal again and reading tells what it has."""
+
+
 class ImpossibleActionError(PresageError):
     """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
 

@@ -31,12 +31,29 @@ class Outlook(NamedTuple):
         What each member takes of a device at most, with the certainty that was asked for.
     in_domain : bool
         Whether whoever foretells learnt from anything like it; else that certainty is no promise.
+    setup_s : float
+        Part of the run time that passes before its first iteration.
+    high_s : float or None
+        What the whole job takes at most, with that certainty; None where only a median is foretold.
     """
 
     runtime_s: float
     compute_milli: int
     memory_bytes: int
     in_domain: bool = True
+    setup_s: float = 0.0
+    high_s: float | None = None
+
+    @property
+    def promised_s(self) -> float:
+        """What may be promised of the whole job's run time (requirement N3's preset time)."""
+        return self.runtime_s if self.high_s is None else self.high_s
+
+    def remaining_s(self, done: float) -> float:
+        """Run time of what is left once a part is done: that of so many fewer iterations."""
+        if done <= 0:
+            return self.runtime_s
+        return (self.runtime_s - self.setup_s) * (1.0 - done) if done < 1 else 0.0
 
 
 class Forecaster(Protocol):
@@ -164,15 +181,19 @@ class Forecasts:
         all_bytes = self._memory[kind]
         if outlook is None:
             return Outlook(math.inf, WHOLE, all_bytes)
-        runtime_s, compute_milli, memory_bytes, in_domain = outlook
+        runtime_s, compute_milli, memory_bytes, in_domain, setup_s, high_s = outlook
         known = math.isfinite(compute_milli) and math.isfinite(memory_bytes)
         if not known or not compute_milli >= 0 or not memory_bytes > 0:
             compute_milli, memory_bytes = WHOLE, all_bytes
+        if not math.isfinite(runtime_s) or not runtime_s >= 0:
+            runtime_s, setup_s, high_s = math.inf, 0.0, None
         return Outlook(
-            runtime_s if math.isfinite(runtime_s) and runtime_s >= 0 else math.inf,
+            runtime_s,
             min(max(1, int(compute_milli)), WHOLE),
             min(int(memory_bytes), all_bytes),
             in_domain,
+            min(max(0.0, setup_s), runtime_s) if math.isfinite(setup_s) else 0.0,
+            None if high_s is None or math.isnan(high_s) else max(runtime_s, high_s),
         )
 
 

@@ -40,7 +40,7 @@ from presage.schedulers.queue import Queue
 from presage.schedulers.requests import covers, members, suitable
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import SharedDevices
-from presage.schedulers.standing import WAITING, Phase, Standing
+from presage.schedulers.standing import ENDED, WAITING, Phase, Standing
 from presage.schedulers.tasks import check_tasks
 
 
@@ -56,6 +56,11 @@ class Ledger:
     """Jobs of a cluster, how each stands, and what is left of every device.
 
     Policies see it through :class:`presage.schedulers.state.State`.
+
+    Parameters
+    ----------
+    ageing_s : float
+        A best-effort job that has waited so long may go before latency-sensitive ones.
 
     Attributes
     ----------
@@ -74,8 +79,8 @@ class Ledger:
         Whether two jobs ever were on a device.
     """
 
-    def __init__(self, cluster: Cluster, pending: Queue) -> None:
-        self.cluster, self.pending = cluster, pending
+    def __init__(self, cluster: Cluster, pending: Queue, *, ageing_s: float = math.inf) -> None:
+        self.cluster, self.pending, self._ageing_s = cluster, pending, ageing_s
         self.idle, self.room = IdleDevices(cluster), Room.of(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
@@ -85,6 +90,7 @@ class Ledger:
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
         self._on: list[tuple[str, ...]] = [()] * cluster.devices
         self._reserved: dict[str, Standing] = {}
+        self._paused: dict[str, Standing] = {}
         self._down: set[int] = set()
         self.was_shared = False
 
@@ -107,6 +113,11 @@ class Ledger:
     def reserved(self) -> Mapping[str, Standing]:
         """Of the jobs that keep devices until they have enough, by id."""
         return MappingProxyType(self._reserved)
+
+    @property
+    def paused(self) -> Mapping[str, Standing]:
+        """Of the jobs that were stopped where they are, by id."""
+        return MappingProxyType(self._paused)
 
     @property
     def down(self) -> frozenset[int]:
@@ -168,6 +179,15 @@ class Ledger:
                 del self._jobs[job.job_id], self._standings[job.job_id]
                 raise
         return why
+
+    def forget(self, job_id: str) -> None:
+        """Know nothing of a job any more; what it held is free."""
+        standing = self._standings[job_id]
+        if standing.phase not in ENDED:
+            over = standing._replace(phase=Phase.FINISHED, grants=())
+            self._put(self._jobs[job_id], standing, over)
+        self.pending.forget(job_id)
+        del self._jobs[job_id], self._standings[job_id]
 
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
         """A running job is over: finished, or failed for good."""
@@ -310,6 +330,7 @@ class Ledger:
             grant: change.job
             for change in changes
             if not change.job.latency_sensitive
+            and change.after.since_s - change.before.since_s < self._ageing_s
             and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
             and self._standings[change.job.job_id] is change.after
             for grant in change.after.grants
@@ -365,7 +386,7 @@ class Ledger:
         until_s: float = math.inf,
     ) -> Change:
         """Let a job stand otherwise from now on; raises, and changes nothing, if it cannot."""
-        before = self._standings[job.job_id]
+        before, waits = self._standings[job.job_id], phase in WAITING
         rolled_back = before.phase is Phase.RESERVED and phase is Phase.PENDING
         after = Standing(
             phase,
@@ -378,6 +399,8 @@ class Ledger:
             until_s,
             before.rollbacks + rolled_back,
             now_s if rolled_back else before.rolled_back_s,
+            min(before.first_start_s, now_s) if phase is Phase.RUNNING else before.first_start_s,
+            () if not waits else _devices(before) or before.was_on,
         )
         self._put(job, before, after)
         return Change(job, before, after)
@@ -401,12 +424,16 @@ class Ledger:
             del self._running[job_id]
         elif before.phase is Phase.RESERVED:
             del self._reserved[job_id]
+        elif before.phase is Phase.PAUSED:
+            del self._paused[job_id]
         if after.phase is Phase.PENDING:
             self._wait(job, after)
         elif after.phase is Phase.RUNNING:
             self._running[job_id] = after
         elif after.phase is Phase.RESERVED:
             self._reserved[job_id] = after
+        elif after.phase is Phase.PAUSED:
+            self._paused[job_id] = after
 
     def _wait(self, job: Job, standing: Standing) -> None:
         self.pending.add(job, standing)
@@ -484,6 +511,11 @@ class Ledger:
             self._running = {job_id: self._running[job_id] for job_id in order}
 
 
+def _devices(standing: Standing) -> tuple[int, ...]:
+    """That it held, and ran on."""
+    return tuple(g.device for g in standing.grants) if standing.phase in _AT_WORK else ()
+
+
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ImpossibleActionError(f"{_kind(value)} is no time")
@@ -515,7 +547,8 @@ def _unsound(grant: Grant) -> str:
 
 _MOST = 2**63 - 1
 _GRANTING = Reserve, Start, Resize, Migrate
-_HOLDING = frozenset({Phase.RUNNING, Phase.PAUSED, Phase.RESERVED})
+_AT_WORK = frozenset({Phase.RUNNING, Phase.PAUSED})
+_HOLDING = _AT_WORK | {Phase.RESERVED}
 # In which phases a job may be, and in which it is afterwards.
 _MOVES: dict[type[Action], tuple[frozenset[Phase], Phase]] = {
     Reserve: (WAITING, Phase.RESERVED),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -41,6 +42,7 @@ class Queue:
         self._by_gpus: _Index | None = None
         self._by_shape: _Index | None = None
         self._numbers: dict[str, int] = {}  # as they were submitted
+        self._next_number = count()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -90,7 +92,9 @@ class Queue:
 
     def add(self, job: Job, standing: Standing) -> None:
         """A job that waits from now on."""
-        number = self._numbers.setdefault(job.job_id, len(self._numbers))
+        if job.job_id not in self._numbers:
+            self._numbers[job.job_id] = next(self._next_number)
+        number = self._numbers[job.job_id]
         entry = self._key(job, standing), number, job
         self._entries[job.job_id] = entry
         self._in_order.add(entry)
@@ -105,6 +109,10 @@ class Queue:
         for index in (self._by_gpus, self._by_shape):
             if index is not None:
                 index.remove(entry)
+
+    def forget(self, job_id: str) -> None:
+        """A job that never comes back."""
+        self._numbers.pop(job_id, None)
 
     def _shapes(self) -> _Index:
         if self._by_shape is None:

@@ -46,6 +46,10 @@ class Standing(NamedTuple):
         How many reservations it had that came to nothing.
     rolled_back_s : float
         When the last of them did; 0 if none.
+    first_start_s : float
+        When it was first started; infinite if it never was.
+    was_on : tuple of int
+        Devices that it last held, of a job that waits.
     """
 
     phase: Phase
@@ -58,6 +62,8 @@ class Standing(NamedTuple):
     until_s: float = math.inf
     rollbacks: int = 0
     rolled_back_s: float = 0.0
+    first_start_s: float = math.inf
+    was_on: tuple[int, ...] = ()
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""

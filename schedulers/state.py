@@ -14,6 +14,7 @@ from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
 from presage.schedulers.shared_devices import Company
 from presage.schedulers.standing import Standing
+from presage.schedulers.usage import Usage
 
 
 class Pending(Protocol):
@@ -84,10 +85,13 @@ class State:
         Seconds since the beginning of the trace, or of the cluster.
     """
 
-    __slots__ = ("_ledger", "_progress", "now_s")
+    __slots__ = ("_ledger", "_progress", "_usage", "now_s")
 
-    def __init__(self, ledger: Ledger, now_s: float, progress: Progress) -> None:
-        self._ledger, self.now_s, self._progress = ledger, now_s, progress
+    def __init__(
+        self, ledger: Ledger, now_s: float, progress: Progress, usage: Usage | None = None
+    ) -> None:
+        self._ledger, self.now_s = ledger, now_s
+        self._progress, self._usage = progress, usage or Usage()
 
     @property
     def cluster(self) -> Cluster:
@@ -108,6 +112,11 @@ class State:
     def reserved(self) -> Mapping[str, Standing]:
         """How the jobs stand that keep devices until they have enough, by id."""
         return self._ledger.reserved
+
+    @property
+    def paused(self) -> Mapping[str, Standing]:
+        """How the jobs stand that were stopped where they are, by id."""
+        return self._ledger.paused
 
     @property
     def idle_count(self) -> int:
@@ -139,6 +148,10 @@ class State:
     def progress(self, job_id: str) -> float:
         """Part of its iterations that a job reports as done, within [0, 1]."""
         return self._progress.at(job_id, self.now_s)
+
+    def usage_milli(self, job_id: str) -> float:
+        """Thousandths of a device that each member of a job kept busy of late, paused or not."""
+        return self._usage.at(job_id, self.now_s)
 
     def idle(self) -> IdleDevices:
         """Devices that nobody is on: a copy, to take from."""

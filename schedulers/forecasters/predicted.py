@@ -121,13 +121,20 @@ class Predicted:
     def _outlook(self, job: Job, told: JobForecast | None) -> Outlook | None:
         if told is None or job.features is None:
             return None
-        of_features, step_s = job.features.job.iterations, told.step_time_s.median
-        setup_s = told.runtime_s.median - of_features * step_s
+        of_features, step_s, runtime_s = (
+            job.features.job.iterations,
+            told.step_time_s,
+            told.runtime_s,
+        )
+        setup_s = max(0.0, runtime_s.median - of_features * step_s.median)
+        high_setup_s = max(setup_s, runtime_s.high - of_features * step_s.high)
         return Outlook(
-            max(0.0, setup_s) + job.iterations * step_s if job.iterations else float("inf"),
+            setup_s + job.iterations * step_s.median if job.iterations else float("inf"),
             round(told.compute_utilization.median * WHOLE),
             round(self._bound(told.memory_bytes)),
             told.memory_bytes.in_domain,
+            setup_s,
+            high_setup_s + job.iterations * step_s.high,
         )
 
     def _bound(self, forecast: Forecast) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.gang.candidates import candidates_of, needs_of
 from presage.schedulers.gang.tenants import Tenants
 from presage.schedulers.job import Job
@@ -32,7 +33,6 @@ from presage.schedulers.kubernetes.extender_types import (
     Victims,
 )
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
-from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import RESERVED
 from presage.schedulers.kubernetes.observed import Observed, observe
 from presage.schedulers.kubernetes.occupants import occupant_id

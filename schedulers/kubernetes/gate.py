@@ -23,6 +23,7 @@ from typing import NamedTuple
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Preempt, Reserve, Wake
 from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.annotations import (
     Plan,
     Reservation,
@@ -31,7 +32,6 @@ from presage.schedulers.kubernetes.annotations import (
     seconds_or_none,
 )
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
-from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import BIND_BY, DEVICES, PLAN, RESERVED, ROLLED_BACK
 from presage.schedulers.kubernetes.observed import Observed, observe
 from presage.schedulers.kubernetes.pod_gang import PodGang, gangs_of, gpus_of

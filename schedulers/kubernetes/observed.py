@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.job import Job
 from presage.schedulers.kubernetes.annotations import devices_named
 from presage.schedulers.kubernetes.fleet import Fleet
-from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.node_fit import NodeRoom
 from presage.schedulers.kubernetes.occupants import Occupants, node_of
 from presage.schedulers.kubernetes.pod_gang import PodGang

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.kubernetes.annotations import Plan, devices_named
 from presage.schedulers.kubernetes.fleet import Fleet
-from presage.schedulers.kubernetes.fresh_forecasts import FreshForecasts
 from presage.schedulers.kubernetes.names import DEVICES, GATE, PLAN
 from presage.schedulers.kubernetes.pod_gang import features_of, gpus_of
 from presage.schedulers.kubernetes.pods import (

@@ -15,6 +15,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.gang import Gang
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.packing import Packing
+from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.policy import Policy
@@ -29,6 +30,7 @@ POLICIES: Mapping[str, Callable[..., Policy]] = {
     "bin-packing": BinPacking,
     "packing": Packing,
     "gang": Gang,
+    "sharing": Sharing,
 }
 
 

@@ -11,10 +11,9 @@ from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.policies.neighbours import Limits, Neighbours
 from presage.schedulers.policies.places import Places
-from presage.schedulers.policies.placing import consolidated
+from presage.schedulers.policies.placing import consolidated, nearest_nodes
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.urgent import PassedOver
-from presage.schedulers.requests import members
 from presage.schedulers.state import State
 
 MOST_SLOWDOWN = 1.5
@@ -120,16 +119,4 @@ class Packing(ShortestFirst):
             if state.standing(head.job_id).overflows:
                 places.spare_one(head.kinds)
             return  # else it may have a place beside others
-        allowed, largest, _ = state.cluster.nodes_of(head.kinds)
-        for node in state.down:
-            allowed &= ~(1 << node)
-        rest, kept = members(head, state.cluster), []
-        for size in state.cluster.node_sizes if rest > largest else (None,):
-            for node in idle.emptiest(allowed):
-                devices = state.cluster.nodes[node].devices
-                if devices == size or (size is None and devices >= rest):
-                    kept.append(node)
-                    rest -= devices
-                    if rest <= 0:
-                        places.spare(kept)
-                        return
+        places.spare(nearest_nodes(head, state, idle))

@@ -7,6 +7,7 @@ from presage.schedulers.grant import Grant
 from presage.schedulers.idle_devices import IdleDevices
 from presage.schedulers.job import Job
 from presage.schedulers.requests import members
+from presage.schedulers.state import State
 
 
 def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, ...] | None:
@@ -41,3 +42,23 @@ def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, 
     if last is not None:
         devices += idle.take_some(last, rest)
     return tuple([cluster.whole[device] for device in devices])
+
+
+def nearest_nodes(job: Job, state: State, idle: IdleDevices) -> list[int]:
+    """The nodes that are nearest to having all devices of a gang idle; none if it can never have.
+
+    Where nobody new is put, idle devices become more: these nodes are the ones again next time.
+    """
+    allowed, largest, _ = state.cluster.nodes_of(job.kinds)
+    for node in state.down:
+        allowed &= ~(1 << node)
+    rest, kept = members(job, state.cluster), []
+    for size in state.cluster.node_sizes if rest > largest else (None,):
+        for node in idle.emptiest(allowed):
+            devices = state.cluster.nodes[node].devices
+            if devices == size or (size is None and devices >= rest):
+                kept.append(node)
+                rest -= devices
+                if rest <= 0:
+                    return kept
+    return []

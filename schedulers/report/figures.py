@@ -84,6 +84,12 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
             columns.append(_counts(key, key, found, None))
     if any(one.exceeded_share is not None for one in found.values()):
         columns.append(_part("exceeded_share", "memory exceeded", found, None))
+    if any(one.late_share is not None for one in found.values()):
+        columns.append(_part("late_share", "late of promised", found, min))
+        values = {name: one.best_effort_queue_s for name, one in found.items()}
+        unit = unit_of([value for value in values.values() if value is not None])
+        title = "waiting best effort"
+        columns.append(_column("best_effort_queue_s", title, unit, values, _in(unit), min))
     return columns + _sent(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,11 @@ class Metrics:
     exceeded_share : float or None
         Of jobs that were first granted a part of a device's memory, those that took more:
         what a bound's risk promises. None where no job was granted a part.
+    late_share : float or None
+        Of latency-sensitive jobs that finished and were promised a run time, those that took
+        longer from their first start to their end. None where there are none.
+    best_effort_queue_s : float or None
+        Time that a best-effort job waited.
     bytes_by_level : mapping of str to float, or None
         Gradients that gangs sent over each level of the topology, innermost first, also those of
         iterations that were lost. None where nobody's gradients are known.
@@ -70,6 +76,8 @@ class Metrics:
     restarts: int
     overflows: int
     exceeded_share: float | None
+    late_share: float | None
+    best_effort_queue_s: float | None
     bytes_by_level: Mapping[str, float] | None
 
 
@@ -79,6 +87,8 @@ def metrics_of(done: Simulation) -> Metrics:
     counted = {phase: sum(one.phase is phase for one in done.ended) for phase in Phase}
     jct_s = np.array([one.end_s - one.job.submit_s for one in finished])
     queue_s = np.array([one.standing.waited_s for one in finished])
+    late = np.array([one.violated for one in finished if one.promised_s < math.inf], float)
+    waited_s = np.array([o.standing.waited_s for o in finished if not o.job.latency_sensitive])
     makespan_s = _makespan_s(done.ended)
     devices = done.ledger.cluster.devices
     unfairness = _unfairness(done.ended, finished, devices)
@@ -100,6 +110,8 @@ def metrics_of(done: Simulation) -> Metrics:
         restarts=sum(max(0, one.standing.starts - 1) for one in done.ended),
         overflows=sum(one.standing.overflows for one in done.ended),
         exceeded_share=done.exceeded / done.partly if done.partly else None,
+        late_share=_mean(late),
+        best_effort_queue_s=_mean(waited_s),
         bytes_by_level=bytes_by_level(done.stays, done.ledger.cluster.topology),
     )
 

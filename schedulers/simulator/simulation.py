@@ -48,6 +48,7 @@ from presage.schedulers.simulator.traffic import Stay
 from presage.schedulers.simulator.truth import Truth
 from presage.schedulers.standing import WAITING, Phase, Standing
 from presage.schedulers.state import State
+from presage.schedulers.usage import Usage
 
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
@@ -63,7 +64,9 @@ IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing 
 class Ended:
     """What became of a job; times in seconds since the beginning of the trace.
 
-    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least.
+    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least,
+    ``promised_s`` what it was foretold to take at most when it was first started, of a
+    latency-sensitive job; infinite where nothing was foretold.
     """
 
     job: Job
@@ -72,6 +75,14 @@ class Ended:
     end_s: float
     standing: Standing
     alone_s: float
+    promised_s: float = math.inf
+
+    @property
+    def violated(self) -> bool:
+        """Whether it took longer, from its first start to its end, than it was promised."""
+        if self.first_start_s is None:
+            return False
+        return self.end_s - self.first_start_s > self.promised_s * (1 + 1e-9)
 
 
 class Simulation:
@@ -120,8 +131,9 @@ class Simulation:
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.forecasts = Forecasts(forecaster, cluster)
-        self._progress = Progress()
-        self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)))
+        self._progress, self._usage = Progress(), Usage()
+        ageing_s = getattr(policy, "ageing_s", math.inf)  # of most policies nobody ages
+        self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)), ageing_s=ageing_s)
         self.log = EventLog()
         self.ended: list[Ended] = []
         self.stays: list[Stay] = []
@@ -129,7 +141,7 @@ class Simulation:
         self.preempted = 0
         self.partly = self.exceeded = 0
         self._runs: dict[str, Run] = {}
-        self._first_start_s: dict[str, float] = {}
+        self._promised_s: dict[str, float] = {}  # of latency-sensitive jobs that were started
         self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
         self._wakes: list[float] = []
         self._arrived = 0
@@ -225,9 +237,11 @@ class Simulation:
     def _over(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
         self._progress.forget(job.job_id)
+        self._usage.forget(job.job_id)
         self.forecasts.forget(job)
-        first_s = self._first_start_s.pop(job.job_id, None)
         standing = self.ledger.standing(job.job_id)
+        first_s = standing.first_start_s if standing.starts else None
+        promised_s = self._promised_s.pop(job.job_id, math.inf)
         alone_s = min(
             [
                 self._truth.alone_s(job, kind, job.gpus)
@@ -237,7 +251,7 @@ class Simulation:
             default=math.inf,
         )
         self.busy_s = self._held_s
-        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s))
+        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s, promised_s))
 
     def _leave(self, run: Run, standing: Standing) -> None:
         """A job lets go of its devices; what a gang did there is counted."""
@@ -292,7 +306,7 @@ class Simulation:
     # What is decided ------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        state = State(self.ledger, self._now_s, self._progress)
+        state = State(self.ledger, self._now_s, self._progress, self._usage)
         self._decisions += 1
         decided = (self._now_s, "decide", "", self._decisions)
         try:
@@ -347,7 +361,9 @@ class Simulation:
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
-            self._first_start_s.setdefault(job.job_id, self._now_s)
+            if job.latency_sensitive and job.job_id not in self._promised_s:
+                kind = self._cluster.kind_of(after.grants[0].device)
+                self._promised_s[job.job_id] = self.forecasts.outlook(job, kind).promised_s
             if moved:
                 if not run.arrival:
                     self._count_part(job, after.grants[0])
@@ -393,11 +409,21 @@ class Simulation:
             run.overflows_at = self._now_s + OVERFLOW_S
         end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
-        self._report(run)
+        self._report(run, standing)
 
-    def _report(self, run: Run) -> None:
+    def _report(self, run: Run, standing: Standing | None = None) -> None:
+        if run.job.latency_sensitive:
+            busy_milli = 0.0 if standing is None else self._busy_milli(run, standing)
+            self._usage.report(run.job.job_id, self._now_s, busy_milli)
         since_s = self._now_s if run.pace_s == math.inf else run.since_s
         self._progress.report(run.job.job_id, run.done, since_s, _per_s(run.pace_s))
+
+    def _busy_milli(self, run: Run, standing: Standing) -> float:
+        """Thousandths of its first device that a job keeps busy: the fewer, the slower it runs."""
+        kind = self._cluster.kind_of(standing.grants[0].device)
+        alone_s = self._truth.alone_s(run.job, kind, len(standing.grants))
+        part = min(1.0, alone_s / run.pace_s) if run.pace_s > 0 else 1.0
+        return part * self._truth.compute_milli(run.job, kind)
 
     def _pace_s(self, job: Job, standing: Standing) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""

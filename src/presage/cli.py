@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from presage.benchmark_cli import ManyFiles, benchmark
+from presage.cluster_cli import app as cluster_app
 from presage.drift_cli import drift
 from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models_app, name="models")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(kubernetes_app, name="kubernetes")
 app.add_typer(outcomes_app, name="outcomes")
 app.add_typer(trace_app, name="trace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from presage.features.errors import ConfigError, ServiceError
+from presage.live_forecaster import live_forecaster
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-    from presage.schedulers.forecasts import Forecaster
     from presage.schedulers.kubernetes.fleet import Reading
     from presage.schedulers.policies.gang import Gang
 
@@ -83,7 +83,7 @@ def gate(
     from presage.schedulers.kubernetes.writer import Writer
 
     planner = Gate(
-        _gang(policy), _forecaster(forecast, risk, token_file, ca), _reading(resource, topology)
+        _gang(policy), live_forecaster(forecast, risk, token_file, ca), _reading(resource, topology)
     )
     with _connected(kubeconfig, context) as (api, cache):
         stopping = _until_told()
@@ -127,7 +127,7 @@ def extender(
     tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
     limits, made, reading = (
         _gang(policy),
-        _forecaster(forecast, risk, token_file, ca),
+        live_forecaster(forecast, risk, token_file, ca),
         _reading(resource, topology),
     )
     with _connected(kubeconfig, context) as (api, cache):
@@ -244,30 +244,3 @@ def _reading(resource: str, topology: list[str] | None) -> Reading:
     outside = list(COSTS)[list(COSTS).index("node") + 1 :]
     check_known(levels, outside[:-1], "--topology ")
     return Reading(resource, {level: levels[level] for level in outside if level in levels})
-
-
-def _forecaster(
-    text: str, risk: float, token_file: Path | None, ca: Path | None
-) -> Callable[[], Forecaster]:
-    from presage.schedulers.forecasters.no_forecasts import NoForecasts
-    from presage.schedulers.forecasters.predicted import Predicted
-
-    if text == "none":
-        return NoForecasts
-    predictor = _predictor(text, token_file, ca)
-    Predicted(predictor, risk=risk)  # a risk of no use is better known now
-    return lambda: Predicted(predictor, risk=risk)
-
-
-def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
-    """A release in this process, or the client of a service, which need not be up yet."""
-    if Path(text).is_dir():
-        from presage.models.release import load_release
-        from presage.serving.predictor import Predictor
-
-        return Predictor(load_release(Path(text)))
-    from presage.scenario import client_of
-    from presage.serving.channel import Credentials
-
-    token = "" if token_file is None else token_file.read_text().strip()
-    return client_of(text, timeout_s=1.0, credentials=Credentials(token=token, ca=ca))

@@ -44,7 +44,8 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing, gang.",
+            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing, gang, "
+            "sharing.",
         ),
     ] = "fifo,sjf",
     forecast: Annotated[

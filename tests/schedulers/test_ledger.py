@@ -246,7 +246,8 @@ def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
     for job_id, one in made.jobs.items():
         assert again.adopt(one, made.standing(job_id)) == ""
     assert picture(again) == picture(made)
-    assert again.standing("late")[-2:] == (1, 5.0)
+    assert again.standing("late").rollbacks == 1
+    assert again.standing("late").rolled_back_s == 5.0
     with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
         again.adopt(job("more"), made.standing("runs"))
     assert picture(again) == picture(made)

@@ -50,7 +50,8 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
         "makespan_s": 160.0, "average_queue_s": (0 + 99 + 148) / 3,
         "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_share": 2 / 3,
         "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "restarts": 0, "overflows": 0,
-        "exceeded_share": None, "bytes_by_level": None,
+        "exceeded_share": None, "late_share": None, "best_effort_queue_s": (0 + 99 + 148) / 3,
+        "bytes_by_level": None,
     }  # fmt: skip
     assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
     assert (

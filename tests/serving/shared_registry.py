@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.models.mlflow_server import start_mlflow, wait_until_answers
+from tests.postgres import postgres, postgres_programs
 from tests.serving.processes import free_port
 
 BUCKET = "presage"
@@ -24,15 +24,6 @@ _CREDENTIALS = {
     "AWS_DEFAULT_REGION": "us-east-1",
 }
 _MODULES = ("psycopg", "boto3", "moto", "flask")
-
-
-def postgres_programs() -> Path | None:
-    """Where PostgreSQL's own programs lie, the newest's, which Debian keeps off the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).parent if on_path else None
 
 
 def what_is_missing() -> str:
@@ -104,35 +95,13 @@ def shared_registry(folder: Path) -> Iterator[SharedRegistry]:
     with ExitStack() as stack:
         # Not in a folder of pytest's, which it keeps to their owner.
         place = stack.enter_context(TemporaryDirectory(prefix="presage-postgres-"))
-        database_url = stack.enter_context(_postgres(Path(place)))
+        database_url = stack.enter_context(postgres(Path(place), "mlflow"))
         s3_url = stack.enter_context(_s3_server(folder / "s3.log"))
         registry = SharedRegistry(database_url, s3_url, folder / "mlflow.log")
         registry.make_bucket()
         stack.callback(registry.kill)
         registry.start()
         yield registry
-
-
-@contextmanager
-def _postgres(folder: Path) -> Iterator[str]:
-    programs, port = postgres_programs(), free_port()
-    assert programs is not None
-    as_user: list[str] = []
-    if os.geteuid() == 0:  # it refuses to run as root
-        shutil.chown(folder, "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-    data, log = folder / "data", folder / "log"
-    listen = f"-h 127.0.0.1 -p {port} -k {folder}"
-    initdb = [programs / "initdb", "-D", data, "-U", "postgres", "--no-sync"]
-    control = [programs / "pg_ctl", "-D", data, "-l", log, "-w"]
-    _run([*as_user, *initdb])
-    _run([*as_user, *control, "-o", listen, "start"])
-    try:
-        createdb = [programs / "createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres"]
-        _run([*createdb, "mlflow"])
-        yield f"postgresql://postgres@127.0.0.1:{port}/mlflow"
-    finally:
-        _run([*as_user, *control, "-m", "immediate", "stop"])
 
 
 @contextmanager
@@ -147,8 +116,3 @@ def _s3_server(log: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait(30)
-
-
-def _run(command: list[Any]) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd="/")
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

@@ -1,0 +1,319 @@
+"""A node's agent: it brings to the node what the controller wants there, and says what there is.
+
+It can be killed at any moment: what it knows is in its state folder, and its tasks run on. Each
+acknowledged report extends the lease that they run under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.lease import boottime_s, write_lease
+from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.node_core import NodeCore
+from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.agent.observe import observe
+from presage.schedulers.agent.slot import Slot
+from presage.schedulers.agent.sweep import sweep
+from presage.schedulers.agent.task import End, TaskSpec, Wanted
+from presage.schedulers.agent.task_process import (
+    Task,
+    TaskState,
+    adopt,
+    create,
+    launch,
+    remove,
+    state_of,
+    want,
+)
+from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.agent.usage import Meter, meter_of
+from presage.schedulers.forecasts import Forecaster, Outlook
+from presage.schedulers.fresh_forecasts import FreshForecasts
+from presage.schedulers.grant import Grant
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.log import log
+
+LOOK_S = 0.5  # from one look at the tasks to the next
+_OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How an agent is to run.
+
+    Attributes
+    ----------
+    state : Path
+        Folder of its own, on a local disk.
+    checkpoints : Path
+        Where jobs keep their checkpoints, the same on all nodes that a job may move between.
+    heartbeat_s : float
+        From one report to the next, where nothing has changed.
+    """
+
+    node: str
+    slots: tuple[Slot, ...]
+    state: Path
+    checkpoints: Path
+    heartbeat_s: float = 5.0
+
+
+class Agent:
+    """The agent of a node, in the running event loop.
+
+    Parameters
+    ----------
+    second : callable or None
+        A forecaster of its own, which remembers nothing yet.
+
+    Raises
+    ------
+    ConfigError
+        Another agent has the state folder, or it cannot be written.
+    """
+
+    def __init__(
+        self, options: AgentOptions, second: Callable[[], Forecaster] | None = None
+    ) -> None:
+        self._options = options
+        self._lock = _locked(options.state)
+        self._agent_id = _agent_id(options.state)
+        devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
+        told: dict[str, dict[str, Outlook]] = {}
+        forecasts = FreshForecasts(lambda: ToldForecasts(told, second and second()))
+        self.core = NodeCore(options.node, devices, forecasts.of, told)
+        self._processes: dict[Name, Task] = {}
+        self._meters: dict[Name, Meter] = {}
+        self._woken, self._changed = asyncio.Event(), asyncio.Event()
+        self._orders: pb.NodeOrders | None = None  # not yet obeyed
+        self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
+        self._number = 0
+        self._sent_s: dict[int, float] = {}  # when a report was, by its number
+        self._lease_s = 0.0
+        self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
+
+    def begin(self) -> None:
+        """Find the tasks of an agent before this one; what nobody answers for is ended."""
+        found = adopt(self._options.state)
+        for task in found.tasks:
+            self._adopt(task)
+        for folder in found.damaged:
+            log(logging.ERROR, "a task folder that cannot be read", folder=str(folder.path))
+        sweep(self._options.state)
+        self._step()
+
+    async def run(self) -> None:
+        """Look at the tasks, decide, and do what follows, again and again."""
+        while True:
+            self._woken.clear()
+            before = self._said
+            await asyncio.to_thread(self._step)
+            if self._said != before:
+                self._changed.set()
+            try:
+                await asyncio.wait_for(self._woken.wait(), LOOK_S)
+            except TimeoutError:
+                continue
+
+    def hear(self, orders: pb.NodeOrders) -> None:
+        """What the controller says; it is obeyed with the next look."""
+        sent_s = self._sent_s.get(orders.answers)
+        if sent_s is not None:
+            self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
+            self._lease_s = orders.lease_s or self._lease_s
+            try:
+                write_lease(self._options.state, sent_s + self._lease_s)
+            except OSError as error:
+                log(logging.ERROR, "the lease cannot be written", error=str(error))
+        for wanted in orders.logs:
+            self.logs.put_nowait(wanted)
+        if not orders.unchanged:
+            self._orders = orders
+            self._woken.set()
+
+    async def reports(self) -> AsyncIterator[pb.NodeReport]:
+        """What to say on a new stream: at once, after each change, and with each heartbeat."""
+        self._sent_s.clear()
+        while True:
+            self._changed.clear()
+            self._number += 1
+            self._sent_s[self._number] = boottime_s()
+            version, tasks = self._said
+            yield pb.NodeReport(
+                node=self._options.node,
+                agent_id=self._agent_id,
+                number=self._number,
+                devices=[
+                    pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes)
+                    for slot in self._options.slots
+                ],
+                tasks=tasks,
+                orders=version,
+            )
+            try:
+                await asyncio.wait_for(self._changed.wait(), self._options.heartbeat_s)
+            except TimeoutError:
+                continue
+
+    def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
+        """A part of a task's log."""
+        task = self._processes.get((wanted.task.job_id, wanted.task.attempt))
+        part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=True)
+        if task is None:
+            return part
+        part.ended = state_of(task.folder) is not TaskState.RUNNING
+        try:
+            with task.folder.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                start = wanted.offset if wanted.offset >= 0 else max(0, size + wanted.offset)
+                file.seek(min(start, size))
+                part.offset, part.content = min(start, size), file.read(most_bytes)
+                part.ended = part.ended and file.tell() >= size
+        except OSError:
+            part.ended = True
+        return part
+
+    # ----------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """One look; in a thread of its own, and never two at once."""
+        version = self._said[0]
+        orders, self._orders = self._orders, None
+        if orders is not None:
+            for name in self.core.obey(orders, boottime_s()):
+                self._drop(name)
+            version = orders.version
+        for name, task in tuple(self._processes.items()):
+            known = self.core.tasks.get(name)
+            if known is None or known.step is Step.ENDED:
+                continue
+            seen = observe(task, self._meters[name], known.seen)
+            if seen is not None:
+                self.core.see(name, seen, boottime_s())
+        self.core.decide(boottime_s())
+        for ready in tuple(self.core.ready()):
+            self._launch(ready)
+        for name, known in tuple(self.core.tasks.items()):
+            process = self._processes.get(name)
+            if process is not None and known.step is Step.STARTED:
+                self._want(process, known)
+        self._said = version, self.core.report()
+
+    def _launch(self, task: NodeTask) -> None:
+        """Start a task's process; if that cannot be, it is over."""
+        try:
+            process = self._processes.get(task.name)
+            if process is None:
+                process = create(self._options.state, self._spec(task), _wanted(task))
+                self._processes[task.name] = process
+                self._meters[task.name] = meter_of(process)
+            launch(process)
+            log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
+        except (TaskFolderError, InvalidJobError, OSError) as error:
+            log(logging.ERROR, "not started", job=task.name[0], error=str(error))
+            lost = Seen(0.0, None, task.order.done, None, 0, 0, pb.Exit(lost=True, how=str(error)))
+            self.core.see(task.name, lost, boottime_s())
+
+    def _want(self, process: Task, task: NodeTask) -> None:
+        try:
+            want(process.folder, _wanted(task))
+        except TaskFolderError as error:
+            log(logging.ERROR, "not told", job=task.name[0], error=str(error))
+
+    def _spec(self, task: NodeTask) -> TaskSpec:
+        submitted, options = task.submitted, self._options
+        slots = [options.slots[grant.device] for grant in task.grants]
+        cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
+        checkpoint = (options.checkpoints / safe_name(task.name[0])).resolve()
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+        return TaskSpec(
+            task.name[0],
+            task.name[1],
+            submitted.command,
+            str(Path(submitted.folder or options.state).resolve()),
+            str(checkpoint),
+            {**inherited, **submitted.environment},
+            tuple(cpus) or None,
+            next((slot.cuda for slot in slots if slot.cuda is not None), None),
+            grace_s=submitted.grace_s,
+            more={
+                "order": MessageToDict(task.order, preserving_proto_field_name=True),
+                "grants": [list(grant) for grant in task.grants],
+            },
+        )
+
+    def _adopt(self, task: Task) -> None:
+        try:
+            order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
+            grants = tuple(Grant(*row) for row in task.spec.more["grants"])
+            wanted = task.folder.wanted() or Wanted()
+        except (KeyError, TypeError, ValueError) as error:
+            log(
+                logging.ERROR,
+                "a task that cannot be read",
+                folder=str(task.folder),
+                error=str(error),
+            )
+            return
+        grants = tuple(
+            grant._replace(compute_milli=wanted.compute_milli) if len(grants) == 1 else grant
+            for grant in grants
+        )
+        name = task.spec.job_id, task.spec.attempt
+        step = Step.GRANTED if state_of(task.folder) is TaskState.NEW else Step.STARTED
+        end = wanted.end.why if wanted.end is not None else ""
+        self.core.restore(order, grants, step, boottime_s(), end)
+        self._processes[name], self._meters[name] = task, meter_of(task)
+
+    def _drop(self, name: Name) -> None:
+        task = self._processes.pop(name, None)
+        self._meters.pop(name, None)
+        if task is not None:
+            try:
+                remove(task.folder)
+            except TaskFolderError as error:
+                log(logging.ERROR, "not removed", error=str(error))
+
+
+def _wanted(task: NodeTask) -> Wanted:
+    share = task.grants[0].compute_milli if task.grants else 1000
+    end = End(task.checkpoint, task.end) if task.end else None
+    return Wanted(share, task.paused, end)
+
+
+def _locked(state: Path) -> int:
+    """Hold a state folder for as long as this process lives."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"state folder {state}: another agent runs on it; give each agent one of its own"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"state folder {state}: cannot be used ({error.strerror}); name another"
+        ) from None
+    return lock
+
+
+def _agent_id(state: Path) -> str:
+    """Of a state folder, for good."""
+    path = state / "agent.id"
+    if not path.exists():
+        partial = path.with_suffix(".new")
+        partial.write_text(secrets.token_hex(16))
+        partial.replace(path)
+    return path.read_text().strip()

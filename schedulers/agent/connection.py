@@ -1,0 +1,107 @@
+"""An agent's stream to its controller: opened again whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc
+
+from presage.features.errors import RefusedAgentError
+from presage.schedulers.agent.agent import Agent
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.channel import Credentials
+from presage.serving.log import log
+
+LOG_BYTES = 256 * 1024  # of a log, at once
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.2, 5.0
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+async def serve_node(agent: Agent, target: str, credentials: Credentials) -> None:
+    """Keep an agent's node as its controller wants it, until cancelled.
+
+    Raises
+    ------
+    RefusedAgentError
+        Another agent has the node's name, or this one's token is not let in.
+    """
+    await asyncio.to_thread(agent.begin)
+    working = asyncio.create_task(agent.run())
+    retry_s = _FIRST_RETRY_S
+    try:
+        while True:
+            began_s = asyncio.get_running_loop().time()
+            try:
+                await _attached(agent, target, credentials, working)
+            except grpc.aio.AioRpcError as error:
+                _raise_refused(error)
+                log(logging.WARNING, "no controller", target=target, error=error.details())
+            if asyncio.get_running_loop().time() - began_s > _LAST_RETRY_S:
+                retry_s = _FIRST_RETRY_S
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+    finally:
+        working.cancel()
+
+
+async def _attached(
+    agent: Agent, target: str, credentials: Credentials, working: asyncio.Task[None]
+) -> None:
+    """One stream, to its end."""
+    of_channel = credentials.of_channel()
+    channel = (
+        grpc.aio.insecure_channel(target, options=_OPTIONS)
+        if of_channel is None
+        else grpc.aio.secure_channel(target, of_channel, options=_OPTIONS)
+    )
+    async with channel:
+        stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.Attach(agent.reports(), metadata=credentials.metadata)
+        sending = asyncio.create_task(_send_logs(agent, stub, credentials))
+        reading = asyncio.create_task(_obey(agent, call))
+        try:
+            await asyncio.wait((reading, working), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await working
+            await reading
+        finally:
+            reading.cancel()
+            sending.cancel()
+            call.cancel()
+
+
+async def _obey(agent: Agent, call: Any) -> None:
+    async for orders in call:
+        agent.hear(orders)
+
+
+async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:
+    while True:
+        wanted: pb.LogWanted = await agent.logs.get()
+        part = await asyncio.to_thread(agent.log_part, wanted, LOG_BYTES)
+        try:
+            await stub.SendLog(part, metadata=credentials.metadata, timeout=10.0)
+        except grpc.aio.AioRpcError as error:
+            log(logging.WARNING, "a log was not sent", error=error.details())
+
+
+def _raise_refused(error: grpc.aio.AioRpcError) -> None:
+    if error.code() in (
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+    ):
+        raise RefusedAgentError(error.details()) from error

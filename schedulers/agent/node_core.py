@@ -1,0 +1,360 @@
+"""What an agent decides about its node: which device, how much of it, who is paused or ended.
+
+Pure: it is told the controller's orders, what was seen of processes, and the time; it says what is
+wanted of each task. Rules are those of :mod:`presage.schedulers.sharing`, on a ledger of this node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import Action, Pause, Preempt, Resize, Resume, Start
+from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Job
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.live.node_devices import cluster_of
+from presage.schedulers.live.wire import read_grants, read_job, read_told
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.queue import Key, Queue
+from presage.schedulers.reported_progress import Progress
+from presage.schedulers.sharing.quality import violated
+from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.state import State
+from presage.schedulers.usage import Usage
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+_SURE = 1.02  # more than a device's memory by less is how it is counted
+_PHASES = {Step.WAITING: pb.TASK_WAITING, Step.GRANTED: pb.TASK_WAITING, Step.ENDED: pb.TASK_ENDED}
+
+
+class NodeCore:
+    """A node's tasks, from the orders that bring them to when the controller lets them go.
+
+    Parameters
+    ----------
+    devices : sequence of (str, int)
+        Kind and bytes of memory of each.
+    forecasts : callable
+        Fresh forecasts, for a cluster at a time.
+
+    told : dict
+        What the controller foretells of each job, by kind of device; kept up here.
+
+    Attributes
+    ----------
+    tasks : dict of (str, int) to NodeTask
+    """
+
+    def __init__(
+        self,
+        node: str,
+        devices: Sequence[tuple[str, int]],
+        forecasts: Callable[[Cluster, float], Forecasts],
+        told: dict[str, dict[str, Outlook]],
+    ) -> None:
+        self.cluster = cluster_of([(node, devices)])
+        self._forecasts, self.told = forecasts, told
+        self.tasks: dict[Name, NodeTask] = {}
+        self._policy: Sharing | None = None
+        self._settings: pb.Sharing | None = None
+        self._usage, self._progress = Usage(), Progress()
+        self._ledger = Ledger(self.cluster, Queue(self._key))
+        self._looked_s = 0.0
+        self._now_s = 0.0
+
+    # What it is told ------------------------------------------------------------------------
+
+    def obey(self, orders: pb.NodeOrders, now_s: float) -> list[Name]:
+        """Take all that the node is to have; the tasks that are forgotten with that."""
+        self._set_policy(orders)
+        wanted = {(one.job.job_id, one.attempt): one for one in orders.tasks}
+        for name, order in wanted.items():
+            if name not in self.tasks:
+                self._add(order, now_s)
+            task = self.tasks[name]
+            task.ordered = True
+            if order.end:
+                self._end(task, order.end, checkpoint=not order.discard)
+        for name, task in self.tasks.items():
+            if name not in wanted:
+                task.ordered = False
+                self._end(task, "the controller does not know it any more", checkpoint=False)
+        forgotten = []
+        for one in orders.forget:
+            known = self.tasks.get((one.job_id, one.attempt))
+            if known is not None and known.step is Step.ENDED and not known.ordered:
+                forgotten.append(known.name)
+                self._forget(known)
+        return forgotten
+
+    def restore(
+        self, order: pb.TaskOrder, grants: tuple[Grant, ...], step: Step, now_s: float, end: str
+    ) -> None:
+        """A task that an earlier agent had."""
+        task = self._add(order, now_s)
+        task.grants, task.step, task.end = grants, step, end
+        if step is not Step.ENDED and not end:
+            self._hold(task, Phase.RUNNING, now_s)
+
+    def see(self, name: Name, seen: Seen, now_s: float) -> None:
+        """What was seen of a task's process."""
+        task = self.tasks[name]
+        task.seen = seen
+        if seen.exit is not None:
+            task.step = Step.ENDED
+            self._leave(task)
+            return
+        task.step = Step.STARTED
+        job_id = name[0]
+        done = self._done(task, seen)
+        self._progress.report(job_id, done, now_s, 0.0)
+        if seen.usage_milli is not None:
+            self._usage.report(job_id, now_s, seen.usage_milli)
+
+    # What it decides ------------------------------------------------------------------------
+
+    def decide(self, now_s: float) -> None:
+        """Place who waits, and adjust who runs."""
+        self._now_s = now_s
+        self._end_overflows()
+        if self._policy is None:
+            self._as_bound(now_s)
+            return
+        state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
+        forecasts = self._forecasts(self.cluster, now_s)
+        actions = self._policy.decide(state, forecasts, Random(0))  # noqa: S311
+        try:
+            self._ledger.apply(actions, now_s)
+        except ImpossibleActionError:  # of one; the others need not suffer
+            actions = [action for action in actions if self._applied(action, now_s)]
+        for action in actions:
+            self._carry_out(action)
+        self._late(forecasts, now_s)
+
+    def ready(self) -> Iterator[NodeTask]:
+        """Tasks whose processes are to be started: they have devices that nobody is leaving."""
+        leaving = {
+            grant.device
+            for task in self.tasks.values()
+            if task.step is Step.STARTED and task.end
+            for grant in task.grants
+        }
+        for task in self.tasks.values():
+            clear = leaving.isdisjoint(grant.device for grant in task.grants)
+            if task.step is Step.GRANTED and clear and not task.end:
+                yield task
+
+    def report(self) -> list[pb.Task]:
+        """All that the node has."""
+        return [self._task(task) for task in self.tasks.values()]
+
+    # ----------------------------------------------------------------------------------------
+
+    def _set_policy(self, orders: pb.NodeOrders) -> None:
+        given = orders.sharing if orders.HasField("sharing") else None
+        if given == self._settings:
+            return
+        self._settings = given
+        self._policy = None
+        if given is not None:
+            self._policy = Sharing(
+                given.step_milli, given.least_milli, given.check_s, given.overcommit, home_s=0.0
+            )
+
+    def _key(self, job: Job, standing: Standing) -> Key:
+        return (not job.latency_sensitive, -job.priority, job.submit_s)
+
+    def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
+        submitted = read_job(order.job, now_s, "job")
+        task = NodeTask(order, submitted)
+        earlier = [one for one in self.tasks.values() if one.name[0] == task.name[0]]
+        for one in earlier:  # of an attempt before: it is over, or is to be
+            self._leave(one)
+            self._end(one, "another attempt of its job is here", checkpoint=False)
+        self.tasks[task.name] = task
+        job = submitted.job
+        self.told[job.job_id] = read_told(order.told)
+        self._forecasts(self.cluster, now_s).forget(job)
+        first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
+        standing = Standing(
+            Phase.PENDING,
+            now_s,
+            starts=order.attempt - 1,
+            overflows=int(order.alone),
+            first_start_s=first_s,
+        )
+        if why := self._ledger.adopt(job, standing):
+            task.step = Step.ENDED
+            task.why = why
+            task.seen = Seen(0.0, None, order.done, None, 0, 0, pb.Exit(how=why, lost=True))
+            self._ledger.forget(job.job_id)
+        return task
+
+    def _end(self, task: NodeTask, why: str, *, checkpoint: bool) -> None:
+        if task.step is Step.ENDED or (task.end and (checkpoint or not task.checkpoint)):
+            return
+        task.end, task.checkpoint, task.why = why, checkpoint, why
+        self._leave(task)
+        if task.step in (Step.WAITING, Step.GRANTED):
+            task.step = Step.ENDED
+            task.seen = Seen(
+                0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
+            )
+
+    def _leave(self, task: NodeTask) -> None:
+        """Nothing is decided about a task any more."""
+        job_id = task.name[0]
+        if job_id in self._ledger.jobs and self.tasks.get(task.name) is task:
+            self._ledger.forget(job_id)
+
+    def _forget(self, task: NodeTask) -> None:
+        self._leave(task)
+        del self.tasks[task.name]
+        job_id = task.name[0]
+        if all(name[0] != job_id for name in self.tasks):
+            self.told.pop(job_id, None)
+            self._progress.forget(job_id)
+            self._usage.forget(job_id)
+
+    def _hold(self, task: NodeTask, phase: Phase, now_s: float) -> None:
+        """A task that had devices before has them in the ledger, if it can."""
+        job_id = task.name[0]
+        standing = self._ledger.standing(job_id)
+        job = self._ledger.jobs[job_id]
+        self._ledger.forget(job_id)
+        first_s = min(standing.first_start_s, now_s)
+        try:
+            self._ledger.adopt(
+                job, standing._replace(phase=phase, grants=task.grants, first_start_s=first_s)
+            )
+        except ImpossibleActionError:  # it runs, though nobody knows how: it may end in peace
+            task.why = "there is no room for what it was given"
+
+    def _done(self, task: NodeTask, seen: Seen) -> float:
+        """Part of a job that is done; of one that does not say, as was foretold."""
+        if seen.done is not None:
+            return seen.done
+        kind = self.cluster.kind_of(task.grants[0].device) if task.grants else ""
+        outlook = self.told[task.name[0]].get(kind)
+        if outlook is None or not 0 < outlook.runtime_s < math.inf:
+            return 0.0
+        return min(1.0, (task.order.elapsed_s + seen.ran_s) / outlook.runtime_s)
+
+    def _at_look(self, now_s: float) -> float:
+        """The time to decide at: a look at quality of service, if one is due, else now."""
+        assert self._policy is not None
+        check_s = self._policy.settings.check_s
+        last = math.floor(now_s / check_s) * check_s
+        if last > self._looked_s:
+            self._looked_s = last
+            return last
+        return now_s
+
+    def _applied(self, action: Action, now_s: float) -> bool:
+        try:
+            self._ledger.apply([action], now_s)
+        except ImpossibleActionError:
+            return False
+        return True
+
+    def _carry_out(self, action: Action) -> None:
+        task = self._current(getattr(action, "job_id", ""))
+        if task is None:
+            return
+        match action:
+            case Start():
+                task.grants, task.step = action.grants, Step.GRANTED
+                task.why = ""
+            case Resize():
+                before, task.grants = task.grants, action.grants
+                more = action.grants[0].compute_milli - before[0].compute_milli
+                task.why = f"{'given' if more > 0 else 'left with'} {_share(action.grants)}"
+            case Pause():
+                task.paused, task.why = True, "paused: busier than foretold, and in time"
+            case Resume():
+                task.paused, task.why = False, ""
+            case Preempt():
+                self._end(task, "too little is left beside latency-sensitive jobs", checkpoint=True)
+
+    def _current(self, job_id: str) -> NodeTask | None:
+        return next(
+            (t for n, t in self.tasks.items() if n[0] == job_id and not t.end
+             and t.step is not Step.ENDED),
+            None,
+        )  # fmt: skip
+
+    def _as_bound(self, now_s: float) -> None:
+        """Give tasks the very devices that the controller chose, as they come free."""
+        for task in self.tasks.values():
+            if task.step is Step.WAITING and not task.end:
+                grants = read_grants(task.order.grants)
+                if self._applied(Start(task.name[0], grants), now_s):
+                    task.grants, task.step = grants, Step.GRANTED
+
+    def _late(self, forecasts: Forecasts, now_s: float) -> None:
+        """Note who will not be done as promised."""
+        for task in self.tasks.values():
+            job = task.submitted.job
+            if task.step is not Step.STARTED or task.end or not job.latency_sensitive:
+                continue
+            outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
+            elapsed_s = task.order.elapsed_s + task.runtime_s
+            done = self._progress.at(job.job_id, now_s)
+            task.late = violated(elapsed_s, done, outlook)
+
+    def _end_overflows(self) -> None:
+        """Who came last to a device whose memory is exceeded has run out of it."""
+        for device in range(self.cluster.devices):
+            there = [
+                task for task in self.tasks.values()
+                if task.step is Step.STARTED
+                and any(grant.device == device for grant in task.grants)
+            ]  # fmt: skip
+            taken = sum(task.seen.memory_bytes for task in there if task.seen is not None)
+            if taken > _SURE * self.cluster.whole[device].memory_bytes:
+                last = min(there, key=lambda task: task.runtime_s)
+                self._end(last, OVERFLOW, checkpoint=False)
+
+    def _task(self, task: NodeTask) -> pb.Task:
+        seen = task.seen
+        phase = _PHASES.get(task.step, pb.TASK_RUNNING)
+        if task.step is Step.STARTED and (task.end or task.paused):
+            phase = pb.TASK_ENDING if task.end else pb.TASK_PAUSED
+        row = pb.Task(
+            job_id=task.name[0],
+            attempt=task.order.attempt,
+            phase=phase,
+            grants=[
+                pb.Grant(
+                    device=g.device, compute_milli=g.compute_milli, memory_bytes=g.memory_bytes
+                )
+                for g in task.grants
+            ],
+            late=task.late,
+            why=task.why,
+            saved=task.order.done,
+        )
+        if seen is not None:
+            row.done = seen.done or 0.0
+            row.saved = max(row.saved, seen.saved)
+            row.ran_s = seen.ran_s
+            row.memory_bytes, row.peak_memory_bytes = seen.memory_bytes, seen.peak_memory_bytes
+            row.usage_milli = self._usage.at(task.name[0], self._now_s)
+            if seen.exit is not None:
+                row.exit.CopyFrom(seen.exit)
+                if task.end == OVERFLOW:
+                    row.exit.out_of_memory, row.exit.asked = True, False
+        return row
+
+
+OVERFLOW = "the device's memory was exceeded, and it came last"
+
+
+def _share(grants: Sequence[Grant]) -> str:
+    return f"{grants[0].compute_milli * 100 / WHOLE:g} % of the device"

@@ -1,0 +1,87 @@
+"""A task as its node's agent sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from presage.schedulers.grant import Grant
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+Name = tuple[str, int]  # of a job's attempt
+
+
+class Step(Enum):
+    """How far a task is, by what the agent knows of its process."""
+
+    WAITING = "waiting"  # for room; there is no process
+    GRANTED = "granted"  # it has devices; its process comes once they are clear
+    STARTED = "started"  # its process runs, or is being ended
+    ENDED = "ended"
+
+
+class Seen(NamedTuple):
+    """What was seen of a task's process.
+
+    Attributes
+    ----------
+    ran_s : float
+        Since its process was started.
+    done, saved : float or None
+        Parts of the job's iterations, as it reports them; None if it does not.
+    usage_milli : float or None
+        Thousandths of its device since it was last looked at.
+    exit : Exit or None
+        How it ended.
+    """
+
+    ran_s: float
+    done: float | None
+    saved: float
+    usage_milli: float | None
+    memory_bytes: int
+    peak_memory_bytes: int
+    exit: pb.Exit | None = None
+
+
+@dataclass(slots=True)
+class NodeTask:
+    """A task that is to run here, runs, or ran.
+
+    Attributes
+    ----------
+    ordered : bool
+        Whether the controller's last orders have it.
+    grants : tuple of Grant
+        By the numbers of the node's devices; what it has of them, or had.
+    end : str
+        Why it is to end; "" while it is not.
+    checkpoint : bool
+        Whether it is to save its state first.
+    why : str
+        What was last done about it, in a sentence.
+    """
+
+    order: pb.TaskOrder
+    submitted: SubmittedJob
+    ordered: bool = True
+    step: Step = Step.WAITING
+    grants: tuple[Grant, ...] = ()
+    paused: bool = False
+    end: str = ""
+    checkpoint: bool = True
+    late: bool = False
+    why: str = ""
+    seen: Seen | None = None
+
+    @property
+    def name(self) -> Name:
+        """Job and attempt."""
+        return self.submitted.job.job_id, self.order.attempt
+
+    @property
+    def runtime_s(self) -> float:
+        """Since its process was started; 0 before."""
+        return 0.0 if self.seen is None else self.seen.ran_s

@@ -1,0 +1,1 @@
+"""The controller of a live cluster: takes jobs, chooses nodes, and loses nothing."""

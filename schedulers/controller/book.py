@@ -1,0 +1,261 @@
+"""What the controller knows for sure: a fold over its journal, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from presage.schedulers.controller.records import (
+    ClockSet,
+    Ended,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    Placed,
+    Record,
+    Returned,
+    Started,
+    Submitted,
+    Withdrawn,
+)
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import job_of_json
+
+
+class Stage(StrEnum):
+    """The one state that a job is in."""
+
+    WAITING = "waiting"
+    PLACED = "placed"  # given to a node, which has not said yet that it runs
+    RUNNING = "running"
+    LEAVING = "leaving"  # its node is to end it
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+AT_NODE = frozenset({Stage.PLACED, Stage.RUNNING, Stage.LEAVING})
+OVER = frozenset({Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED})
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job, from its submission on; times are the cluster's, in seconds, unless they say unix.
+
+    Attributes
+    ----------
+    row : mapping
+        The protocol's message as JSON.
+    since_s : float
+        When it came to its stage.
+    number : int
+        Counts the jobs as they were submitted.
+    attempt : int
+        How often it was placed.
+    node : str
+        Where it is, or was last.
+    grants : list of [device, compute_milli, memory_bytes]
+        On that node: as foreseen when it was placed.
+    cancel : bool
+        Of one that is leaving: it does not wait again.
+    first_start_s : float or None
+        When it first ran.
+    saved : float
+        Part of it that its last checkpoint holds.
+    overflows, failures : int
+        How often it ran out of memory, or failed by itself.
+    waited_s, ran_s : float
+        That it waited, and ran, before ``since_s``; without what it does now.
+    """
+
+    job_id: str
+    row: Mapping[str, Any]
+    submit_s: float
+    submitted_unix_s: float
+    since_s: float
+    number: int
+    stage: Stage = Stage.WAITING
+    why: str = ""
+    attempt: int = 0
+    node: str = ""
+    grants: list[list[int]] = field(default_factory=list)
+    told: list[dict[str, Any]] = field(default_factory=list)
+    cancel: bool = False
+    first_start_s: float | None = None
+    started_unix_s: float = 0.0
+    ended_unix_s: float = 0.0
+    saved: float = 0.0
+    overflows: int = 0
+    failures: int = 0
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    _submitted: SubmittedJob | None = None  # not of a snapshot
+
+    @property
+    def submitted(self) -> SubmittedJob:
+        """As its user submitted it."""
+        if self._submitted is None:
+            self._submitted = job_of_json(self.row, self.submit_s)
+        return self._submitted
+
+
+@dataclass(slots=True)
+class LiveNode:
+    """A node that ever joined.
+
+    Attributes
+    ----------
+    devices : list of [kind, memory_bytes]
+    lost : bool
+        Whether it was silent for too long; until it reports again.
+    """
+
+    name: str
+    agent_id: str
+    devices: list[list[Any]]
+    drained: bool = False
+    lost: bool = False
+
+    @property
+    def kinds(self) -> list[tuple[str, int]]:
+        """Kind and bytes of memory of each device."""
+        return [(kind, memory_bytes) for kind, memory_bytes in self.devices]
+
+
+@dataclass(slots=True)
+class Book:
+    """Jobs and nodes, in the order in which they came; changed by ``apply`` alone.
+
+    Attributes
+    ----------
+    at_node : dict of str to dict of str to LiveJob
+        Jobs that each node has, or is to have.
+    now_s : float
+        Time of the last record.
+    count : int
+        Jobs that were ever submitted.
+    touched : set of str
+        Keys of the rows that changed since :meth:`changed` was asked for.
+    """
+
+    jobs: dict[str, LiveJob] = field(default_factory=dict)
+    nodes: dict[str, LiveNode] = field(default_factory=dict)
+    at_node: dict[str, dict[str, LiveJob]] = field(default_factory=dict)
+    clock: ClockSet | None = None
+    now_s: float = 0.0
+    count: int = 0
+    touched: set[str] = field(default_factory=set)
+
+    def apply(self, record: Record) -> None:
+        """One record, after all before it."""
+        self.now_s = max(self.now_s, record.at_s)
+        self.touched.add(_key(record))
+        match record:
+            case Submitted():
+                self.jobs[record.job_id] = LiveJob(
+                    record.job_id,
+                    record.job,
+                    record.at_s,
+                    record.at_unix_s,
+                    record.at_s,
+                    self.count,
+                )
+                self.count += 1
+            case NodeJoined():
+                known = self.nodes.get(record.node)
+                drained = known.drained if known else False
+                self.nodes[record.node] = LiveNode(
+                    record.node, record.agent_id, record.devices, drained
+                )
+            case NodeDrained():
+                self.nodes[record.node].drained = record.drained
+            case NodeLost():
+                self.nodes[record.node].lost = True
+            case ClockSet():
+                self.clock = record
+            case _:
+                self._job(self.jobs[record.job_id], record)
+
+    def _job(self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | Ended) -> None:
+        match record:
+            case Placed():
+                job.attempt, job.node = record.attempt, record.node
+                job.grants, job.told = record.grants, record.told
+                job.why = record.why
+                self._to(job, Stage.PLACED, record.at_s)
+            case Started():
+                if job.first_start_s is None:
+                    job.first_start_s, job.started_unix_s = record.at_s, record.at_unix_s
+                self._to(job, Stage.RUNNING, record.at_s)
+            case Withdrawn():
+                job.why, job.cancel = record.why, record.cancel
+                self._to(job, Stage.LEAVING, record.at_s)
+            case Returned():
+                job.why, job.saved = record.why, max(job.saved, record.saved)
+                job.ran_s += record.ran_s
+                job.overflows += record.overflowed
+                job.failures += record.failed
+                self._to(job, Stage.WAITING, record.at_s)
+            case Ended():
+                job.why, job.ended_unix_s = record.why, record.at_unix_s
+                job.ran_s += record.ran_s
+                self._to(job, Stage(record.stage), record.at_s)
+
+    def _to(self, job: LiveJob, stage: Stage, at_s: float) -> None:
+        if job.stage is Stage.WAITING:
+            job.waited_s += at_s - job.since_s
+        job.stage, job.since_s = stage, at_s
+        if stage in AT_NODE:
+            self.at_node.setdefault(job.node, {})[job.job_id] = job
+        else:
+            self.at_node.get(job.node, {}).pop(job.job_id, None)
+
+    # As rows of a snapshot ------------------------------------------------------------------
+
+    def changed(self) -> dict[str, dict[str, Any]]:
+        """Rows of a snapshot that are otherwise than when this was last asked for."""
+        rows = {key: self._row(key) for key in sorted(self.touched)}
+        self.touched.clear()
+        return rows | {"now": {"now_s": self.now_s, "count": self.count}}
+
+    def _row(self, key: str) -> dict[str, Any]:
+        what, _, name = key.partition(" ")
+        if what == "job":
+            job = self.jobs[name]
+            return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
+        found = self.nodes[name] if what == "node" else self.clock
+        assert found is not None
+        return asdict(found)
+
+    @classmethod
+    def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> Book:
+        """What :meth:`changed` gave, all in all."""
+        book = cls()
+        for key, row in rows.items():
+            if key.startswith("job "):
+                job = LiveJob(**{**row, "stage": Stage(row["stage"])})
+                book.jobs[job.job_id] = job
+                if job.stage in AT_NODE:
+                    book.at_node.setdefault(job.node, {})[job.job_id] = job
+            elif key.startswith("node "):
+                book.nodes[row["name"]] = LiveNode(**row)
+            elif key == "clock":
+                book.clock = ClockSet(**row)
+            elif key == "now":
+                book.now_s, book.count = row["now_s"], row["count"]
+        book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))
+        return book
+
+
+def _key(record: Record) -> str:
+    """The key of the row that a record changes."""
+    match record:
+        case NodeJoined() | NodeDrained() | NodeLost():
+            return f"node {record.node}"
+        case ClockSet():
+            return "clock"
+        case _:
+            return f"job {record.job_id}"

@@ -1,0 +1,177 @@
+"""``presage.cluster.v1.ClusterService``: what users and operators may ask of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from presage.features.errors import InvalidRequestError, OverloadedError
+from presage.schedulers.controller.book import OVER
+from presage.schedulers.controller.controller import Controller
+from presage.schedulers.controller.core import Core
+from presage.schedulers.controller.explain import candidates_of, queue_places, sentence_of
+from presage.schedulers.controller.journal import Entry
+from presage.schedulers.controller.logs import Logs
+from presage.schedulers.controller.records import Record
+from presage.schedulers.controller.status import node_status, status_of
+from presage.schedulers.live.wire import read_job
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.call import Call, Calls
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ClusterService"].full_name
+MOST_JOBS = 1_000  # of one Submit
+MOST_WAITING = 1_000_000
+MOST_HISTORY = 100
+
+
+class ClusterService:
+    """Translates between messages and the controller."""
+
+    def __init__(self, controller: Controller, calls: Calls, logs: Logs, policy: str) -> None:
+        self._controller, self._calls, self._logs = controller, calls, logs
+        self._policy = policy
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """What a server needs to answer. A call with one request is a stream of one."""
+        unary, stream = self._calls.unary, self._calls.stream
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "Submit": unary("Submit", "submit", self.submit),
+                "Cancel": unary("Cancel", "submit", self.cancel),
+                "List": unary("List", "submit", self.list),
+                "Watch": stream("Watch", "submit", self.watch),
+                "Drain": unary("Drain", "admin", self.drain),
+                "Explain": unary("Explain", "submit", self.explain),
+                "Logs": stream("Logs", "submit", self.logs),
+            },
+        )
+
+    async def submit(self, content: bytes, call: Call) -> bytes:
+        """Take jobs in."""
+        request = parsed(pb.SubmitRequest, content)
+        if not 0 < len(request.jobs) <= MOST_JOBS:
+            raise InvalidRequestError(f"jobs: 1 to {MOST_JOBS} at once, not {len(request.jobs)}")
+
+        def take(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
+            if len(core.book.jobs) + len(request.jobs) > MOST_WAITING:
+                raise OverloadedError(f"{len(core.book.jobs)} jobs are known; submit fewer")
+            jobs = [read_job(row, now_s, f"jobs[{i}]") for i, row in enumerate(request.jobs)]
+            return core.submit(jobs, now_s, now_unix_s)
+
+        known = await self._controller.change(take)
+        return pb.SubmitResponse(known=known).SerializeToString()
+
+    async def cancel(self, content: bytes, call: Call) -> bytes:
+        """End jobs for good."""
+        request = parsed(pb.CancelRequest, content)
+
+        def end(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
+            return core.cancel(request.job_ids, now_s, now_unix_s), None
+
+        await self._controller.change(end)
+        return pb.CancelResponse().SerializeToString()
+
+    async def list(self, content: bytes, call: Call) -> bytes:
+        """Jobs and nodes."""
+        request = parsed(pb.ListRequest, content)
+
+        def seen(core: Core, now_s: float) -> pb.ListResponse:
+            places = queue_places(core.mirror(now_s))
+            jobs = [core.job(job_id) for job_id in request.job_ids] or [
+                job for job in core.book.jobs.values() if request.ended or job.stage not in OVER
+            ]
+            return pb.ListResponse(
+                jobs=[status_of(core, job, now_s, places.get(job.job_id, 0)) for job in jobs],
+                nodes=[node_status(core, name, now_s) for name in core.book.nodes],
+                policy=self._policy,
+                forecaster=self._controller.forecasts.failure,
+                last_entry=self._controller.journal.last_seq,
+            )
+
+        return (await self._controller.look(seen)).SerializeToString()
+
+    async def watch(
+        self, requests: AsyncIterator[bytes], call: Call
+    ) -> AsyncGenerator[bytes, None]:
+        """What happens."""
+        request = parsed(pb.WatchRequest, await anext(requests))
+        journal = self._controller.journal
+        seq = request.after if request.after >= 0 else journal.last_seq
+        wanted = frozenset(request.job_ids)
+        while True:
+            for entry in journal.read(seq):
+                seq = entry.seq
+                event = event_of(entry)
+                if not wanted or event.job_id in wanted:
+                    yield event.SerializeToString()
+            await self._controller.entries_after(seq)
+
+    async def drain(self, content: bytes, call: Call) -> bytes:
+        """No new jobs for a node, or some again."""
+        request = parsed(pb.DrainRequest, content)
+
+        def drained(core: Core, now_s: float, _: float) -> tuple[list[Record], list[str]]:
+            records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
+            return records, list(core.book.at_node.get(request.node, {}))
+
+        there = await self._controller.change(drained)
+        return pb.DrainResponse(job_ids=there).SerializeToString()
+
+    async def explain(self, content: bytes, call: Call) -> bytes:
+        """Why a job is where it is."""
+        request = parsed(pb.ExplainRequest, content)
+
+        def explained(core: Core, now_s: float) -> pb.Explanation:
+            job = core.job(request.job_id)
+            place = queue_places(core.mirror(now_s)).get(job.job_id, 0)
+            return pb.Explanation(
+                status=status_of(core, job, now_s, place),
+                sentence=sentence_of(core, job, place, now_s),
+                candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
+            )
+
+        found = await self._controller.look(explained)
+        entries = self._controller.journal.of_job(request.job_id, MOST_HISTORY)
+        found.history.extend(event_of(entry) for entry in entries)
+        return found.SerializeToString()
+
+    async def logs(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
+        """What a job wrote."""
+        request = parsed(pb.LogsRequest, await anext(requests))
+        async for content in self._logs.of_job(request):
+            yield pb.LogChunk(content=content).SerializeToString()
+
+
+def parsed(kind: Any, content: bytes) -> Any:
+    """A message of a kind.
+
+    Raises
+    ------
+    InvalidRequestError
+        The bytes are none.
+    """
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise InvalidRequestError(f"no {kind.DESCRIPTOR.name}: {error}") from None
+
+
+_UNTOLD = frozenset({"what", "job_id", "node", "at_s", "at_unix_s", "job", "told"})
+
+
+def event_of(entry: Entry) -> pb.Event:
+    """An entry of the journal, for whoever watches."""
+    record = entry.record
+    details = {key: value for key, value in record.items() if key not in _UNTOLD and value}
+    return pb.Event(
+        entry=entry.seq,
+        at_unix_s=entry.at_unix_s,
+        what=record["what"],
+        job_id=record.get("job_id", ""),
+        node=record.get("node", ""),
+        detail=", ".join(f"{key} {value}" for key, value in details.items()),
+    )

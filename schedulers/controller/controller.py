@@ -1,0 +1,210 @@
+"""The controller at work: its core with a journal and clocks, asked whenever things change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from presage.features.errors import JournalError, UnsureJournalError
+from presage.schedulers.controller.book import Book
+from presage.schedulers.controller.clock import ClusterClock
+from presage.schedulers.controller.core import Core
+from presage.schedulers.controller.journal import Journal
+from presage.schedulers.controller.records import Record, of_json, to_json
+from presage.schedulers.forecasts import Forecaster
+from presage.schedulers.fresh_forecasts import FreshForecasts
+from presage.schedulers.policy import Policy
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.log import log
+
+T = TypeVar("T")
+
+TOGETHER_S = 0.02  # changes that come so soon after another are decided on with it
+LOOK_S = 1.0  # from one look at who is silent to the next
+SNAPSHOT_RECORDS = 5_000  # after so many the book's rows are saved: a restart reads no more
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """How long agents are waited for.
+
+    Attributes
+    ----------
+    lease_s : float
+        From an agent's last heartbeat that was answered to when its jobs are ended.
+    suspect_s : float
+        From its last heartbeat to when it is given no more jobs.
+    """
+
+    lease_s: float = 120.0
+    suspect_s: float = 15.0
+
+
+class Controller:
+    """A live cluster's controller, in the running event loop.
+
+    Parameters
+    ----------
+    forecaster : callable
+        One that remembers nothing yet.
+
+    Raises
+    ------
+    JournalError
+        The journal is of another version, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Policy,
+        forecaster: Callable[[], Forecaster],
+        leases: Leases,
+        *,
+        sharing: pb.Sharing | None = None,
+    ) -> None:
+        self.journal, self.sharing = journal, sharing
+        rows, seq = journal.load()
+        book = Book.of_rows(rows)
+        for entry in journal.read(seq):
+            book.apply(of_json(entry.record))
+        self._clock = ClusterClock(book.clock, book.now_s)
+        self._unsaved = journal.last_seq - seq
+        self.forecasts = FreshForecasts(forecaster)
+        self.core = Core(
+            book,
+            policy,
+            self.forecasts.of,
+            now_s=self.now_s(),
+            lease_s=leases.lease_s,
+            suspect_s=leases.suspect_s,
+            version=secrets.randbits(40) << 16,
+        )
+        self._busy = asyncio.Lock()  # held by whoever looks at the core or changes it
+        self._woken = asyncio.Event()
+        self._nodes: dict[str, asyncio.Event] = {}
+        self._entries = asyncio.Condition()
+        self.failure: JournalError | None = None  # nothing can be written any more
+
+    def now_s(self) -> float:
+        """The cluster's time."""
+        return self._clock.now_s()
+
+    async def begin(self) -> None:
+        """Note that the machine was started anew, if it was."""
+        async with self._busy:
+            if self._clock.new is not None:
+                await self._write([self._clock.new])
+
+    async def look(self, at: Callable[[Core, float], T]) -> T:
+        """What somebody sees in the core."""
+        async with self._busy:
+            return at(self.core, self.now_s())
+
+    async def change(self, make: Callable[[Core, float, float], tuple[list[Record], T]]) -> T:
+        """Change the core by records; when this returns they are on disk.
+
+        Raises
+        ------
+        JournalError
+            They could not be written; nothing has changed.
+        """
+        async with self._busy:
+            records, told = make(self.core, self.now_s(), time.time())
+            await self._write(records)
+        self._tell(records)
+        return told
+
+    async def report(self, report: pb.NodeReport) -> None:
+        """What an agent says."""
+
+        def follows(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
+            return core.report(report, now_s, now_unix_s), None
+
+        await self.change(follows)
+        async with self._busy:
+            if self.core.heard(report, self.now_s()):
+                self._woken.set()
+
+    async def run(self) -> None:
+        """Decide whenever something has changed, and look at who is silent."""
+        while True:
+            await self._next()
+            try:
+                await self._step()
+            except UnsureJournalError as error:
+                self.failure = error
+                raise
+            except JournalError as error:
+                log(logging.ERROR, "not decided", error=str(error))
+                await asyncio.sleep(LOOK_S)
+                self._woken.set()
+
+    def orders_event(self, node: str) -> asyncio.Event:
+        """Set when a node's orders may have changed."""
+        return self._nodes.setdefault(node, asyncio.Event())
+
+    async def entries_after(self, seq: int) -> None:
+        """Returns when the journal has an entry after that one."""
+        async with self._entries:
+            await self._entries.wait_for(lambda: self.journal.last_seq > seq)
+
+    # ----------------------------------------------------------------------------------------
+
+    async def _next(self) -> None:
+        wait_s = min(LOOK_S, max(0.0, self.core.wake_s - self.now_s()))
+        try:
+            await asyncio.wait_for(self._woken.wait(), wait_s)
+        except TimeoutError:
+            return
+        await asyncio.sleep(TOGETHER_S)
+        self._woken.clear()
+
+    async def _step(self) -> None:
+        core = self.core
+        async with self._busy:
+            lost = core.silent(self.now_s())
+            await self._write(lost)
+            began_s = time.monotonic()
+            decided = await asyncio.to_thread(core.decide, self.now_s(), time.time())
+            took_s = time.monotonic() - began_s
+            try:
+                await self._write(decided)
+            except JournalError:
+                core.undo()
+                raise
+        if core.problem:
+            log(logging.ERROR, "the policy wants what cannot be", error=core.problem)
+        if decided:
+            log(logging.INFO, "decided", records=len(decided), seconds=round(took_s, 4))
+        self._tell([*lost, *decided])
+
+    async def _write(self, records: list[Record]) -> None:
+        if not records:
+            return
+        rows = [to_json(record) for record in records]
+        seq = await asyncio.to_thread(self.journal.append, rows)
+        self.core.apply(records)
+        self._unsaved += len(records)
+        if self._unsaved >= SNAPSHOT_RECORDS:
+            changed: Mapping[str, Mapping[str, object] | None] = self.core.book.changed()
+            await asyncio.to_thread(self.journal.save, changed, seq)
+            self._unsaved = 0
+        async with self._entries:
+            self._entries.notify_all()
+
+    def _tell(self, records: list[Record]) -> None:
+        """Let whoever it concerns know."""
+        if not records:
+            return
+        self._woken.set()
+        for record in records:
+            job = self.core.book.jobs.get(getattr(record, "job_id", ""))
+            node = getattr(record, "node", "") or (job.node if job is not None else "")
+            if node:
+                self.orders_event(node).set()

@@ -1,0 +1,467 @@
+"""The controller's core: what follows from what users and agents say. No clock, socket or disk.
+
+Whatever changes the book is a record first. A method gives records; who called it writes them to
+the journal, and then has them applied. What agents alone know is in ``nodes``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from google.protobuf.json_format import ParseDict
+
+from presage.features.errors import ImpossibleActionError, InvalidJobError, UnknownJobError
+from presage.schedulers.action import Preempt, Reject, Start, Wake
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode, Stage
+from presage.schedulers.controller.mirror import Mirror
+from presage.schedulers.controller.records import (
+    Ended,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    Placed,
+    Record,
+    Returned,
+    Started,
+    Submitted,
+    Withdrawn,
+)
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.live.node_devices import cluster_of
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import to_json, write_job, write_told
+from presage.schedulers.policy import Policy
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+MOST_OVERFLOWS = 8
+END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths
+
+
+@dataclass(slots=True)
+class SeenNode:
+    """What an agent said last.
+
+    Attributes
+    ----------
+    heard_s : float
+        When it did; when the controller began, of one that it has not heard of yet.
+    report : NodeReport or None
+    tasks : dict of str to Task
+        Of the report, those that are the current attempts of their jobs.
+    ended : list of TaskName
+        Tasks that are over and on the controller's disk: it may forget them.
+    """
+
+    heard_s: float
+    report: pb.NodeReport | None = None
+    tasks: dict[str, pb.Task] = field(default_factory=dict)
+    ended: list[pb.TaskName] = field(default_factory=list)
+
+
+class _Orders(NamedTuple):
+    """What a node was told last, and in which version each of its tasks was first."""
+
+    version: int
+    content: pb.NodeOrders
+    since: dict[tuple[str, int], int]
+
+
+class Core:
+    """A cluster under a policy.
+
+    Parameters
+    ----------
+    forecasts : callable
+        Fresh forecasts for a cluster, at a time.
+    lease_s : float
+        How long after its last heartbeat a node's jobs run on.
+    suspect_s : float
+        After so long without a heartbeat a node is given no more jobs.
+    version : int
+        Of the first orders; another one each time that a controller begins.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        policy: Policy,
+        forecasts: Callable[[Cluster, float], Forecasts],
+        *,
+        now_s: float,
+        lease_s: float,
+        suspect_s: float,
+        version: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.book, self.policy = book, policy
+        self._forecasts = forecasts
+        self.lease_s, self._suspect_s = lease_s, suspect_s
+        self._rng = Random(seed)  # noqa: S311 - it draws no secrets
+        self.nodes = {name: SeenNode(now_s) for name in book.nodes}
+        self._orders: dict[str, _Orders] = {}
+        self._version = version
+        self._mirror: Mirror | None = None
+        self.wake_s = math.inf
+        self.problem = ""  # why the policy's last decision was not carried out
+
+    # Users ----------------------------------------------------------------------------------
+
+    def submit(
+        self, jobs: Sequence[SubmittedJob], now_s: float, now_unix_s: float
+    ) -> tuple[list[Record], list[str]]:
+        """Take jobs in; also those that were taken before.
+
+        Raises
+        ------
+        InvalidJobError
+            A job of that id is another one, or is twice among these.
+        """
+        records: list[Record] = []
+        known: list[str] = []
+        seen: set[str] = set()
+        for submitted in jobs:
+            job_id, row = submitted.job.job_id, to_json(write_job(submitted))
+            before = self.book.jobs.get(job_id)
+            if job_id in seen or (before is not None and before.row != row):
+                raise InvalidJobError(
+                    f"job {job_id!r} is another one that was submitted before; give every job an "
+                    "id of its own"
+                )
+            seen.add(job_id)
+            if before is None:
+                records.append(Submitted(job_id, row, now_s, now_unix_s))
+            else:
+                known.append(job_id)
+        return records, known
+
+    def cancel(self, job_ids: Iterable[str], now_s: float, now_unix_s: float) -> list[Record]:
+        """End jobs for good.
+
+        Raises
+        ------
+        UnknownJobError
+            One of them was never submitted.
+        """
+        records: list[Record] = []
+        for job_id in dict.fromkeys(job_ids):
+            job = self.job(job_id)
+            if job.stage is Stage.WAITING:
+                records.append(_ended(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s))
+            elif job.stage in AT_NODE and not job.cancel:
+                records.append(Withdrawn(job_id, job.attempt, "it was cancelled", True, now_s))
+        return records
+
+    def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
+        """Give a node no jobs any more, or some again; those that are there may be sent away.
+
+        Raises
+        ------
+        UnknownJobError
+            No node of that name ever joined.
+        """
+        node = self.book.nodes.get(name)
+        if node is None:
+            known = ", ".join(sorted(self.book.nodes)) or "none has joined"
+            raise UnknownJobError(f"there is no node {name!r}; known are: {known}")
+        records: list[Record] = []
+        if node.drained == undo:
+            records.append(NodeDrained(name, not undo, now_s))
+        if evict and not undo:
+            why = f"node {name} is drained"
+            records += [
+                Withdrawn(job.job_id, job.attempt, why, False, now_s)
+                for job in self._at(name)
+                if job.stage is not Stage.LEAVING
+            ]
+        return records
+
+    def job(self, job_id: str) -> LiveJob:
+        """A job that was submitted.
+
+        Raises
+        ------
+        UnknownJobError
+            There is none of that id.
+        """
+        found = self.book.jobs.get(job_id)
+        if found is None:
+            raise UnknownJobError(f"there is no job {job_id!r}; `presage cluster ps --all` lists")
+        return found
+
+    # Agents ---------------------------------------------------------------------------------
+
+    def refuses(self, report: pb.NodeReport, now_s: float) -> str:
+        """Why an agent is not let in: another one of its name is there; "" if it is."""
+        known, seen = self.book.nodes.get(report.node), self.nodes.get(report.node)
+        if known is None or seen is None or known.agent_id in ("", report.agent_id) or known.lost:
+            return ""
+        if seen.report is None or now_s - seen.heard_s < self._patience_s(report.node):
+            return (
+                f"another agent is node {report.node!r}; give this one another name, or wait until "
+                "the other's lease is over"
+            )
+        return ""
+
+    def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
+        """What follows from what an agent says, for the journal."""
+        records: list[Record] = []
+        devices = [[one.kind, one.memory_bytes] for one in report.devices]
+        known = self.book.nodes.get(report.node)
+        changed = known is None or (known.agent_id, known.devices) != (report.agent_id, devices)
+        if known is None or known.lost or changed:
+            records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
+        told = {(task.job_id, task.attempt): task for task in report.tasks}
+        for job in self._at(report.node):
+            task = told.get((job.job_id, job.attempt))
+            if task is not None:
+                records += self._progressed(job, task, now_s, now_unix_s)
+            elif self._knew(report, job):
+                records.append(_returned(job, "its node does not know it any more", 0.0, now_s))
+        return records
+
+    def heard(self, report: pb.NodeReport, now_s: float) -> bool:
+        """Remember a report, once what follows from it was applied; whether it matters to others.
+
+        It does if the node was not up, or its jobs stand otherwise than they were known to.
+        """
+        seen = self.nodes.setdefault(report.node, SeenNode(now_s))
+        seen.heard_s, seen.report = now_s, report
+        seen.tasks, seen.ended = {}, []
+        for task in report.tasks:
+            job = self.book.jobs.get(task.job_id)
+            current = job is not None and job.node == report.node and job.attempt == task.attempt
+            if job is not None and current and job.stage in AT_NODE:
+                seen.tasks[task.job_id] = task
+            elif task.phase == pb.TASK_ENDED:
+                seen.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
+        if self._mirror is None or not self._mirror.has(report.node):
+            return True
+        jobs = self.book.at_node.get(report.node, {})
+        return self._mirror.settle(report.node, jobs, seen.tasks, now_s)
+
+    def silent(self, now_s: float) -> list[Record]:
+        """What follows from what agents do not say: nodes are lost, and their jobs wait again."""
+        records: list[Record] = []
+        for name, node in self.book.nodes.items():
+            if node.lost or now_s - self.nodes[name].heard_s < self._patience_s(name):
+                continue
+            records.append(NodeLost(name, now_s))
+            for job in self._at(name):
+                task = self.nodes[name].tasks.get(job.job_id)
+                saved = task.saved if task is not None else 0.0
+                why = f"node {name} was not heard of for {now_s - self.nodes[name].heard_s:.0f} s"
+                if job.cancel:
+                    records.append(_ended(job, Stage.CANCELLED, why, now_s, 0.0))
+                else:
+                    records.append(_returned(job, why, saved, now_s))
+        return records
+
+    def orders(self, name: str) -> pb.NodeOrders:
+        """All that a node is to have."""
+        seen, jobs = self.nodes.get(name), tuple(self._at(name))
+        content = pb.NodeOrders(
+            tasks=[_order(job) for job in jobs],
+            forget=seen.ended if seen is not None else (),
+            lease_s=self.lease_s,
+        )
+        last = self._orders.get(name)
+        if last is None or last.content != content:
+            self._version += 1
+            known = {} if last is None else last.since
+            since = {
+                (job.job_id, job.attempt): known.get((job.job_id, job.attempt), self._version)
+                for job in jobs
+            }
+            last = self._orders[name] = _Orders(self._version, content, since)
+        orders = pb.NodeOrders(version=last.version)
+        orders.MergeFrom(last.content)
+        return orders
+
+    # Deciding -------------------------------------------------------------------------------
+
+    def decide(self, now_s: float, now_unix_s: float) -> list[Record]:
+        """What the policy wants, for the journal.
+
+        If it is not written, :meth:`undo` has to be called.
+        """
+        mirror = self.mirror(now_s)
+        self.wake_s = math.inf
+        if mirror is None:
+            return []
+        try:
+            actions = mirror.decide(now_s, self._rng)
+        except ImpossibleActionError as error:
+            self.problem = str(error)
+            return []
+        self.problem = ""
+        records: list[Record] = []
+        for action in actions:
+            match action:
+                case Start():
+                    records.append(self._placed(mirror, action, now_s))
+                case Preempt():
+                    job = self.book.jobs[action.job_id]
+                    why = "a latency-sensitive job needs its devices"
+                    records.append(Withdrawn(job.job_id, job.attempt, why, False, now_s))
+                case Reject():
+                    job = self.book.jobs[action.job_id]
+                    records.append(_ended(job, Stage.REJECTED, action.why, now_s, now_unix_s))
+                case Wake():
+                    self.wake_s = min(self.wake_s, action.at_s)
+        return records
+
+    def mirror(self, now_s: float) -> Mirror | None:
+        """The nodes that are up, as policies see them; None if there is none."""
+        up = [node for name, node in self.book.nodes.items() if not self.not_up(name, now_s)]
+        if not up:
+            self._mirror = None
+        elif self._mirror is None or not self._same(self._mirror, up, now_s):
+            cluster = cluster_of((node.name, node.kinds) for node in up)
+            forecasts = self._forecasts(cluster, now_s)
+            ageing_s = getattr(self.policy, "ageing_s", math.inf)
+            self._mirror = Mirror(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
+            tasks = {node.name: self.nodes[node.name].tasks for node in up}
+            self._mirror.fill(self.book, tasks, now_s)
+        return self._mirror
+
+    def not_up(self, name: str, now_s: float) -> str:
+        """Why a node is given no jobs; "" if it is."""
+        node, seen = self.book.nodes[name], self.nodes[name]
+        if node.lost:
+            return "it was lost"
+        if node.drained:
+            return "it is drained"
+        if seen.report is None:
+            return "its agent has not reported yet"
+        if now_s - seen.heard_s > self._suspect_s:
+            return f"its agent is silent for {now_s - seen.heard_s:.0f} s"
+        return ""
+
+    def undo(self) -> None:
+        """What was decided could not be written: it is as if it had not been."""
+        self._mirror = None
+
+    def apply(self, records: Iterable[Record]) -> None:
+        """What was written is so."""
+        for record in records:
+            self.book.apply(record)
+            match record:
+                case NodeJoined():
+                    self.nodes.setdefault(record.node, SeenNode(record.at_s))
+                case NodeLost() | NodeDrained():
+                    self._mirror = None
+                case Submitted() | Returned():
+                    if self._mirror is not None:
+                        self._mirror.wait(self.book.jobs[record.job_id])
+                case Ended():
+                    if self._mirror is not None:
+                        self._mirror.over(self.book.jobs[record.job_id])
+                case Withdrawn():
+                    if self._mirror is not None:
+                        self._mirror.forget(record.job_id)
+
+    # ----------------------------------------------------------------------------------------
+
+    def _same(self, mirror: Mirror, up: Sequence[LiveNode], now_s: float) -> bool:
+        same = mirror.nodes == {node.name: node.devices for node in up}
+        return same and mirror.forecasts is self._forecasts(mirror.cluster, now_s)
+
+    def _at(self, name: str) -> Iterator[LiveJob]:
+        return iter(tuple(self.book.at_node.get(name, {}).values()))
+
+    def _patience_s(self, name: str) -> float:
+        """From a node's last word to when all that it ran is surely over."""
+        grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
+        return self.lease_s + grace_s + END_S
+
+    def _knew(self, report: pb.NodeReport, job: LiveJob) -> bool:
+        """Whether an agent had been told of a job when it reported."""
+        orders = self._orders.get(report.node)
+        if orders is None:
+            return False
+        since = orders.since.get((job.job_id, job.attempt))
+        return since is not None and since <= report.orders <= orders.version
+
+    def _placed(self, mirror: Mirror, start: Start, now_s: float) -> Placed:
+        live = self.book.jobs[start.job_id]
+        job = live.submitted.job
+        node = mirror.node_of(start.grants[0].device)
+        kinds = [kind for kind in mirror.cluster.kinds if not job.kinds or kind in job.kinds]
+        told = [to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds]
+        grants = [mirror.on_node(grant) for grant in start.grants]
+        return Placed(job.job_id, live.attempt + 1, node, grants, told, "", now_s)
+
+    def _progressed(
+        self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
+    ) -> Iterator[Record]:
+        """What follows from what is said of a job's current attempt."""
+        if job.stage is Stage.PLACED and task.ran_s > 0:
+            yield Started(job.job_id, job.attempt, now_s - task.ran_s, now_unix_s - task.ran_s)
+        if task.phase != pb.TASK_ENDED:
+            return
+        how = task.exit
+        if how.finished:
+            yield _ended(job, Stage.FINISHED, "", now_s, now_unix_s, task.ran_s)
+        elif job.cancel:
+            yield _ended(job, Stage.CANCELLED, job.why, now_s, now_unix_s, task.ran_s)
+        elif how.asked:
+            yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s)
+        elif how.out_of_memory:
+            why = "it ran out of memory"
+            if job.overflows + 1 >= MOST_OVERFLOWS or _had_all(job):
+                yield _ended(job, Stage.FAILED, why, now_s, now_unix_s, task.ran_s)
+            else:
+                yield _returned(job, why, task.saved, now_s, task.ran_s, overflowed=True)
+        elif how.lost:
+            yield _returned(job, how.how, task.saved, now_s, task.ran_s)
+        elif job.failures < job.submitted.retries:
+            yield _returned(job, how.how, task.saved, now_s, task.ran_s, failed=True)
+        else:
+            yield _ended(job, Stage.FAILED, how.how, now_s, now_unix_s, task.ran_s)
+
+
+def _ended(
+    job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float, ran_s: float = 0.0
+) -> Ended:
+    return Ended(job.job_id, job.attempt, stage, why, ran_s, now_s, now_unix_s)
+
+
+def _returned(
+    job: LiveJob,
+    why: str,
+    saved: float,
+    now_s: float,
+    ran_s: float = 0.0,
+    *,
+    overflowed: bool = False,
+    failed: bool = False,
+) -> Returned:
+    return Returned(job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s)
+
+
+def _had_all(job: LiveJob) -> bool:
+    """Whether a job had devices of its own: elsewhere it would run out of memory as well."""
+    return job.overflows > 0
+
+
+def _order(job: LiveJob) -> pb.TaskOrder:
+    leaving = job.stage is Stage.LEAVING
+    return pb.TaskOrder(
+        job=ParseDict(dict(job.row), pb.Job()),
+        attempt=job.attempt,
+        grants=[
+            pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
+            for device, milli, memory in job.grants
+        ],
+        told=[ParseDict(dict(one), pb.Told()) for one in job.told],
+        elapsed_s=job.ran_s,
+        done=job.saved,
+        end=(job.why or "it is to end") if leaving else "",
+        discard=leaving and job.cancel,
+        alone=job.overflows > 0,
+    )

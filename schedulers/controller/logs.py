@@ -1,0 +1,75 @@
+"""What jobs wrote, fetched from their nodes: their agents are told of each question, and answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+
+from presage.features.errors import ServiceError
+from presage.schedulers.controller.controller import Controller
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+ANSWER_S = 30.0  # that an agent may take
+FOLLOW_S = 0.5  # from one look for more to the next
+
+
+class Logs:
+    """Questions for parts of logs, and their answers."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._asked: dict[str, dict[str, pb.LogWanted]] = {}  # by node
+        self._answers: dict[str, asyncio.Future[pb.LogPart]] = {}
+
+    def wanted(self, node: str) -> list[pb.LogWanted]:
+        """What a node's agent is asked for."""
+        return list(self._asked.get(node, {}).values())
+
+    def answer(self, part: pb.LogPart) -> None:
+        """What an agent sent; nobody may wait for it any more."""
+        waiting = self._answers.get(part.request_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(part)
+
+    async def of_job(self, request: pb.LogsRequest) -> AsyncGenerator[bytes, None]:
+        """A job's log from an offset on, to its end or for as long as it grows.
+
+        Raises
+        ------
+        UnknownJobError
+            There is no such job.
+        ServiceError
+            It has run nowhere yet, or its node does not answer.
+        """
+        offset = request.offset
+        while True:
+            job = await self._controller.look(lambda core, _: core.job(request.job_id))
+            if not job.attempt:
+                raise ServiceError(f"job {request.job_id!r} has not run yet; there is no log")
+            name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
+            part = await self._ask(job.node, name, offset)
+            if part.content:
+                yield part.content
+            offset = part.offset + len(part.content)
+            if part.ended or not request.follow:
+                if not part.content or part.ended:
+                    return
+            elif not part.content:
+                await asyncio.sleep(FOLLOW_S)
+
+    async def _ask(self, node: str, task: pb.TaskName, offset: int) -> pb.LogPart:
+        request_id = secrets.token_hex(8)
+        wanted = pb.LogWanted(request_id=request_id, task=task, offset=offset)
+        self._answers[request_id] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(node, {})[request_id] = wanted
+        self._controller.orders_event(node).set()
+        try:
+            return await asyncio.wait_for(self._answers[request_id], ANSWER_S)
+        except TimeoutError:
+            raise ServiceError(
+                f"node {node!r} did not send the log of {task.job_id!r} within {ANSWER_S:g} s; "
+                "see `presage cluster ps --nodes`"
+            ) from None
+        finally:
+            del self._asked[node][request_id], self._answers[request_id]

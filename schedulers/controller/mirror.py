@@ -1,0 +1,235 @@
+"""The cluster as policies see it: a ledger of nodes that are up, made of what their agents say.
+
+It can be made anew from the book and the last reports at any time, and is, when nodes come and go.
+A job that is leaving its node, or is on one that is not up, is not in it: nobody decides about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from random import Random
+
+from presage.features.errors import ImpossibleActionError
+from presage.schedulers.action import Action
+from presage.schedulers.cluster import Cluster
+from presage.schedulers.controller.book import Book, LiveJob, LiveNode, Stage
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.live.node_devices import name_of
+from presage.schedulers.policy import Policy
+from presage.schedulers.queue import Key, Queue
+from presage.schedulers.reported_progress import Progress
+from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.state import State
+from presage.schedulers.usage import Usage
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+
+class Mirror:
+    """A ledger of some nodes.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        That :func:`presage.schedulers.live.node_devices.cluster_of` makes of the nodes.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    nodes : dict of str to list
+        Devices of each, as in the book.
+    crowded : set of str
+        Jobs that are at their node and have no room in the ledger: their agent sees to it.
+    impossible : dict of str to str
+        Of waiting jobs that no node that is up can ever hold, why.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Iterable[LiveNode],
+        policy: Policy,
+        forecasts: Forecasts,
+        *,
+        ageing_s: float = math.inf,
+    ) -> None:
+        self._policy, self.forecasts = policy, forecasts
+        self.nodes = {node.name: node.devices for node in nodes}
+        self._devices: dict[str, range] = {}
+        first = 0
+        for name, devices in self.nodes.items():
+            self._devices[name] = range(first, first + len(devices))
+            first += len(devices)
+        self.cluster = cluster
+        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=ageing_s)
+        self.progress, self.usage = Progress(), Usage()
+        self.crowded: set[str] = set()
+        self.impossible: dict[str, str] = {}
+
+    def has(self, node: str) -> bool:
+        """Whether a node is in it."""
+        return node in self._devices
+
+    def node_of(self, device: int) -> str:
+        """The node that a device is in."""
+        return name_of(self.cluster.nodes[self.cluster.node_of[device]])
+
+    def number_in_node(self, device: int) -> int:
+        """A device's number in its node, from 0."""
+        return device - self._devices[self.node_of(device)].start
+
+    def on_node(self, grant: Grant) -> list[int]:
+        """A grant, by the number of its device in its node."""
+        return [self.number_in_node(grant.device), grant.compute_milli, grant.memory_bytes]
+
+    def device(self, node: str, device: int) -> int:
+        """The number of a node's device in the cluster."""
+        return self._devices[node][device]
+
+    # Jobs come, stand otherwise, and go -----------------------------------------------------
+
+    def fill(self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float) -> None:
+        """Take in all jobs of a book; ``tasks`` are the last reports, by node and job."""
+        for node in self._devices:
+            self.settle(node, book.at_node.get(node, {}), tasks.get(node, {}), now_s)
+        for job in book.jobs.values():
+            if job.stage is Stage.WAITING:
+                self.wait(job)
+
+    def wait(self, live: LiveJob) -> None:
+        """A job waits from now on, or again."""
+        self.forget(live.job_id)
+        job = live.submitted.job
+        self.forecasts.expect([job])
+        why = self.ledger.adopt(job, self._standing(live, Phase.PENDING, (), live.since_s))
+        if why:
+            self.ledger.forget(live.job_id)
+            self.impossible[live.job_id] = why
+
+    def settle(
+        self,
+        node: str,
+        jobs: Mapping[str, LiveJob],
+        tasks: Mapping[str, pb.Task],
+        now_s: float,
+    ) -> bool:
+        """Let the jobs of a node stand as its agent says; whether that is otherwise than before.
+
+        Those that it has not told of stand as foreseen, as far as there is room.
+        """
+        wanted = {
+            job_id: self._told(job, tasks.get(job_id), now_s)
+            for job_id, job in jobs.items()
+            if job.stage is not Stage.LEAVING
+        }
+        there = {job_id for device in self._devices[node] for job_id in self.ledger.on(device)}
+        moved = [
+            job_id
+            for job_id in dict.fromkeys((*sorted(there), *wanted))
+            if not self._stands(job_id, wanted.get(job_id))
+        ]
+        for job_id in moved:
+            self.forget(job_id)
+        for job_id in sorted(moved, key=lambda job_id: job_id not in tasks):
+            if job_id in wanted:
+                self._adopt(jobs[job_id], wanted[job_id])
+        for job_id in wanted:
+            self._note(job_id, tasks.get(job_id), now_s)
+        return bool(moved)
+
+    def forget(self, job_id: str) -> None:
+        """A job is over, or is nothing to decide about for now."""
+        self.crowded.discard(job_id)
+        self.impossible.pop(job_id, None)
+        if job_id in self.ledger.jobs:
+            self.ledger.forget(job_id)
+
+    def over(self, job: LiveJob) -> None:
+        """A job that never comes back."""
+        self.forget(job.job_id)
+        self.progress.forget(job.job_id)
+        self.usage.forget(job.job_id)
+
+    # What is decided ------------------------------------------------------------------------
+
+    def state(self, now_s: float) -> State:
+        """To be decided on."""
+        return State(self.ledger, now_s, self.progress, self.usage)
+
+    def decide(self, now_s: float, rng: Random) -> list[Action]:
+        """What the policy wants done; the ledger then stands so.
+
+        Raises
+        ------
+        ImpossibleActionError
+            It cannot be; nothing was done.
+        """
+        actions = list(self._policy.decide(self.state(now_s), self.forecasts, rng))
+        for action in actions:
+            grants = getattr(action, "grants", ())
+            if len({self.node_of(grant.device) for grant in grants}) > 1:
+                raise ImpossibleActionError(
+                    f"job {getattr(action, 'job_id', '')!r} would be on several nodes; a live "
+                    "cluster runs a job on one"
+                )
+        self.ledger.apply(actions, now_s)
+        return actions
+
+    # How it is kept -------------------------------------------------------------------------
+
+    def _key(self, job: Job, standing: Standing) -> Key:
+        return self._policy.key(job, standing, self.forecasts)
+
+    def _stands(self, job_id: str, wanted: Standing | None) -> bool:
+        if job_id not in self.ledger.jobs:
+            return wanted is None or job_id in self.crowded
+        if wanted is None:
+            return False
+        stands = self.ledger.standing(job_id)
+        return (stands.phase, stands.grants) == (wanted.phase, wanted.grants)
+
+    def _adopt(self, live: LiveJob, standing: Standing) -> None:
+        try:
+            why = self.ledger.adopt(live.submitted.job, standing)
+        except ImpossibleActionError:
+            self.crowded.add(live.job_id)
+            return
+        if why:  # of another cluster than it was placed in
+            self.ledger.forget(live.job_id)
+            self.crowded.add(live.job_id)
+
+    def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> Standing:
+        first = self._devices[live.node].start
+        rows = [[g.device, g.compute_milli, g.memory_bytes] for g in task.grants] if task else []
+        grants = tuple(Grant(row[0] + first, row[1], row[2]) for row in rows or live.grants)
+        paused = task is not None and task.phase == pb.TASK_PAUSED
+        phase = Phase.PAUSED if paused else Phase.RUNNING
+        return self._standing(live, phase, grants, now_s)
+
+    def _standing(
+        self, live: LiveJob, phase: Phase, grants: tuple[Grant, ...], since_s: float
+    ) -> Standing:
+        was_on: tuple[int, ...] = ()
+        if phase is Phase.PENDING and live.node in self._devices:
+            was_on = tuple(self.device(live.node, row[0]) for row in live.grants)
+        return Standing(
+            phase,
+            since_s,
+            grants,
+            attained_s=live.ran_s * max(1, len(live.grants)),
+            starts=live.attempt,
+            overflows=live.overflows,
+            waited_s=live.waited_s,
+            first_start_s=math.inf if live.first_start_s is None else live.first_start_s,
+            was_on=was_on,
+        )
+
+    def _note(self, job_id: str, task: pb.Task | None, now_s: float) -> None:
+        if task is None:
+            return
+        per_s = (task.done - task.saved) / task.ran_s if task.ran_s > 0 else 0.0
+        self.progress.report(job_id, task.done, now_s, max(0.0, per_s))
+        self.usage.report(job_id, now_s, task.usage_milli)

@@ -1,0 +1,173 @@
+"""What the controller's journal says: everything that it must not forget, one record a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from presage.features.errors import JournalError
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job was taken; ``job`` is the protocol's message as JSON."""
+
+    job_id: str
+    job: Mapping[str, Any]
+    at_s: float
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An attempt of a job was given to a node.
+
+    Attributes
+    ----------
+    grants : list of [device, compute_milli, memory_bytes]
+        Devices of the node, from 0, as the controller foresees them.
+    told : list of JSON objects
+        What it was foretold, by kind of device.
+    why : str
+        In a sentence.
+    """
+
+    job_id: str
+    attempt: int
+    node: str
+    grants: list[list[int]]
+    told: list[dict[str, Any]]
+    why: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A node said that an attempt runs."""
+
+    job_id: str
+    attempt: int
+    at_s: float
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """An attempt is to end; ``cancel``: the job with it, else it waits again."""
+
+    job_id: str
+    attempt: int
+    why: str
+    cancel: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An attempt is over, and its job waits again.
+
+    Attributes
+    ----------
+    saved : float
+        Part of the job that its last checkpoint holds.
+    overflowed, failed : bool
+        It ran out of memory; it failed by itself.
+    """
+
+    job_id: str
+    attempt: int
+    why: str
+    saved: float
+    ran_s: float
+    overflowed: bool
+    failed: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job is over: finished, failed, cancelled or rejected."""
+
+    job_id: str
+    attempt: int
+    stage: str
+    why: str
+    ran_s: float
+    at_s: float
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node said what it has; ``devices`` are [kind, memory_bytes]."""
+
+    node: str
+    agent_id: str
+    devices: list[list[Any]]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A node is given no jobs any more, or some again."""
+
+    node: str
+    drained: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node was silent for longer than its lease and all that its jobs may take to end."""
+
+    node: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet:
+    """The cluster's time is ``offset_s`` later than the clock of this boot of the machine."""
+
+    boot_id: str
+    offset_s: float
+    at_s: float
+
+
+Record = (
+    Submitted | Placed | Started | Withdrawn | Returned | Ended
+    | NodeJoined | NodeDrained | NodeLost | ClockSet
+)  # fmt: skip
+_KINDS: Mapping[str, type[Record]] = {
+    kind.__name__: kind
+    for kind in (
+        Submitted, Placed, Started, Withdrawn, Returned, Ended,
+        NodeJoined, NodeDrained, NodeLost, ClockSet,
+    )
+}  # fmt: skip
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """As it is kept."""
+    return {"what": type(record).__name__, **asdict(record)}
+
+
+def of_json(row: Mapping[str, Any]) -> Record:
+    """As it was written.
+
+    Raises
+    ------
+    JournalError
+        It is of another version of Presage.
+    """
+    fields = dict(row)
+    kind = _KINDS.get(fields.pop("what", ""))
+    if kind is not None:
+        try:
+            return kind(**fields)
+        except TypeError:
+            pass
+    raise JournalError(
+        f"the journal has a record {row.get('what')!r} that this version does not know; start the "
+        "version of Presage that wrote it"
+    )

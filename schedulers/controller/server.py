@@ -1,0 +1,81 @@
+"""The controller's process: one port for users and agents, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from presage.schedulers.controller import cluster_service, node_service
+from presage.schedulers.controller.controller import Controller
+from presage.schedulers.controller.logs import Logs
+from presage.serving import health
+from presage.serving.call import Calls
+from presage.serving.callers import TokenFile
+from presage.serving.listen import add_port, address_of, target
+from presage.serving.metrics import Metrics
+from presage.serving.options import Options
+
+SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
+MOST_BYTES = 64 * 1024 * 1024  # of a message: a thousand jobs with their operator statistics
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+
+async def run_controller(
+    controller: Controller,
+    options: Options,
+    policy: str,
+    on_ready: Callable[[str], None],
+    metrics: Metrics,
+) -> None:
+    """Serve until SIGTERM or SIGINT; jobs and agents go on without.
+
+    Raises
+    ------
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without leave.
+    JournalError
+        Nobody knows any more what is in the journal: start the controller again.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    address = address_of(options)
+    tokens = TokenFile(options.tokens) if options.tokens else None
+    calls = Calls(metrics, tokens, certificates=bool(options.tls and options.tls.client_ca))
+    logs = Logs(controller)
+    server = grpc.aio.server(options=_OPTIONS)
+    served = health.Health(("", *SERVICES))
+    server.add_generic_rpc_handlers(
+        (
+            cluster_service.ClusterService(controller, calls, logs, policy).handlers(),
+            node_service.NodeService(controller, calls, logs).handlers(),
+            served.handlers(),
+        )
+    )
+    reflection.enable_server_reflection((*SERVICES, reflection.SERVICE_NAME), server)
+    port = add_port(server, address, options)
+    await controller.begin()
+    await server.start()
+    served.serve()
+    on_ready(target(address, port))
+    deciding = asyncio.create_task(controller.run())
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((deciding, waiting), return_when=asyncio.FIRST_COMPLETED)
+    served.close()
+    await server.stop(0.2)
+    if deciding.done():
+        await deciding
+    deciding.cancel()

@@ -1,0 +1,107 @@
+"""What is said of jobs and nodes: of the book, the mirror, and what agents said last."""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import ParseDict
+
+from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
+from presage.schedulers.controller.core import Core
+from presage.schedulers.live.wire import read_told
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+_PHASES = {
+    Stage.WAITING: pb.WAITING,
+    Stage.PLACED: pb.PLACED,
+    Stage.RUNNING: pb.RUNNING,
+    Stage.LEAVING: pb.LEAVING,
+    Stage.FINISHED: pb.FINISHED,
+    Stage.FAILED: pb.FAILED,
+    Stage.CANCELLED: pb.CANCELLED,
+    Stage.REJECTED: pb.REJECTED,
+}
+
+
+def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobStatus:
+    """Of a job; ``place`` is its place in the queue."""
+    seen = core.nodes.get(job.node)
+    task = seen.tasks.get(job.job_id) if seen is not None and job.stage in AT_NODE else None
+    told = [ParseDict(dict(one), pb.Told()) for one in job.told]
+    waits = job.stage is Stage.WAITING
+    status = pb.JobStatus(
+        job=ParseDict(dict(job.row), pb.Job()),
+        phase=_PHASES[job.stage],
+        why=job.why,
+        attempt=job.attempt,
+        node=job.node,
+        grants=[
+            pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
+            for device, milli, memory in job.grants
+        ],
+        submitted_unix_s=job.submitted_unix_s,
+        started_unix_s=job.started_unix_s,
+        ended_unix_s=job.ended_unix_s,
+        done=1.0 if job.stage is Stage.FINISHED else job.saved,
+        told=told,
+        waited_s=job.waited_s + (now_s - job.since_s if waits else 0.0),
+        place_in_queue=place,
+    )
+    if job.first_start_s is not None:
+        status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
+    if task is not None:
+        _add_task(status, task)
+        kind = _kind(core, job, status)
+        outlook = read_told(told).get(kind)
+        if outlook is not None:
+            status.remaining_s = outlook.remaining_s(task.done)
+    return status
+
+
+def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
+    """What an agent says of a job."""
+    if task.phase == pb.TASK_PAUSED and status.phase == pb.RUNNING:
+        status.phase = pb.PAUSED
+    status.done, status.usage_milli = max(status.done, task.done), task.usage_milli
+    status.memory_bytes, status.peak_memory_bytes = task.memory_bytes, task.peak_memory_bytes
+    status.late = task.late
+    status.why = task.why or status.why
+    if task.grants:
+        del status.grants[:]
+        status.grants.extend(task.grants)
+
+
+def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
+    devices = core.book.nodes[job.node].devices
+    first = status.grants[0].device if status.grants else 0
+    return str(devices[first][0]) if first < len(devices) else ""
+
+
+def node_status(core: Core, name: str, now_s: float) -> pb.NodeStatus:
+    """Of a node: what its jobs have of it, and what is left."""
+    node, seen = core.book.nodes[name], core.nodes[name]
+    devices = [
+        pb.DeviceStatus(
+            kind=kind, memory_bytes=memory, left_compute_milli=1000, left_memory_bytes=memory
+        )
+        for kind, memory in node.devices
+    ]
+    for job in core.book.at_node.get(name, {}).values():
+        task = seen.tasks.get(job.job_id)
+        rows = (
+            [(g.device, g.compute_milli, g.memory_bytes) for g in task.grants]
+            if task is not None
+            else [(g[0], g[1], g[2]) for g in job.grants]
+        )
+        for device, milli, memory in rows:
+            if device < len(devices):
+                devices[device].left_compute_milli -= milli
+                devices[device].left_memory_bytes -= memory
+                devices[device].job_ids.append(job.job_id)
+    why = core.not_up(name, now_s)
+    return pb.NodeStatus(
+        name=name,
+        devices=devices,
+        connected=seen.report is not None and not why.startswith("its agent"),
+        drained=node.drained,
+        heard_s=now_s - seen.heard_s,
+        why=why,
+    )

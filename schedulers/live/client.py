@@ -1,0 +1,128 @@
+"""The client of a live cluster's controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import grpc
+
+from presage.features.errors import (
+    ForbiddenError,
+    InvalidJobError,
+    ServiceError,
+    UnauthenticatedError,
+    UnknownJobError,
+)
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.channel import Credentials
+
+MOST_BYTES = 64 * 1024 * 1024
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.enable_http_proxy", 0),
+)
+_ERRORS = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,
+    grpc.StatusCode.NOT_FOUND: UnknownJobError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+    grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
+}
+
+
+class ClusterClient:
+    """A controller at ``target`` ("host:port"); a context manager.
+
+    Raises
+    ------
+    InvalidJobError, UnknownJobError, UnauthenticatedError, ForbiddenError
+        By the calls: the controller refused, with the reason it gave.
+    ServiceError
+        By the calls: none is there, or it did not answer in time.
+    """
+
+    def __init__(
+        self, target: str, *, credentials: Credentials | None = None, timeout_s: float = 10.0
+    ) -> None:
+        self._target, self._timeout_s = target, timeout_s
+        self._credentials = credentials or Credentials()
+        of_channel = self._credentials.of_channel()
+        self._channel = (
+            grpc.insecure_channel(target, options=_OPTIONS)
+            if of_channel is None
+            else grpc.secure_channel(target, of_channel, options=_OPTIONS)
+        )
+        self._stub: Any = pb_grpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def submit(self, jobs: Sequence[pb.Job]) -> list[str]:
+        """Submit jobs, all or none; once this returns they are on the controller's disk.
+
+        Those that were submitted before, and so are known, are returned: it may be done again.
+        """
+        answer = self._ask("Submit", pb.SubmitRequest(jobs=jobs))
+        return list(answer.known)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End jobs for good."""
+        self._ask("Cancel", pb.CancelRequest(job_ids=job_ids))
+
+    def list(self, job_ids: Sequence[str] = (), *, ended: bool = False) -> pb.ListResponse:
+        """Jobs and nodes as they are."""
+        found: pb.ListResponse = self._ask("List", pb.ListRequest(ended=ended, job_ids=job_ids))
+        return found
+
+    def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:
+        """Give a node no jobs any more; those that are still there."""
+        answer = self._ask("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
+        return list(answer.job_ids)
+
+    def explain(self, job_id: str) -> pb.Explanation:
+        """Why a job is where it is."""
+        found: pb.Explanation = self._ask("Explain", pb.ExplainRequest(job_id=job_id))
+        return found
+
+    def watch(self, job_ids: Sequence[str] = (), *, after: int = -1) -> Iterator[pb.Event]:
+        """What happens, for as long as it is looked at."""
+        return self._follow("Watch", pb.WatchRequest(after=after, job_ids=job_ids))
+
+    def logs(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """What a job wrote."""
+        request = pb.LogsRequest(job_id=job_id, offset=offset, follow=follow)
+        return (chunk.content for chunk in self._follow("Logs", request))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _ask(self, method: str, request: Any) -> Any:
+        try:
+            return getattr(self._stub, method)(
+                request, timeout=self._timeout_s, metadata=self._credentials.metadata
+            )
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+
+    def _follow(self, method: str, request: Any) -> Iterator[Any]:
+        try:
+            yield from getattr(self._stub, method)(request, metadata=self._credentials.metadata)
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Any) -> Exception:
+        code, details = error.code(), error.details()
+        if code in _ERRORS:
+            return _ERRORS[code](details)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return ServiceError(
+                f"no controller at {self._target} ({details}); start one with `presage cluster "
+                "up`, or give the address of one that runs"
+            )
+        return ServiceError(f"{self._target} failed with {code.name}: {details}")

@@ -1,0 +1,140 @@
+"""Between the protocol's messages and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from presage.features.errors import InvalidJobError
+from presage.schedulers.forecasts import Outlook
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import NO_COST, Checkpointing, Job
+from presage.schedulers.live.submitted_job import GRACE_S, SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving import wire as serving_wire
+
+MOST_GPUS = 1024  # of one job, on one node
+
+
+def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
+    """A job that came in at a time of the cluster's.
+
+    Raises
+    ------
+    InvalidJobError
+        Says what of it cannot be; ``where`` is what the message is called.
+    """
+    if row.gpus > MOST_GPUS:
+        raise InvalidJobError(f"{where}.gpus={row.gpus}, at most {MOST_GPUS} are taken")
+    features = None
+    if row.HasField("features"):
+        features = serving_wire.read_job(row.features, f"{where}.features")
+    checkpointing = NO_COST
+    if row.checkpoint_every_s:
+        checkpointing = Checkpointing(row.checkpoint_every_s)
+    job = Job(
+        row.job_id,
+        submit_s,
+        gpus=row.gpus or 1,
+        model=row.model,
+        iterations=row.iterations or (features.job.iterations if features else 0),
+        kinds=tuple(row.kinds),
+        features=features,
+        compute_milli=row.compute_milli or WHOLE,
+        memory_bytes=row.memory_bytes,
+        latency_sensitive=row.latency_sensitive,
+        priority=row.priority,
+        user=row.user,
+        checkpointing=checkpointing,
+    )
+    return SubmittedJob(
+        job,
+        tuple(row.command),
+        row.folder,
+        dict(row.environment),
+        row.grace_s or GRACE_S,
+        row.retries,
+    )
+
+
+def write_job(submitted: SubmittedJob) -> pb.Job:
+    """A job as it travels."""
+    job = submitted.job
+    every_s = job.checkpointing.interval_s
+    return pb.Job(
+        job_id=job.job_id,
+        command=submitted.command,
+        folder=submitted.folder,
+        environment=submitted.environment,
+        gpus=job.gpus,
+        kinds=job.kinds,
+        latency_sensitive=job.latency_sensitive,
+        priority=job.priority,
+        user=job.user,
+        model=job.model,
+        iterations=job.iterations,
+        features=None if job.features is None else serving_wire.write_job(job.features),
+        compute_milli=job.compute_milli,
+        memory_bytes=job.memory_bytes,
+        checkpoint_every_s=every_s if math.isfinite(every_s) else 0.0,
+        grace_s=submitted.grace_s,
+        retries=submitted.retries,
+    )
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """A message as a JSON object."""
+    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def job_of_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
+    """A job that was written by :func:`to_json`."""
+    return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
+
+
+def write_grants(grants: Iterable[Grant], first_device: int = 0) -> list[pb.Grant]:
+    """Grants of one node, whose first device has that number in the cluster."""
+    return [
+        pb.Grant(device=device - first_device, compute_milli=milli, memory_bytes=memory)
+        for device, milli, memory in grants
+    ]
+
+
+def read_grants(rows: Iterable[pb.Grant], first_device: int = 0) -> tuple[Grant, ...]:
+    """Grants by the numbers of the cluster."""
+    return tuple(
+        Grant(row.device + first_device, row.compute_milli, row.memory_bytes) for row in rows
+    )
+
+
+def write_told(kind: str, outlook: Outlook) -> pb.Told:
+    """What is foretold of a job on a kind of device."""
+    return pb.Told(
+        kind=kind,
+        compute_milli=outlook.compute_milli,
+        memory_bytes=outlook.memory_bytes,
+        runtime_s=outlook.runtime_s,
+        promised_s=outlook.promised_s,
+        setup_s=outlook.setup_s,
+        in_domain=outlook.in_domain,
+        foretold=math.isfinite(outlook.runtime_s),
+    )
+
+
+def read_told(rows: Sequence[pb.Told]) -> dict[str, Outlook]:
+    """Of each kind."""
+    return {
+        row.kind: Outlook(
+            row.runtime_s,
+            row.compute_milli,
+            row.memory_bytes,
+            row.in_domain,
+            row.setup_s,
+            row.promised_s,
+        )
+        for row in rows
+    }

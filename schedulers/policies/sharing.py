@@ -1,0 +1,288 @@
+"""GPU sharing with quality of service: controller and node agents, as one policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from copy import copy
+from random import Random
+
+import numpy as np
+
+from presage.features.errors import ConfigError
+from presage.schedulers.action import Action, Start, Wake
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.policies.placing import consolidated, nearest_nodes
+from presage.schedulers.policies.urgent import PassedOver
+from presage.schedulers.queue import Key, urgency
+from presage.schedulers.room import Room
+from presage.schedulers.sharing.adjust import Adjustment, not_on_hold
+from presage.schedulers.sharing.device_choice import choose_device
+from presage.schedulers.sharing.needs import Needs, needs_of
+from presage.schedulers.sharing.node_choice import choose_node
+from presage.schedulers.sharing.release import release
+from presage.schedulers.sharing.settings import Settings
+from presage.schedulers.sharing.tenants import Tenants
+from presage.schedulers.standing import Standing
+from presage.schedulers.state import State
+
+TIES = ("first", "random")
+BREADTH = 64  # devices that could be released for a job, of which the best is taken
+
+
+class Sharing:
+    """By arrival, latency-sensitive jobs first, each where most is left of what it is foretold to
+    need; late ones are given more, and best-effort ones make room.
+
+    Devices are granted by median compute and by an upper bound of memory. A latency-sensitive job
+    that fits nowhere has best-effort ones lowered or ended. Each ``check_s`` those that will not be
+    done as promised get a step more. Gangs have whole devices; the nodes that are nearest to having
+    those of the first one that waits run dry for it. So has a job that ran out of memory before.
+
+    Parameters
+    ----------
+    step_milli, least_milli, check_s, overcommit, home_s, ageing_s
+        See :class:`presage.schedulers.sharing.settings.Settings`.
+    ties : str
+        How equally good nodes are chosen from: "first" or "random".
+
+    References
+    ----------
+    Requirements C1 to C7 and N1 to N9.
+    """
+
+    def __init__(
+        self,
+        step_milli: int = 100,
+        least_milli: int = 100,
+        check_s: float = 60.0,
+        overcommit: float = 1.0,
+        home_s: float = 600.0,
+        ageing_s: float = math.inf,
+        ties: str = "first",
+    ) -> None:
+        if ties not in TIES:
+            raise ConfigError(f"sharing: ties={ties!r}, must be one of {', '.join(TIES)}")
+        self.settings = Settings(
+            step_milli, least_milli, check_s, overcommit, home_s, ageing_s
+        ).check()
+        self._at_random = ties == "random"
+        self._adjusts = True
+
+    def of_controller(self) -> Sharing:
+        """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
+        other = copy(self)
+        other._adjusts = False
+        return other
+
+    @property
+    def ageing_s(self) -> float:
+        """After so long a best-effort job may go before latency-sensitive ones."""
+        return self.settings.ageing_s
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By arrival, within a class and a priority."""
+        return (*urgency(job), job.submit_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
+        """Adjust what runs, if it is time to; then serve who waits."""
+        room = not_on_hold(state)
+        tenants = Tenants(state, room, self.settings.least_milli)
+        check_s = self.settings.check_s
+        look = round(state.now_s / check_s)
+        actions: list[Action] = []
+        again = False
+        if self._adjusts and state.now_s == look * check_s:
+            adjustment = Adjustment(state, forecasts, room, tenants, self.settings)
+            actions += adjustment.run()
+            again = adjustment.hungry or bool(adjustment.late)
+        if len(state.pending):
+            ties = rng if self._at_random else None
+            serving = _Serving(state, forecasts, room, tenants, self.settings, ties)
+            actions += serving.run()
+            again |= serving.watch
+            actions += [Wake(serving.wake_s)] if serving.wake_s < math.inf else []
+        if again and self._adjusts:
+            next_look = math.floor(state.now_s / check_s) + 1
+            actions.append(Wake(next_look * check_s))
+        return actions
+
+
+class _Serving:
+    """Who waits is placed, in order.
+
+    Attributes
+    ----------
+    watch : bool
+        Whether there is a job now whose quality of service has to be looked at.
+    wake_s : float
+        When the first that waits may go elsewhere, or before others; infinite if none will.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        forecasts: Forecasts,
+        room: Room,
+        tenants: Tenants,
+        settings: Settings,
+        ties: Random | None,
+    ) -> None:
+        self._state, self._forecasts, self._room = state, forecasts, room
+        self._tenants, self._settings, self._ties = tenants, settings, ties
+        self._idle = state.idle()
+        self._devices = state.cluster.columns
+        self._passed_over = PassedOver(state)
+        self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
+        self._head: Job | None = None
+        self.watch = False
+        self.wake_s = math.inf
+        self.actions: list[Action] = []
+
+    def run(self) -> list[Action]:
+        """What is to be done, in order."""
+        aged = self._aged()
+        if aged is not None:
+            self._serve(aged)
+        turns = self._state.pending.turns()
+        unfit: set[Hashable] = set()
+        for job in turns:
+            if job is aged:
+                continue
+            standing = self._state.standing(job.job_id)
+            alike = not standing.overflows and not self._home(job)
+            if alike and job.shape in unfit:
+                turns.pass_over()
+            elif not self._serve(job):
+                self._passed_over.add(job)
+                if alike:
+                    unfit.add(job.shape)
+                    turns.pass_over()
+        return self.actions
+
+    def _aged(self) -> Job | None:
+        """The first best-effort job, if it has waited for too long (C6)."""
+        if self._settings.ageing_s == math.inf:
+            return None
+        first = next((job for job in self._state.pending if not job.latency_sensitive), None)
+        if first is None:
+            return None
+        ages_s = self._state.standing(first.job_id).since_s + self._settings.ageing_s
+        if self._state.now_s >= ages_s:
+            return first
+        self.wake_s = min(self.wake_s, ages_s)
+        return None
+
+    def _serve(self, job: Job) -> bool:
+        """Start a job, if it fits or can be made room for."""
+        if job.gpus > 1 or self._state.standing(job.job_id).overflows:
+            return self._start_whole(job)
+        needs = needs_of(job, self._devices.kinds, self._forecasts, self._settings.overcommit)
+        device = self._device(job, needs)
+        if device is None:
+            return job.latency_sensitive and self._make_room(job, needs)
+        return self._start(job, (self._grant(needs, device),))
+
+    def _device(self, job: Job, needs: Needs) -> int | None:
+        """The controller's choice of a node, and its agent's of a device there."""
+        cluster, fits = self._state.cluster, needs.fit(self._room, self._devices)
+        if not job.latency_sensitive:
+            fits &= ~self._spared
+        home = self._home(job)
+        if home:
+            only = np.zeros_like(fits)
+            only[list(home)] = True
+            fits &= only
+        node = choose_node(fits, self._room, self._devices, self._ties)
+        if node is None:
+            return None
+        there = [device for device in cluster.devices_of(node) if fits[device]]
+        return choose_device(job, there, needs, self._state, self._room, self._forecasts)
+
+    def _home(self, job: Job) -> tuple[int, ...]:
+        """Devices that a job alone may go to: a best-effort one that was ended stays (N6, N9)."""
+        standing = self._state.standing(job.job_id)
+        if job.latency_sensitive or len(standing.was_on) != 1 or standing.overflows:
+            return ()
+        leaves_s = standing.since_s + self._settings.home_s
+        down = self._state.cluster.node_of[standing.was_on[0]] in self._state.down
+        if down or self._state.now_s >= leaves_s:
+            return ()
+        self.wake_s = min(self.wake_s, leaves_s)
+        return standing.was_on
+
+    def _make_room(self, job: Job, needs: Needs) -> bool:
+        """Start a latency-sensitive job where best-effort ones make room for it (C4)."""
+        best = None
+        found = 0
+        for device in np.argsort(-self._room.compute_milli, kind="stable").tolist():
+            kind = self._devices.kind[device]
+            released = release(
+                needs.compute_milli[kind] - int(self._room.compute_milli[device]),
+                needs.memory_bytes[kind] - int(self._room.memory_bytes[device]),
+                self._tenants.on(device),
+            )
+            if released is not None:
+                best = (
+                    min(best, (released.cost, device, released))
+                    if best
+                    else (released.cost, device, released)
+                )
+                found += 1
+                if found == BREADTH:
+                    break
+        if best is None:
+            return False
+        _, device, released = best
+        self.actions += self._tenants.carry_out(released, device)
+        self.watch = True
+        return self._start(job, (self._grant(needs, device),))
+
+    def _start_whole(self, job: Job) -> bool:
+        """Start a job on devices of its own."""
+        if self._head is not None and not job.latency_sensitive:
+            return False
+        grants = consolidated(job, self._state.cluster, self._idle.copy())
+        if grants is not None:
+            return self._start(job, grants)
+        if job.latency_sensitive and self._clear(job):
+            return True
+        if self._head is None:
+            self._head = job
+            for node in nearest_nodes(job, self._state, self._idle):
+                self._spared[self._state.cluster.devices_of(node)] = True
+        return False
+
+    def _clear(self, job: Job) -> bool:
+        """Start a latency-sensitive gang on devices that only best-effort jobs are on (C4)."""
+        state, freed = self._state, self._idle.copy()
+        held = {
+            device: there
+            for device in range(state.cluster.devices)
+            if (there := state.on(device))
+            and [one.job_id for one in self._tenants.on(device)] == list(there)
+        }
+        freed.give([device for device in held if not freed.has(device)])
+        grants = consolidated(job, state.cluster, freed)
+        if grants is None:
+            return False
+        for job_id in dict.fromkeys(
+            job_id for grant in grants for job_id in held.get(grant.device, ())
+        ):
+            self.actions.append(self._tenants.end(job_id))
+        return self._start(job, grants)
+
+    def _start(self, job: Job, grants: tuple[Grant, ...]) -> bool:
+        if self._passed_over.forbid(job, grants):
+            return False
+        self._room.take(grants)
+        self._idle.take([grant.device for grant in grants if self._idle.has(grant.device)])
+        self.watch |= job.latency_sensitive
+        self.actions.append(Start(job.job_id, grants))
+        return True
+
+    def _grant(self, needs: Needs, device: int) -> Grant:
+        kind = self._devices.kind[device]
+        return Grant(device, needs.compute_milli[kind], needs.memory_bytes[kind])

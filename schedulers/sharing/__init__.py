@@ -1,0 +1,1 @@
+"""Sharing devices with quality of service: rules of controller and node agent, all pure."""

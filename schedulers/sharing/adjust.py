@@ -1,0 +1,113 @@
+"""Elastic adjustment of what runs on nodes: more for who is late, less for who can wait (N3 to N7).
+
+It works on a node agent's own node, live, and on all nodes of a cluster in the simulator.
+"""
+
+from __future__ import annotations
+
+from presage.schedulers.action import Action, Pause, Resize, Resume
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Job
+from presage.schedulers.room import Room
+from presage.schedulers.sharing.needs import share_of
+from presage.schedulers.sharing.quality import too_busy, violated
+from presage.schedulers.sharing.release import release
+from presage.schedulers.sharing.settings import Settings
+from presage.schedulers.sharing.tenants import Tenants
+from presage.schedulers.standing import Phase, Standing
+from presage.schedulers.state import State
+
+
+class Adjustment:
+    """One look at who runs; ``room`` is what is left, and is changed with every action.
+
+    Attributes
+    ----------
+    actions : list of Action
+        What is to be done, in order.
+    late : dict of str to bool
+        Of each latency-sensitive job on a single device whether it is (N3).
+    hungry : bool
+        Whether a best-effort job goes on with less than it needs.
+    """
+
+    def __init__(
+        self, state: State, forecasts: Forecasts, room: Room, tenants: Tenants, settings: Settings
+    ) -> None:
+        self._state, self._forecasts, self._settings = state, forecasts, settings
+        self._room, self._tenants = room, tenants
+        self.actions: list[Action] = []
+        self.late: dict[str, bool] = {}
+        self.hungry = False
+
+    def run(self) -> list[Action]:
+        """Look at the latency-sensitive jobs first, then at what best-effort ones may have back."""
+        urgent: list[tuple[Job, Standing]] = []
+        others: list[tuple[Job, Standing]] = []
+        for job_id, standing in (*self._state.running.items(), *self._state.paused.items()):
+            if len(standing.grants) == 1:
+                job = self._state.job(job_id)
+                (urgent if job.latency_sensitive else others).append((job, standing))
+        for job, standing in urgent:
+            self._look_at(job, standing)
+        strained = {standing.grants[0].device for job, standing in urgent if self.late[job.job_id]}
+        for job, standing in others:
+            self._give_back(job, standing.grants[0].device in strained)
+        return self.actions
+
+    def _look_at(self, job: Job, standing: Standing) -> None:
+        (grant,), state = standing.grants, self._state
+        outlook = self._outlook(job, grant)
+        elapsed_s = state.now_s - standing.first_start_s
+        late = violated(elapsed_s, state.progress(job.job_id), outlook)
+        self.late[job.job_id] = late
+        busy = not late and too_busy(state.usage_milli(job.job_id), outlook)
+        if standing.phase is Phase.PAUSED:
+            if not busy:
+                self.actions.append(Resume(job.job_id))
+        elif busy:
+            self.actions.append(Pause(job.job_id))
+        elif late:
+            self._raise(job, grant)
+
+    def _raise(self, job: Job, grant: Grant) -> None:
+        """Give a job one step more, of what is left or of what best-effort jobs have (N4 to N6)."""
+        device, left = grant.device, int(self._room.compute_milli[grant.device])
+        step = min(self._settings.step_milli, WHOLE - grant.compute_milli)
+        if left < step:
+            tenants = self._tenants.on(device)
+            found = release(step - left, 0, tenants)
+            if found is None:  # not all of it can be had
+                step = left + sum(one.spare_milli for one in tenants)
+                found = release(step - left, 0, tenants)
+                assert found is not None
+            self.actions += self._tenants.carry_out(found, device)
+        if step > 0:
+            more = grant._replace(compute_milli=grant.compute_milli + step)
+            self._room.compute_milli[device] -= step
+            self.actions.append(Resize(job.job_id, (more,)))
+
+    def _give_back(self, job: Job, strained: bool) -> None:
+        """Let a best-effort job that was lowered have as much as it needs, if that is left."""
+        grant = self._tenants.grant_of(job.job_id)
+        if grant is None:
+            return
+        wanted = share_of(self._outlook(job, grant), self._settings.overcommit)
+        lack = wanted - grant.compute_milli
+        more = 0 if strained else min(lack, int(self._room.compute_milli[grant.device]))
+        if more > 0:
+            self.actions.append(self._tenants.change(job.job_id, grant.compute_milli + more))
+        self.hungry |= more < lack
+
+    def _outlook(self, job: Job, grant: Grant) -> Outlook:
+        return self._forecasts.outlook(job, self._state.cluster.kind_of(grant.device))
+
+
+def not_on_hold(state: State) -> Room:
+    """What is left of every device, less what paused jobs go on with when they are resumed."""
+    room = state.room()
+    for standing in state.paused.values():
+        for device, compute_milli, _ in standing.grants:
+            room.compute_milli[device] -= compute_milli
+    return room

@@ -1,0 +1,48 @@
+"""The node agent's choice of a device (N1, N2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.job import Job
+from presage.schedulers.room import Room
+from presage.schedulers.sharing.needs import Needs
+from presage.schedulers.state import State
+
+
+def choose_device(
+    job: Job, fitting: Sequence[int], needs: Needs, state: State, room: Room, forecasts: Forecasts
+) -> int:
+    """Of a node's devices that fit, one at least, the one for a job.
+
+    A latency-sensitive job has the one with most left (N1), a best-effort job the one with the
+    shortest predicted run time (N2), beside those who are there. Of several it is again the one
+    with most left, then the first.
+    """
+    if len(fitting) == 1:
+        return fitting[0]
+    runtime_s = {} if job.latency_sensitive else _runtime_s(job, fitting, needs, state, forecasts)
+
+    def rank(device: int) -> tuple[float, int, int, int]:
+        left = -int(room.compute_milli[device]), -int(room.memory_bytes[device])
+        return (runtime_s.get(device, 0.0), *left, device)
+
+    return min(fitting, key=rank)
+
+
+def _runtime_s(
+    job: Job, fitting: Sequence[int], needs: Needs, state: State, forecasts: Forecasts
+) -> dict[int, float]:
+    """Of a job on each device: that alone, times what neighbours slow it down by."""
+    cluster = state.cluster
+    kind = cluster.columns.kind
+    alone_s = {device: needs.runtime_s[kind[device]] for device in fitting}
+    shared = [device for device in fitting if state.on(device) and alone_s[device] < math.inf]
+    asked = [
+        (cluster.kind_of(device), (*map(state.job, state.on(device)), job)) for device in shared
+    ]
+    for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
+        alone_s[device] *= slowdowns[-1]
+    return alone_s

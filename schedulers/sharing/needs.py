@@ -1,0 +1,66 @@
+"""What a job needs of a device of each kind, by what is foretold: its utilization set (C2, M1)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.cluster import DeviceColumns
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.job import Job
+from presage.schedulers.room import Room
+
+_NEVER = np.iinfo(np.int64).max  # of a kind that will not do
+
+
+class Needs(NamedTuple):
+    """Of one device, by its kind, in the order of the cluster's columns.
+
+    Attributes
+    ----------
+    compute_milli : tuple of int
+        Thousandths of its compute, in the median.
+    memory_bytes : tuple of int
+        Of its memory: a bound that is exceeded with the forecaster's stated risk.
+    runtime_s : tuple of float
+        Predicted run time of the whole job there: the runtime set (M2); infinite where unknown.
+    """
+
+    compute_milli: tuple[int, ...]
+    memory_bytes: tuple[int, ...]
+    runtime_s: tuple[float, ...]
+
+    def fit(self, room: Room, devices: DeviceColumns) -> NDArray[np.bool_]:
+        """Which devices have as much left, of compute and of memory (C2): of shape (devices,)."""
+        fits: NDArray[np.bool_] = room.compute_milli >= np.array(self.compute_milli)[devices.kind]
+        fits &= room.memory_bytes >= np.array(self.memory_bytes)[devices.kind]
+        return fits
+
+
+def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit: float) -> Needs:
+    """What a job needs; the whole device where nothing is foretold.
+
+    Parameters
+    ----------
+    overcommit : float
+        How many times over a device's compute is given away; memory never is.
+    """
+    allowed = [not job.kinds or kind in job.kinds for kind in kinds]
+    told = [
+        forecasts.outlook(job, kind) if will_do else None
+        for kind, will_do in zip(kinds, allowed, strict=True)
+    ]
+    return Needs(
+        tuple(_NEVER if one is None else share_of(one, overcommit) for one in told),
+        tuple(_NEVER if one is None else one.memory_bytes for one in told),
+        tuple(math.inf if one is None else one.runtime_s for one in told),
+    )
+
+
+def share_of(outlook: Outlook, overcommit: float) -> int:
+    """Thousandths of a device that a job is granted; never less than one."""
+    return min(WHOLE, max(1, math.ceil(outlook.compute_milli / overcommit)))

@@ -1,0 +1,28 @@
+"""Whether a latency-sensitive job will be done when it was promised to be (N3, N7)."""
+
+from __future__ import annotations
+
+from presage.schedulers.forecasts import Outlook
+
+SLACK_MILLI = 50  # busier than foretold by less is noise
+
+
+def violated(elapsed_s: float, done: float, outlook: Outlook) -> bool:
+    """Whether time so far and what is foretold of the rest are beyond the preset time (N3).
+
+    The rest is the model's answer for so many fewer iterations; the preset time is what the job was
+    promised on its kind of device: an upper bound, for with a median any noise would be a
+    violation. Never, where nothing is foretold.
+    """
+    return elapsed_s + outlook.remaining_s(done) > outlook.promised_s
+
+
+def too_busy(usage_milli: float, outlook: Outlook) -> bool:
+    """Whether a job keeps its device busier than it was foretold to (N7).
+
+    Parameters
+    ----------
+    usage_milli : float
+        Mean over a window, also of the time that it was paused.
+    """
+    return usage_milli > outlook.compute_milli + SLACK_MILLI

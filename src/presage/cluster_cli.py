@@ -1,0 +1,314 @@
+"""``presage cluster``: a live cluster of machines, and the jobs on it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from presage.cluster_processes import add_processes
+from presage.features.errors import ConfigError, InvalidJobError
+
+if TYPE_CHECKING:
+    from presage.schedulers.live.client import ClusterClient
+
+app = typer.Typer(
+    help="A live cluster: jobs that share devices by what is foretold of them (docs/cluster.md).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+add_processes(app)
+
+Controller = Annotated[
+    str,
+    typer.Option(
+        "--controller", envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller."
+    ),
+]
+Token = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="With the token that is shown to it."),
+]
+Authority = Annotated[
+    Path | None, typer.Option("--ca", metavar="PEM", help="Who vouches for it: then encrypted.")
+]
+Certificate = Annotated[
+    Path | None, typer.Option("--cert", metavar="PEM", help="One's own, where it asks for one.")
+]
+Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="The certificate's key.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
+OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
+HERE = "127.0.0.1:50061"
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+    epilog="Everything after the options is the job's command; `--` may stand before it.",
+)
+def submit(
+    context: typer.Context,
+    controller: Controller = HERE,
+    name: Annotated[str | None, typer.Option(help="Of the job; a new one if left out.")] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="What it is foretold by: a JSON file of job features, an ONNX file, a TensorFlow "
+            "graph, or module:function. Without it a job has a whole device.",
+        ),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of an ONNX file and such.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Of the whole job.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, fp64.")] = None,
+    latency_sensitive: Annotated[
+        bool, typer.Option("--latency-sensitive", help="It goes before best-effort jobs.")
+    ] = False,
+    priority: Annotated[int, typer.Option(help="Higher goes first, within a class.")] = 0,
+    gpus: Annotated[int, typer.Option(min=1, help="Devices, all of one node.")] = 1,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Kind of device that will do; repeat it.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Of a device, where policies go by requests.")
+    ] = 1.0,
+    memory_gib: Annotated[
+        float, typer.Option(min=0.0, help="Of a device, where policies go by requests.")
+    ] = 0.0,
+    folder: Annotated[Path | None, typer.Option(help="That it runs in; by default this.")] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeat it.")] = None,
+    checkpoint_every_s: Annotated[
+        float, typer.Option(min=0.0, help="Between its own checkpoints; 0: it makes none.")
+    ] = 0.0,
+    grace_s: Annotated[
+        float, typer.Option(min=0.0, help="That it may take to save its state when asked.")
+    ] = 30.0,
+    retries: Annotated[int, typer.Option(min=0, help="After it failed by itself.")] = 0,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Submit a job; print its name once it is on the controller's disk."""
+    import getpass
+    import secrets
+
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    command = [word for word in context.args if word != "--" or context.args.index("--") != 0]
+    if not command:
+        raise InvalidJobError("no command; write it behind the options: -- python train.py")
+    told = _features(features, batch_size, iterations, optimizer, precision)
+    job = pb.Job(
+        job_id=name or f"{Path(command[0]).name}-{secrets.token_hex(4)}",
+        command=command,
+        folder=str((folder or Path()).resolve()),
+        environment=dict(_pair(text) for text in env or ()),
+        gpus=gpus,
+        kinds=kind or (),
+        latency_sensitive=latency_sensitive,
+        priority=priority,
+        user=getpass.getuser(),
+        model="" if told is None else told.name,
+        iterations=iterations or 0,
+        features=told,
+        compute_milli=round(1000 * share),
+        memory_bytes=round(memory_gib * 2**30),
+        checkpoint_every_s=checkpoint_every_s,
+        grace_s=grace_s,
+        retries=retries,
+    )
+    with _client(controller, token_file, ca, cert, key) as client:
+        client.submit([job])
+    typer.echo(job.job_id)
+
+
+@app.command()
+def ps(
+    controller: Controller = HERE,
+    everything: Annotated[bool, typer.Option("--all", help="Also jobs that are over.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Nodes and their devices.")] = False,
+    as_json: AsJson = False,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """List jobs, or nodes."""
+    from presage.cluster_tables import job_table, node_table
+    from presage.render import print_json
+
+    with _client(controller, token_file, ca, cert, key) as client:
+        found = client.list(ended=everything)
+    if as_json:
+        rows = found.nodes if nodes else found.jobs
+        print_json([_json(row) for row in rows])
+        return
+    _print(node_table(found) if nodes else job_table(found))
+    if found.forecaster:
+        typer.echo(f"forecasts: {found.forecaster}", err=True)
+
+
+@app.command()
+def explain(
+    job: OneJob,
+    controller: Controller = HERE,
+    as_json: AsJson = False,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Say why a job is where it is, with the forecasts used."""
+    from presage.cluster_tables import candidate_table, history_table, told_table
+    from presage.render import print_json
+
+    with _client(controller, token_file, ca, cert, key) as client:
+        found = client.explain(job)
+    if as_json:
+        print_json(_json(found))
+        return
+    typer.echo(f"{job}: {found.sentence}.")
+    for table in (told_table(found), candidate_table(found), history_table(found)):
+        if table.row_count:
+            _print(table)
+
+
+@app.command()
+def cancel(
+    jobs: Jobs,
+    controller: Controller = HERE,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """End jobs for good."""
+    with _client(controller, token_file, ca, cert, key) as client:
+        client.cancel(jobs)
+
+
+@app.command()
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node's name.")],
+    controller: Controller = HERE,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Jobs there save their state and go on elsewhere.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Give it jobs again.")] = False,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Give a node no more jobs; print those that are still there."""
+    if evict and undo:
+        raise ConfigError("--evict and --undo contradict each other; give one of them")
+    with _client(controller, token_file, ca, cert, key) as client:
+        for job_id in client.drain(node, undo=undo, evict=evict):
+            typer.echo(job_id)
+
+
+@app.command()
+def logs(
+    job: OneJob,
+    controller: Controller = HERE,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="As it grows.")] = False,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Print what a job wrote to its output and error output."""
+    with _client(controller, token_file, ca, cert, key) as client:
+        for content in client.logs(job, follow=follow):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+
+
+@app.command()
+def watch(
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]")] = None,
+    controller: Controller = HERE,
+    after: Annotated[
+        int, typer.Option(metavar="ENTRY", help="Of the journal, 0 for all; -1: from now on.")
+    ] = -1,
+    as_json: AsJson = False,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Print what happens, as it happens, one event a line."""
+    import json
+    import time
+
+    with _client(controller, token_file, ca, cert, key) as client:
+        for event in client.watch(jobs or (), after=after):
+            if as_json:
+                typer.echo(json.dumps(_json(event)))
+                continue
+            at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
+            about = " ".join(filter(None, (event.job_id, event.node, event.detail)))
+            typer.echo(f"{at} {event.what.lower()} {about}")
+
+
+@contextmanager
+def _client(
+    target: str, token_file: Path | None, ca: Path | None, cert: Path | None, key: Path | None
+) -> Iterator[ClusterClient]:
+    from presage.cluster_processes import credentials_of
+    from presage.schedulers.live.client import ClusterClient
+
+    with ClusterClient(target, credentials=credentials_of(token_file, ca, cert, key)) as client:
+        yield client
+
+
+def _features(
+    source: str | None,
+    batch_size: int | None,
+    iterations: int | None,
+    optimizer: str | None,
+    precision: str | None,
+) -> Any:
+    if source is None:
+        if batch_size or optimizer or precision:
+            raise ConfigError(
+                "--batch-size, --optimizer and --precision are of --features; give it, too"
+            )
+        return None
+    from presage.job_source import read_job
+    from presage.serving.wire import write_job
+
+    job = read_job(
+        source,
+        batch_size=batch_size,
+        iterations=iterations,
+        optimizer=optimizer,
+        precision=precision,
+    )
+    return write_job(job)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"--env {text!r}: write NAME=VALUE")
+    return name, value
+
+
+def _json(message: Any) -> dict[str, Any]:
+    from presage.schedulers.live.wire import to_json
+
+    return to_json(message)
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console().print(table)

@@ -1,0 +1,357 @@
+"""The processes of a live cluster: ``presage cluster up``, ``controller`` and ``agent``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from presage.features.errors import ConfigError, ServiceError
+from presage.live_forecaster import live_forecaster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from presage.schedulers.agent.slot import Slot
+    from presage.schedulers.v1 import cluster_pb2 as pb
+    from presage.serving.channel import Credentials
+
+STATE = Path("data/cluster")
+HOST, PORT = "127.0.0.1", 50061
+
+Forecast = Annotated[
+    str,
+    typer.Option(
+        metavar="WHO", help="HOST:PORT of a service, a release's folder, or none: whole devices."
+    ),
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        help="sharing, with parameters: sharing:check_s=10; or any of `presage simulate`, but gang."
+    ),
+]
+Risk = Annotated[
+    float, typer.Option(help="Of a job taking more memory than is foretold: 0.05, 0.1, 0.5.")
+]
+Lease = Annotated[
+    float,
+    typer.Option(min=2.0, help="How long jobs run on where no controller is heard of."),
+]
+Secret = Annotated[Path | None, typer.Option(metavar="FILE", help="With the token to show.")]
+Authority = Annotated[Path | None, typer.Option(metavar="PEM", help="Who vouches for the other.")]
+
+
+def add_processes(app: typer.Typer) -> None:
+    """Put the commands of processes into the command line's."""
+    for command in (up, controller, agent):
+        app.command()(command)
+
+
+def controller(
+    journal: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="A file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
+        ),
+    ] = str(STATE / "controller.db"),
+    policy: Policy = "sharing",
+    forecast: Forecast = "none",
+    risk: Risk = 0.1,
+    lease_s: Lease = 120.0,
+    host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
+    port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Listen beyond loopback without TLS.")
+    ] = False,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its key.")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="Ask for certificates that this one signed.")
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ask for tokens (presage token).")
+    ] = None,
+    forecast_token_file: Secret = None,
+    forecast_ca: Authority = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Answer Prometheus there.")
+    ] = None,
+) -> None:
+    """Take jobs, and choose nodes for them, until SIGTERM or Ctrl-C; jobs go on without it."""
+    import uvloop
+
+    from presage.schedulers.controller.controller import Controller, Leases
+    from presage.schedulers.controller.journal import Journal
+    from presage.schedulers.controller.server import run_controller
+    from presage.serving.log import log_as_json
+    from presage.serving.metrics import Metrics, show_metrics
+    from presage.serving.options import Options, Tls
+
+    if (tls_cert is None) != (tls_key is None) or (client_ca and not tls_cert):
+        raise ServiceError("--tls-cert and --tls-key go together, and --client-ca with both")
+    tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
+    options = Options(host=host, port=port, allow_remote=allow_remote, tls=tls, tokens=tokens)
+    made, (chosen, sharing) = (
+        live_forecaster(forecast, risk, forecast_token_file, forecast_ca),
+        _policy(policy),
+    )
+    log_as_json()
+    metrics = Metrics()
+    stop_showing = (
+        show_metrics(metrics, options.metrics_host, metrics_port) if metrics_port else None
+    )
+
+    async def serve() -> None:
+        leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
+        working = Controller(opened, chosen, made, leases, sharing=sharing)
+        await run_controller(working, options, policy, _ready, metrics)
+
+    try:
+        with Journal.open(journal) as opened:
+            uvloop.run(serve())
+    finally:
+        if stop_showing is not None:
+            stop_showing()
+
+
+def agent(
+    node: Annotated[str, typer.Option(help="The node's name.")] = socket.gethostname(),
+    controller: Annotated[
+        str, typer.Option(envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller.")
+    ] = f"{HOST}:{PORT}",
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=CPUS|gpuN",
+            help="cpu-1=0 is processor 0, h100=gpu0 the first GPU; repeat it. By default this "
+            "machine's GPUs, or all of its processors as one device.",
+        ),
+    ] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option(min=0.01, help="Of each device; by default what there is.")
+    ] = None,
+    state: Annotated[Path, typer.Option(help="Folder of its own, on a local disk.")] = STATE
+    / "agent",
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(help="Jobs' checkpoints: one folder that all nodes have. By default local."),
+    ] = None,
+    forecast: Forecast = "none",
+    risk: Risk = 0.1,
+    heartbeat_s: Annotated[float, typer.Option(min=0.1, help="Between reports.")] = 5.0,
+    token_file: Secret = None,
+    ca: Authority = None,
+    cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Its own certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+) -> None:
+    """Run jobs on this node as the controller wants; on SIGTERM or Ctrl-C they go on without it."""
+    from presage.schedulers.agent.agent import Agent, AgentOptions
+    from presage.schedulers.agent.connection import serve_node
+    from presage.serving.log import log_as_json
+
+    second = None if forecast == "none" else live_forecaster(forecast, risk, token_file, ca)
+    options = AgentOptions(
+        node, _slots(device, memory_gib), state, checkpoints or state / "checkpoints", heartbeat_s
+    )
+    credentials = credentials_of(token_file, ca, cert, key)
+    log_as_json()
+
+    async def serve() -> None:
+        working = asyncio.ensure_future(serve_node(Agent(options, second), controller, credentials))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            return
+
+    asyncio.run(serve())
+
+
+def up(
+    agents: Annotated[
+        int, typer.Option(min=1, help="Nodes on this machine, each with some of its processors.")
+    ] = 1,
+    policy: Policy = "sharing",
+    forecast: Forecast = "none",
+    risk: Risk = 0.1,
+    lease_s: Lease = 120.0,
+    port: Annotated[int, typer.Option(help="Of the controller.")] = PORT,
+    state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
+) -> None:
+    """Run a controller and agents on this machine, until Ctrl-C.
+
+    Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
+    """
+    shares = _split(sorted(os.sched_getaffinity(0)), agents)
+    presage = [sys.executable, "-m", "presage", "cluster"]
+    target = f"{HOST}:{port}"
+    state.mkdir(parents=True, exist_ok=True)
+    commands = [
+        [
+            *presage, "controller", "--journal", str(state / "controller.db"), "--policy", policy,
+            "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
+            "--port", str(port),
+        ]
+    ]  # fmt: skip
+    for number, cpus in enumerate(shares):
+        given = f"cpu-{len(cpus)}={','.join(map(str, cpus))}"
+        commands.append(
+            [
+                *presage, "agent", "--node", f"n{number}", "--controller", target,
+                "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
+                "--device", given, "--memory-gib", f"{_memory_gib() / agents:.3f}",
+                "--forecast", forecast,
+            ]
+        )  # fmt: skip
+    _run_together(commands, state, target)
+
+
+def credentials_of(
+    token_file: Path | None, ca: Path | None, cert: Path | None, key: Path | None
+) -> Credentials:
+    """What is shown to a controller.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, or a certificate is without its key.
+    """
+    from presage.serving.channel import Credentials
+
+    if (cert is None) != (key is None):
+        raise ConfigError("give both --cert and --key, or neither")
+    for path in (token_file, ca, cert, key):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{path}: there is no such file")
+    token = "" if token_file is None else token_file.read_text().strip()
+    return Credentials(token=token, ca=ca, certificate=cert, key=key)
+
+
+def _ready(target: str) -> None:
+    typer.echo(f"controlling at {target}", err=True)
+
+
+def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
+    """The policy of the controller, and what agents are to go by."""
+    from presage.schedulers.policies.gang import Gang
+    from presage.schedulers.policies.named import policy_of
+    from presage.schedulers.policies.sharing import Sharing
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    found = policy_of(text)
+    if isinstance(found, Gang):
+        raise ConfigError(
+            "--policy gang: gangs over several nodes run on Kubernetes (presage kubernetes); a job "
+            "here is on one node"
+        )
+    if not isinstance(found, Sharing):
+        return found, None
+    settings = found.settings
+    return found.of_controller(), pb.Sharing(
+        step_milli=settings.step_milli,
+        least_milli=settings.least_milli,
+        check_s=settings.check_s,
+        overcommit=settings.overcommit,
+    )
+
+
+def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot, ...]:
+    from presage.schedulers.agent.slot import Slot
+
+    memory_bytes = None if memory_gib is None else round(memory_gib * 2**30)
+    if given:
+        return tuple(_slot(text, memory_bytes) for text in given)
+    gpus = _gpus(memory_bytes)
+    if gpus:
+        return gpus
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    here = memory_bytes or round(_memory_gib() * 2**30)
+    return (Slot(f"cpu-{len(cpus)}", here, cpus),)
+
+
+def _slot(text: str, memory_bytes: int | None) -> Slot:
+    from presage.features.device import find_device
+    from presage.schedulers.agent.slot import Slot
+
+    kind, equals, where = text.partition("=")
+    if where.startswith("gpu") and where[3:].isdecimal():
+        return Slot(kind, memory_bytes or find_device(kind).memory_bytes, cuda=int(where[3:]))
+    if not equals or not all(part.isdecimal() for part in where.split(",")):
+        raise ConfigError(f"--device {text!r}: write KIND=0,1 of processors, or KIND=gpu0")
+    cpus = tuple(int(part) for part in where.split(","))
+    absent = sorted(set(cpus) - os.sched_getaffinity(0))
+    if absent:
+        raise ConfigError(f"--device {text!r}: this process may not use processor {absent[0]}")
+    return Slot(kind, memory_bytes or round(_memory_gib() * 2**30), cpus)
+
+
+def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
+    from presage.features.device import device_kind
+    from presage.schedulers.agent.slot import Slot
+
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no driver, no GPU: all the same here
+        return ()
+    try:
+        found = []
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            name = str(pynvml.nvmlDeviceGetName(handle))
+            total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            found.append(Slot(device_kind(name) or name, memory_bytes or total, cuda=number))
+        return tuple(found)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def _split(cpus: list[int], parts: int) -> list[list[int]]:
+    if parts > len(cpus):
+        raise ConfigError(f"--agents {parts}: there are {len(cpus)} processors; give each one")
+    return [cpus[i::parts] for i in range(parts)]
+
+
+def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:
+    """Processes that end together; logs of each in the state's folder."""
+    names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
+    running: list[tuple[str, subprocess.Popen[bytes]]] = []
+    try:
+        for name, command in zip(names, commands, strict=True):
+            with (state / f"{name}.log").open("ab") as said:
+                started = subprocess.Popen(
+                    command, stderr=said, stdout=said, start_new_session=True
+                )
+            running.append((name, started))
+        typer.echo(
+            f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C ends them", err=True
+        )
+        while True:
+            for name, process in running:
+                if process.poll() is not None:
+                    tail = (state / f"{name}.log").read_text()[-400:].strip().splitlines()[-1:]
+                    raise ServiceError(f"{name} ended with {process.returncode}: {' '.join(tail)}")
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        typer.echo("ending controller and agents; jobs go on for their lease", err=True)
+    finally:
+        for _, process in running:
+            process.terminate()
+        for _, process in running:
+            process.wait(15)

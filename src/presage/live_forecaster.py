@@ -1,0 +1,44 @@
+"""Who foretells for a live cluster, as the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from presage.schedulers.forecasts import Forecaster
+
+
+def live_forecaster(
+    text: str, risk: float, token_file: Path | None, ca: Path | None
+) -> Callable[[], Forecaster]:
+    """A forecaster that remembers nothing yet: of HOST:PORT, a release's folder, or "none".
+
+    Raises
+    ------
+    ConfigError, ReleaseError, ServiceError
+        The risk, the folder or the address is of no use.
+    """
+    from presage.schedulers.forecasters.no_forecasts import NoForecasts
+    from presage.schedulers.forecasters.predicted import Predicted
+
+    if text == "none":
+        return NoForecasts
+    predictor = _predictor(text, token_file, ca)
+    Predicted(predictor, risk=risk)  # a risk of no use is better known now
+    return lambda: Predicted(predictor, risk=risk)
+
+
+def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
+    """A release in this process, or the client of a service, which need not be up yet."""
+    if Path(text).is_dir():
+        from presage.models.release import load_release
+        from presage.serving.predictor import Predictor
+
+        return Predictor(load_release(Path(text)))
+    from presage.scenario import client_of
+    from presage.serving.channel import Credentials
+
+    token = "" if token_file is None else token_file.read_text().strip()
+    return client_of(text, timeout_s=1.0, credentials=Credentials(token=token, ca=ca))

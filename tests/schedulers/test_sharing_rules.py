@@ -1,0 +1,556 @@
+"""Requirements C1 to C7 and N1 to N9 of GPU sharing, each by name; the worked examples are theirs.
+
+What takes processes and a network (C7, N8) is in tests/schedulers/agent and controller.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain, combinations
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.features.errors import ConfigError, ImpossibleActionError
+from presage.schedulers.action import Pause, Preempt, Resize, Resume, Start, Wake
+from presage.schedulers.cluster import Cluster, DeviceColumns, Node
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.job import Checkpointing
+from presage.schedulers.ledger import Ledger
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.queue import Queue
+from presage.schedulers.reported_progress import Progress
+from presage.schedulers.room import Room
+from presage.schedulers.sharing.needs import Needs
+from presage.schedulers.sharing.node_choice import choose_node
+from presage.schedulers.sharing.quality import violated
+from presage.schedulers.sharing.release import Tenant, release
+from presage.schedulers.standing import Phase
+from presage.schedulers.state import State
+from presage.schedulers.usage import Usage
+from tests.schedulers.clusters import GIB, cluster, job, simulated
+
+NOTHING = NoForecasts()
+
+
+class Told:
+    """Foretells each job by its model: compute, memory, run time, and how much more at most."""
+
+    def __init__(self, **by_model):
+        self._by_model = by_model
+
+    def outlooks(self, asked):
+        return [self._of(one, kind) for one, kind in asked]
+
+    def slowdowns(self, asked):
+        return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def _of(self, one, kind):
+        told = self._by_model.get(one.model)
+        return told(kind) if callable(told) else told
+
+
+def outlook(compute_milli, runtime_s=100.0, gib=1, **more):
+    return Outlook(runtime_s, compute_milli, gib * GIB, **more)
+
+
+class World:
+    """A ledger under the policy, without a simulator: time and progress are a test's."""
+
+    def __init__(self, devices, forecaster, **settings):
+        self.policy = Sharing(**settings)
+        self.forecasts = Forecasts(forecaster, devices)
+        self.ledger = Ledger(
+            devices,
+            Queue(lambda one, standing: self.policy.key(one, standing, self.forecasts)),
+            ageing_s=self.policy.ageing_s,
+        )
+        self.progress, self.usage = Progress(), Usage()
+
+    def submit(self, *jobs):
+        for one in jobs:
+            self.ledger.submit(one, one.submit_s)
+        return self
+
+    def decide(self, now_s):
+        state = State(self.ledger, now_s, self.progress, self.usage)
+        actions = self.policy.decide(state, self.forecasts, Random(0))
+        self.ledger.apply(actions, now_s)
+        return [action for action in actions if not isinstance(action, Wake)]
+
+    def held(self, job_id):
+        return {g.device: g.compute_milli for g in self.ledger.standing(job_id).grants}
+
+    def phase(self, job_id):
+        return self.ledger.standing(job_id).phase
+
+
+def resources(*left):
+    """Nodes of devices, each by its kind and the hundredths of it that are left."""
+    kinds = tuple(dict.fromkeys(kind for node in left for kind, _ in node))
+    flat = list(chain(*left))
+    columns = DeviceColumns(
+        np.repeat(np.arange(len(left)), [len(node) for node in left]),
+        np.full(len(flat), GIB),
+        np.array([kinds.index(kind) for kind, _ in flat]),
+        kinds,
+    )
+    room = Room(np.array([10 * share for _, share in flat]), np.full(len(flat), GIB))
+    return columns, room
+
+
+def chosen(columns, room, rng=None, **need):
+    needs = Needs(
+        tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need), (1.0,) * len(need)
+    )
+    node = choose_node(needs.fit(room, columns), room, columns, rng)
+    return None if node is None else "abc"[node]
+
+
+# The controller -------------------------------------------------------------------------------
+
+
+def test_c1_the_resource_set_is_what_is_left_of_each_device_of_each_node_by_its_kind():
+    has = (Node("a", 2, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB))
+    world = World(Cluster(has), Told(some=outlook(300, gib=5)))
+    world.submit(job("one", model="some")).decide(0.0)
+
+    room, columns = world.ledger.room, world.ledger.cluster.columns
+    assert room.compute_milli.tolist() == [700, 1000, 1000]
+    assert room.memory_bytes.tolist() == [11 * GIB, 16 * GIB, 12 * GIB]
+    assert [columns.kinds[kind] for kind in columns.kind] == ["v100", "v100", "k80"]
+
+
+def test_c2_a_node_is_feasible_if_a_device_has_what_is_foretold_for_its_own_kind():
+    columns, room = resources([("A1", 45)], [("A2", 45)])
+
+    assert chosen(columns, room, A1=50, A2=40) == "b"
+    assert chosen(columns, room, A1=50, A2=50) is None
+
+
+def test_c2_compute_and_memory_must_both_fit_and_on_the_same_device():
+    world = World(cluster(2), Told(busy=outlook(900, gib=1), large=outlook(100, gib=12)))
+    world.submit(job("1", model="busy"), job("2", model="large")).decide(0.0)
+    assert world.held("1").keys() != world.held("2").keys()
+
+    world.submit(job("3", model="large"), job("4", model="busy")).decide(1.0)
+    assert world.held("3").keys() == world.held("1").keys()
+    assert world.held("4").keys() == world.held("2").keys()
+
+    world.submit(job("5", model="large")).decide(2.0)
+    assert world.phase("5") is Phase.PENDING
+
+
+def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_worked_example():
+    columns, room = resources(
+        [("A1", 90), ("A1", 100), ("A1", 30)],
+        [("A1", 90), ("A2", 40), ("A3", 80)],
+        [("A1", 10), ("A2", 20), ("A3", 50)],
+    )
+
+    assert chosen(columns, room, A1=40, A2=50, A3=70) == "a"
+
+
+def test_c3_of_equals_the_first_node_is_chosen_as_in_the_worked_example():
+    columns, room = resources([("A1", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
+
+    assert chosen(columns, room, A1=30, A2=50) == "a"
+
+
+def test_c3_of_equals_a_seed_may_choose():
+    columns, room = resources([("A1", 80)], [("A1", 80)], [("A1", 70)])
+    found = {chosen(columns, room, Random(seed), A1=30) for seed in range(20)}
+
+    assert found == {"a", "b"}
+    assert chosen(columns, room, Random(3), A1=30) == chosen(columns, room, Random(3), A1=30)
+
+
+shares, kinds = st.integers(0, 100), st.sampled_from(("A1", "A2"))
+
+
+@given(
+    left=st.lists(
+        st.lists(st.tuples(kinds, shares), min_size=1, max_size=4), min_size=1, max_size=3
+    ),
+    need=st.fixed_dictionaries({"A1": shares, "A2": shares}),
+)
+def test_c3_as_its_text_says_for_any_resource_set(left, need):
+    columns, room = resources(*left)
+    need = {kind: need[kind] for kind in columns.kinds}
+    best = {
+        name: max((share for kind, share in node if share >= need[kind]), default=-1)
+        for name, node in zip("abc", left, strict=False)
+    }
+
+    most = max(best.values())
+    expected = None if most < 0 else min(name for name in best if best[name] == most)
+    assert chosen(columns, room, **need) == expected
+
+
+def test_c4_best_effort_makes_room_as_in_the_worked_example():
+    # Need A1 35: c has 20 left and 40 held by best effort; a and b have as much, and none to take.
+    told = Told(urgent=outlook(350), held=outlook(800), mixed=outlook(400), be=outlook(400))
+    world = World(cluster(1, 1, 1), told, least_milli=400)
+    for name, model, device, urgent in (
+        ("on a", "held", 0, True), ("on b", "held", 1, True),
+        ("on c", "mixed", 2, True), ("be on c", "be", 2, False),
+    ):  # fmt: skip
+        one = job(name, model=model, latency_sensitive=urgent)
+        world.ledger.submit(one, 0.0)
+        share = 800 if model == "held" else 400
+        world.ledger.apply([Start(name, (Grant(device, share, GIB),))], 0.0)
+    assert world.ledger.room.compute_milli.tolist() == [200, 200, 200]
+
+    world.submit(job("urgent", 4.0, model="urgent", latency_sensitive=True))
+
+    assert world.decide(4.0) == [Preempt("be on c"), Start("urgent", (Grant(2, 350, GIB),))]
+
+
+def test_c4_without_releasable_best_effort_a_latency_sensitive_task_waits():
+    world = World(cluster(1), Told(urgent=outlook(600)))
+    world.submit(job("1", model="urgent", latency_sensitive=True))
+    world.submit(job("2", model="urgent", latency_sensitive=True))
+    world.decide(0.0)
+
+    assert world.phase("1") is Phase.RUNNING
+    assert world.phase("2") is Phase.PENDING
+
+
+def test_c4_jobs_are_lowered_before_any_is_ended():
+    tenants = [Tenant("a", 400, GIB, 100, 50.0), Tenant("b", 300, GIB, 100, 1.0)]
+
+    assert release(250, 0, tenants) == ((), (("a", 150),), 0.0)
+    assert release(400, 0, tenants) == ((), (("a", 100), ("b", 200)), 0.0)
+    assert release(600, 0, tenants) == (("b",), (("a", 100),), 1.0)
+
+
+def test_c4_victims_are_the_smallest_set_and_of_these_the_one_that_loses_least():
+    tenants = [
+        Tenant("large", 500, 5 * GIB, 500, 90.0), Tenant("small", 200, 2 * GIB, 200, 1.0),
+        Tenant("other", 300, 3 * GIB, 300, 2.0), Tenant("young", 500, 5 * GIB, 500, 10.0),
+    ]  # fmt: skip
+
+    def victims(lack_milli, lack_bytes):
+        found = release(lack_milli, lack_bytes, tenants)
+        return found and found.ended
+
+    assert victims(500, 0) == ("young",)
+    assert victims(100, 3 * GIB) == ("other",)
+    assert victims(700, 0) == ("small", "young")
+    assert release(2000, 0, tenants) is None
+    assert release(0, 0, tenants) == ((), (), 0.0)
+
+
+@given(
+    lack_milli=st.integers(-50, 2500), lack_gib=st.integers(-1, 20),
+    made=st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 8), st.integers(1, 1000),
+                            st.integers(0, 3)), max_size=5),
+)  # fmt: skip
+def test_c4_no_smaller_set_would_do_and_what_is_released_is_enough(lack_milli, lack_gib, made):
+    tenants = [
+        Tenant(str(i), milli, gib * GIB, min(least, milli), float(lost))
+        for i, (milli, gib, least, lost) in enumerate(made)
+    ]
+    found = release(lack_milli, lack_gib * GIB, tenants)
+
+    def enough(ended):
+        kept = [one for one in tenants if one.job_id not in ended]
+        milli = sum(t.compute_milli for t in tenants) - sum(t.least_milli for t in kept)
+        freed = sum(one.memory_bytes for one in tenants if one not in kept)
+        return milli >= lack_milli and freed >= lack_gib * GIB
+
+    sets = chain(*(combinations([t.job_id for t in tenants], n) for n in range(len(tenants) + 1)))
+    will_do = [ended for ended in sets if enough(ended)]
+    if found is None:
+        assert not will_do
+        return
+    lost = {one.job_id: one.lost_s for one in tenants}
+    best = min((len(ended), sum(lost[i] for i in ended)) for ended in will_do)
+    assert (len(found.ended), found.lost_s) == best
+    has = {one.job_id: one for one in tenants}
+    given_milli = sum(has[i].compute_milli for i in found.ended)
+    given_milli += sum(has[i].compute_milli - left for i, left in found.lowered)
+    assert given_milli >= lack_milli
+    assert all(left >= has[i].least_milli for i, left in found.lowered)
+    assert not set(found.ended) & {i for i, _ in found.lowered}
+
+
+def test_c4_a_job_that_saved_lately_loses_less_than_one_that_keeps_nothing():
+    often = Checkpointing(interval_s=60.0)
+    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world.submit(job("keeps", model="any", checkpointing=often), job("loses", model="any"))
+    world.decide(0.0)
+    world.submit(job("urgent", 3600.5, model="any", latency_sensitive=True))
+    actions = world.decide(3600.5)
+
+    assert actions[0] == Preempt("keeps")
+    assert world.phase("loses") is Phase.RUNNING
+
+
+def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
+    world = World(cluster(2, 2), Told(any=outlook(1000)))
+    world.submit(*(job(f"be{i}", model="any") for i in range(4))).decide(0.0)
+    world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
+
+    assert world.phase("gang") is Phase.RUNNING
+    assert [world.phase(f"be{i}") for i in range(4)].count(Phase.PENDING) == 2
+
+
+def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_room_for_it():
+    world = World(cluster(1), Told(some=outlook(600)))
+    world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
+
+    assert world.phase("2") is Phase.PENDING
+    assert world.held("1") == {0: 600}
+
+
+def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue():
+    world = World(cluster(1), Told(some=outlook(1000)))
+    world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
+    world.submit(job("be", 1.0, model="some"), job("ls", 2.0, model="some", latency_sensitive=True))
+    world.decide(2.0)
+    world.ledger.end("now", Phase.FINISHED, 3.0)
+    world.decide(3.0)
+
+    assert world.phase("ls") is Phase.RUNNING
+    assert world.phase("be") is Phase.PENDING
+
+
+def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
+    world = World(cluster(1), Told(some=outlook(1000)), ageing_s=100.0)
+    world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
+    world.submit(job("be", 1.0, model="some"))
+    world.submit(job("ls", 2.0, model="some", latency_sensitive=True)).decide(2.0)
+    world.ledger.end("now", Phase.FINISHED, 101.0)
+    world.decide(101.0)
+
+    assert world.phase("be") is Phase.RUNNING
+    with pytest.raises(ImpossibleActionError, match="latency-sensitive job 'ls'"):
+        plain = World(cluster(1), Told(some=outlook(1000)))
+        plain.submit(job("be"), job("ls", latency_sensitive=True))
+        plain.ledger.apply([Start("be", plain.ledger.cluster.whole)], 200.0)
+
+
+def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_every_kind():
+    """What travels is tested in tests/schedulers/controller; here, what there is to travel."""
+    has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
+    by_kind = {"v100": outlook(300, 50.0, 2), "k80": outlook(800, 190.0, 3)}
+    forecasts = Forecasts(Told(some=by_kind.get), has)
+    from presage.schedulers.sharing.needs import needs_of
+
+    assert needs_of(job("1", model="some"), ("v100", "k80"), forecasts, 1.0) == (
+        (300, 800), (2 * GIB, 3 * GIB), (50.0, 190.0),
+    )  # fmt: skip
+
+
+# The node agent -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "device"), [((50, 10, 0, 0), 0), ((80, 40, 100, 10), 2)], ids=str)
+def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_examples(
+    left, device
+):
+    told = {f"fill{share}": outlook(1000 - 10 * share) for share in left}
+    world = World(cluster(4), Told(need=outlook(50), **told))
+    for i, share in enumerate(left):
+        if share < 100:
+            one = job(f"fill{i}", model=f"fill{share}")
+            world.ledger.submit(one, 0.0)
+            world.ledger.apply([Start(one.job_id, (Grant(i, 1000 - 10 * share, GIB),))], 0.0)
+    world.submit(job("ls", 1.0, model="need", latency_sensitive=True))
+    world.decide(1.0)
+
+    assert world.held("ls") == {device: 50}
+
+
+def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_time():
+    class Crowded(Told):
+        def slowdowns(self, asked):
+            return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in asked]
+
+    told = Crowded(loud=outlook(300), quiet=outlook(400), new=outlook(200))
+    world = World(cluster(2), told)
+    world.submit(job("loud", model="loud"), job("quiet", model="quiet")).decide(0.0)
+    world.submit(job("new", 1.0, model="new")).decide(1.0)
+
+    # There is more left beside the loud one, but it takes longer there.
+    assert world.held("new").keys() == world.held("quiet").keys()
+
+
+def test_n3_a_qos_check_as_in_the_worked_example():
+    # 1:30 + 1:00 > 2:00: of 100 iterations 40 are left, each of 90 s; promised are 2 hours.
+    told = Outlook(9000.0, 500, GIB, high_s=7200.0 * 1.25)
+    assert told.remaining_s(0.6) == 3600.0
+    assert violated(5400.0, 0.6, told._replace(high_s=7200.0))
+    assert not violated(3600.0, 0.6, told._replace(high_s=7200.0))
+
+
+def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
+    told = outlook(500, 100.0, high_s=120.0)
+
+    assert not violated(60.0, 0.45, told)
+    assert violated(70.0, 0.45, told)
+    assert violated(60.0, 0.45, told._replace(high_s=None))
+
+
+def test_n3_setup_is_over_once_something_is_done():
+    told = outlook(500, 100.0, setup_s=20.0)
+
+    assert told.remaining_s(0.0) == 100.0
+    assert told.remaining_s(0.5) == 40.0
+    assert told.remaining_s(1.0) == 0.0
+
+
+def test_n3_where_nothing_is_foretold_nothing_is_violated():
+    assert not violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).outlook(job("1"), "v100"))
+
+
+def late(world, job_id, now_s, done=0.0):
+    """Let a job have done so much by now."""
+    world.progress.report(job_id, done, now_s, 0.0)
+
+
+def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_in_time():
+    world = World(cluster(1), Told(ls=outlook(500, 600.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    late(world, "ls", 60.0)
+    assert world.decide(60.0) == [Resize("ls", (Grant(0, 600, GIB),))]
+    late(world, "ls", 120.0, 0.1)
+    assert world.decide(120.0) == [Resize("ls", (Grant(0, 700, GIB),))]
+    late(world, "ls", 180.0, 0.4)
+    assert world.decide(180.0) == []
+
+
+def test_n4_until_nothing_is_left():
+    world = World(cluster(1), Told(ls=outlook(850, 600.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    for look in range(1, 5):
+        late(world, "ls", 60.0 * look)
+        world.decide(60.0 * look)
+
+    assert world.held("ls") == {0: WHOLE}
+
+
+def test_n5_where_not_enough_is_left_best_effort_tasks_of_the_device_are_lowered():
+    world = World(cluster(1), Told(ls=outlook(500, 600.0), be=outlook(480, 600.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
+    late(world, "ls", 60.0)
+    world.decide(60.0)
+
+    assert world.held("ls") == {0: 600}
+    assert world.held("be") == {0: 400}
+
+
+def test_n5_what_was_lowered_has_it_back_when_there_is_room_again():
+    world = World(cluster(1), Told(ls=outlook(500, 600.0), be=outlook(480, 600.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
+    late(world, "ls", 60.0)
+    world.decide(60.0)
+    world.ledger.end("ls", Phase.FINISHED, 70.0)
+    world.decide(120.0)
+
+    assert world.held("be") == {0: 480}
+
+
+def test_n6_a_best_effort_task_left_with_too_little_saves_ends_waits_and_runs_again_there():
+    world = World(cluster(1), Told(ls=outlook(750, 600.0), be=outlook(250)), home_s=900.0)
+    world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
+    late(world, "ls", 60.0)
+    assert world.decide(60.0)[0] == Resize("be", (Grant(0, 150, GIB),))
+    late(world, "ls", 120.0)
+    assert world.decide(120.0) == [Preempt("be"), Resize("ls", (Grant(0, 950, GIB),))]
+
+    world.ledger.end("ls", Phase.FINISHED, 170.0)
+    world.decide(170.0)
+    assert world.held("be") == {0: 250}
+
+
+def test_n7_a_task_in_time_but_busier_than_foretold_is_paused_and_resumed_by_a_windowed_mean():
+    world = World(cluster(1), Told(ls=outlook(500, 6000.0, high_s=9000.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.usage.report("ls", 0.0, 900.0)
+    late(world, "ls", 60.0, 0.02)
+    assert world.decide(60.0) == [Pause("ls")]
+
+    world.usage.report("ls", 60.0, 0.0)  # paused, it reads 0; its mean does not
+    assert world.decide(60.0) == []
+    world.usage.report("ls", 60.0, 0.0)
+    late(world, "ls", 120.0, 0.02)
+    assert world.decide(120.0) == [Resume("ls")]
+
+
+def test_n7_what_a_paused_task_goes_on_with_is_nobody_elses():
+    world = World(cluster(1), Told(ls=outlook(500, 6000.0, high_s=9000.0), be=outlook(600)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.usage.report("ls", 0.0, 900.0)
+    late(world, "ls", 60.0, 0.02)
+    world.decide(60.0)
+    world.submit(job("be", 61.0, model="be")).decide(61.0)
+    assert world.phase("be") is Phase.PENDING
+
+    world.usage.report("ls", 60.0, 0.0)
+    world.decide(120.0)
+    assert world.phase("ls") is Phase.RUNNING
+
+
+def test_n7_a_paused_task_that_comes_to_be_late_goes_on():
+    world = World(cluster(1), Told(ls=outlook(500, 600.0, high_s=650.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.usage.report("ls", 0.0, 1000.0)
+    late(world, "ls", 60.0, 0.1)
+    assert world.decide(60.0) == [Pause("ls")]
+    late(world, "ls", 120.0, 0.1)
+    world.usage.report("ls", 119.0, 1000.0)
+    assert Resume("ls") in world.decide(120.0)
+
+
+def test_n9_steps_and_the_lowest_share_are_bounded():
+    for bad in (
+        {"step_milli": 0}, {"step_milli": 1001}, {"step_milli": 1.5}, {"least_milli": 0},
+        {"check_s": 0.5}, {"check_s": math.nan}, {"overcommit": 0.9}, {"home_s": -1.0},
+        {"ageing_s": 0.0}, {"ties": "last"},
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"sharing: {next(iter(bad))}="):
+            Sharing(**bad)
+
+
+def test_n9_a_task_that_was_ended_may_go_elsewhere_after_a_while():
+    world = World(cluster(1, 1), Told(ls=outlook(1000, 600.0), be=outlook(1000)), home_s=90.0)
+    world.submit(job("be", model="be"), job("other", model="be")).decide(0.0)
+    world.submit(job("ls", 1.0, model="ls", latency_sensitive=True)).decide(1.0)
+    (ended,) = (name for name in ("be", "other") if world.phase(name) is Phase.PENDING)
+    (runs,) = {"be", "other"} - {ended}
+    world.ledger.end(runs, Phase.FINISHED, 10.0)
+    late(world, "ls", 10.0, 0.5)
+
+    world.decide(10.0)
+    assert world.phase(ended) is Phase.PENDING  # the device where it was is not free
+    world.decide(91.0)
+    assert world.phase(ended) is Phase.RUNNING
+
+
+# In the simulator -----------------------------------------------------------------------------
+
+
+def test_a_missing_forecast_means_a_whole_device():
+    world = World(cluster(2), NOTHING)
+    world.submit(job("1"), job("2"), job("3")).decide(0.0)
+
+    assert world.ledger.room.compute_milli.tolist() == [0, 0]
+    assert world.phase("3") is Phase.PENDING
+
+
+def test_a_gang_that_waits_is_not_kept_waiting_by_single_tasks_that_come_and_come():
+    jobs = [job("first", gpus=1, model="m")]
+    jobs += [job(f"s{i}", float(i), model="m") for i in range(1, 40)]
+    jobs.insert(3, job("gang", 2.5, gpus=2))
+    truth = {one.job_id: 10.0 for one in jobs}
+    done = simulated(cluster(2), Sharing(), jobs, truth, forecaster=Told(m=outlook(1000, 10.0)))
+
+    ends = {one.job.job_id: one.end_s for one in done.ended}
+    assert ends["gang"] < 60.0
