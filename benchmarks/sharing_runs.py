@@ -1,9 +1,9 @@
 """The simulations of benchmarks/sharing.py: a day of a real trace on a cluster of shared GPUs.
 
-As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as ask
-for a given part of all devices in a day, at times that are pressed into one; a drawn part of those that need a single
-device is latency-sensitive. Truth is what Lucid measured: who slows whom and needs how much memory;
-and a job that is granted less compute than it keeps busy is slower by that much.
+As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as
+ask for a given part of all devices in a day, at times that are pressed into one; a drawn part of
+those that need a single device is latency-sensitive. Truth is what Lucid measured: who slows whom
+and needs how much memory; a job that is granted less compute than it keeps busy is slower by that.
 """
 
 from __future__ import annotations

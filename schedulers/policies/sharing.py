@@ -29,6 +29,7 @@ from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 
 TIES = ("first", "random")
+MOST_KNOWN = 10_000  # shapes of jobs of which it is remembered what they need
 BREADTH = 64  # devices that could be released for a job, of which the best is taken
 
 
@@ -70,6 +71,8 @@ class Sharing:
         ).check()
         self._at_random = ties == "random"
         self._adjusts = True
+        self._needs: dict[Hashable, Needs] = {}  # by shape, of one cluster's forecasts
+        self._forecasts: Forecasts | None = None
 
     def of_controller(self) -> Sharing:
         """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
@@ -88,6 +91,8 @@ class Sharing:
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Adjust what runs, if it is time to; then serve who waits."""
+        if forecasts is not self._forecasts or len(self._needs) > MOST_KNOWN:
+            self._forecasts, self._needs = forecasts, {}
         room = not_on_hold(state)
         tenants = Tenants(state, room, self.settings.least_milli)
         check_s = self.settings.check_s
@@ -100,7 +105,7 @@ class Sharing:
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            serving = _Serving(state, forecasts, room, tenants, self.settings, ties)
+            serving = _Serving(state, forecasts, room, tenants, self.settings, ties, self._needs)
             actions += serving.run()
             again |= serving.watch
             actions += [Wake(serving.wake_s)] if serving.wake_s < math.inf else []
@@ -129,6 +134,7 @@ class _Serving:
         tenants: Tenants,
         settings: Settings,
         ties: Random | None,
+        needs_of_shape: dict[Hashable, Needs],
     ) -> None:
         self._state, self._forecasts, self._room = state, forecasts, room
         self._tenants, self._settings, self._ties = tenants, settings, ties
@@ -138,7 +144,7 @@ class _Serving:
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
         self._head: Job | None = None
         self._most: list[int] | None = None
-        self._needs_of: dict[Hashable, Needs] = {}
+        self._needs_of = needs_of_shape
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
