@@ -62,6 +62,9 @@ def submit(
             "graph, or module:function. Without it a job has a whole device.",
         ),
     ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="That a campaign's tables know it by.")
+    ] = "",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Of an ONNX file and such.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Of the whole job.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
@@ -114,7 +117,7 @@ def submit(
         latency_sensitive=latency_sensitive,
         priority=priority,
         user=getpass.getuser(),
-        model="" if told is None else told.name,
+        model=model or ("" if told is None else told.name),
         iterations=iterations or 0,
         features=told,
         compute_milli=round(1000 * share),
