@@ -30,6 +30,8 @@ from live_sharing_page import page
 
 from presage.features.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.zoo import parse
 from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.job import Checkpointing, Job
@@ -214,10 +216,10 @@ def write_tables(alone: Mapping[str, Mapping[str, float]], target: Path) -> None
     """What was measured, as a campaign's tables."""
     made = Imported(Origin("live", "this machine", "none"))
     for kind, of in alone.items():
-        family, variant, batch, _ = kind.split("/")
+        config = parse(kind)
         made.job(
-            kind, graph=None, name=f"{family}/{variant}", family=family, precision="fp32",
-            batch_size=int(batch[1:]), input_elements=1,
+            kind, graph=trace(config), name=config.model, family=config.family,
+            precision=config.precision, batch_size=config.batch_size, optimizer=config.optimizer,
         )  # fmt: skip
         made.execution(
             kind, KIND, campaign="live", step_time_median_s=of["step_s"],

@@ -18,8 +18,8 @@ def page(
     yield "# Sharing for real, on two cores"
     yield ""
     yield (
-        "Written by `python benchmarks/live_sharing.py`: a controller and two agents, each with one "
-        f"core of this machine ({os.cpu_count()} cores in all), and {len(jobs)} real training jobs, "
+        "Written by `python benchmarks/live_sharing.py`: a controller and two agents, each with "
+        f"one core of this machine ({os.cpu_count()} in all), and {len(jobs)} real training jobs, "
         f"{sum(one.urgent for one in jobs)} of them latency-sensitive, submitted over "
         f"{jobs[-1].after_s:.0f} s. Forecasts are what was measured of each kind of job alone, "
         "through the same cluster; the simulator has the same for its truth."

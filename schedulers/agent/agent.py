@@ -100,13 +100,13 @@ class Agent:
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
-        self._lease_s = 0.0
+        self._lease_s = self._lease_until_s = 0.0
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
     def begin(self) -> None:
         """Find the tasks of an agent before this one; what nobody answers for is ended."""
         found = adopt(self._options.state)
-        for task in found.tasks:
+        for task in sorted(found.tasks, key=lambda task: task.spec.attempt):
             self._adopt(task)
         for folder in found.damaged:
             log(logging.ERROR, "a task folder that cannot be read", folder=str(folder.path))
@@ -132,8 +132,9 @@ class Agent:
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
             self._lease_s = orders.lease_s or self._lease_s
+            self._lease_until_s = max(self._lease_until_s, sent_s + self._lease_s)
             try:
-                write_lease(self._options.state, sent_s + self._lease_s)
+                write_lease(self._options.state, self._lease_until_s)
             except OSError as error:
                 log(logging.ERROR, "the lease cannot be written", error=str(error))
         for wanted in orders.logs:
@@ -202,8 +203,9 @@ class Agent:
             if seen is not None:
                 self.core.see(name, seen, boottime_s())
         self.core.decide(boottime_s())
-        for ready in tuple(self.core.ready()):
-            self._launch(ready)
+        if boottime_s() < self._lease_until_s:
+            for ready in tuple(self.core.ready()):
+                self._launch(ready)
         for name, known in tuple(self.core.tasks.items()):
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
@@ -273,7 +275,7 @@ class Agent:
         name = task.spec.job_id, task.spec.attempt
         step = Step.GRANTED if state_of(task.folder) is TaskState.NEW else Step.STARTED
         end = wanted.end.why if wanted.end is not None else ""
-        self.core.restore(order, grants, step, boottime_s(), end)
+        self.core.restore(order, grants, step, boottime_s(), end=end, paused=wanted.paused)
         self._processes[name], self._meters[name] = task, meter_of(task)
 
     def _drop(self, name: Name) -> None:

@@ -336,6 +336,7 @@ def _split(cpus: list[int], parts: int) -> list[list[int]]:
 
 def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:
     """Processes that end together; logs of each in the state's folder."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
     try:
