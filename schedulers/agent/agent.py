@@ -18,8 +18,9 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, write_lease
-from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.names import safe_name, task_name
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
@@ -168,21 +169,23 @@ class Agent:
                 continue
 
     def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
-        """A part of a task's log."""
-        task = self._processes.get((wanted.task.job_id, wanted.task.attempt))
+        """A part of a task's log; negative offsets are from its end."""
+        name = wanted.task.job_id, wanted.task.attempt
+        task = self._processes.get(name)
+        log_file = (
+            log_of(self._options.state, task_name(*name)) if task is None else task.folder.log
+        )
+        ended = task is None or state_of(task.folder) is not TaskState.RUNNING
         part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=True)
-        if task is None:
-            return part
-        part.ended = state_of(task.folder) is not TaskState.RUNNING
         try:
-            with task.folder.log.open("rb") as file:
+            with log_file.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 start = wanted.offset if wanted.offset >= 0 else max(0, size + wanted.offset)
-                file.seek(min(start, size))
-                part.offset, part.content = min(start, size), file.read(most_bytes)
-                part.ended = part.ended and file.tell() >= size
-        except OSError:
-            part.ended = True
+                part.offset = file.seek(min(start, size))
+                part.content = file.read(most_bytes)
+                part.ended = ended and file.tell() >= size
+        except OSError:  # not there, or not any more
+            part.ended = ended
         return part
 
     # ----------------------------------------------------------------------------------------
@@ -282,6 +285,7 @@ class Agent:
         task = self._processes.pop(name, None)
         self._meters.pop(name, None)
         if task is not None:
+            keep_log(task.folder)
             try:
                 remove(task.folder)
             except TaskFolderError as error:

@@ -317,6 +317,8 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
 def _print_compared(rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
+    from presage.render import show_whole
+
     table = Table(title="means, and 95 % intervals over seeds")
     for title in rows[0]:
         table.add_column(title, no_wrap=True)

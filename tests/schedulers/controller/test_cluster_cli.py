@@ -145,6 +145,7 @@ def test_watch_tells_what_happens_as_it_happens(ask):
         [*PRESAGE, "cluster", "watch", "seen", "--controller", ask._target, "--json"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
+    assert watching.stdout is not None
     try:
         time.sleep(2.0)  # it watches from when it is there
         ask("submit", "--name", "unseen", "--", "true")
