@@ -144,6 +144,7 @@ class _Serving:
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
         self._head: Job | None = None
         self._most: list[int] | None = None
+        self._taken: set[int] = set()  # devices that somebody was put on by this decision
         self._needs_of = needs_of_shape
         self.watch = False
         self.wake_s = math.inf
@@ -300,6 +301,7 @@ class _Serving:
             device: there
             for device in range(state.cluster.devices)
             if (there := state.on(device))
+            and device not in self._taken
             and [one.job_id for one in self._tenants.on(device)] == list(there)
         }
         freed.give([device for device in held if not freed.has(device)])
@@ -317,6 +319,7 @@ class _Serving:
             return False
         self._room.take(grants)
         self._most = None
+        self._taken.update(grant.device for grant in grants)
         self._idle.take([grant.device for grant in grants if self._idle.has(grant.device)])
         self.watch |= job.latency_sensitive
         self.actions.append(Start(job.job_id, grants))

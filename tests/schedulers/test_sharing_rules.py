@@ -300,6 +300,16 @@ def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
     assert [world.phase(f"be{i}") for i in range(4)].count(Phase.PENDING) == 2
 
 
+def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
+    world = World(cluster(2), Told(small=outlook(300), large=outlook(700)), least_milli=1000)
+    world.submit(job("a", model="small"), job("b", model="small")).decide(0.0)
+    world.submit(job("urgent", 1.0, model="large", latency_sensitive=True, priority=1))
+    world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
+
+    assert world.phase("urgent") is Phase.RUNNING
+    assert world.phase("gang") is Phase.PENDING
+
+
 def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_room_for_it():
     world = World(cluster(1), Told(some=outlook(600)))
     world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
