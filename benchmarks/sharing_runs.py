@@ -8,12 +8,14 @@ and needs how much memory; a job that is granted less compute than it keeps busy
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from cross_fitted import FOLDS, fold_of
@@ -79,8 +81,13 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     done.run()
     took_s = time.perf_counter() - began_s
     first_day = [one for one in done.ended if one.end_s <= DAY_S]
+    urgent = [one for one in done.ended if one.promised_s < math.inf]
+    # What nobody can keep: alone on a whole device it takes longer than was promised.
+    kept = [one for one in urgent if one.alone_s <= one.promised_s]
     return {
         **asdict(metrics_of(done)),
+        "promised_in_vain_share": 1 - len(kept) / len(urgent) if urgent else None,
+        "avoidably_late_share": mean(one.violated for one in kept) if kept else None,
         "simulated_jobs": len(jobs),
         "ended_in_a_day": len(first_day),
         "seconds": took_s,

@@ -64,7 +64,7 @@ class World:
     """A ledger under the policy, without a simulator: time and progress are a test's."""
 
     def __init__(self, devices, forecaster, **settings):
-        self.policy = Sharing(**settings)
+        self.policy = Sharing(**{"check_s": 60.0, **settings})
         self.forecasts = Forecasts(forecaster, devices)
         self.ledger = Ledger(
             devices,
@@ -435,6 +435,16 @@ def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_
     assert world.decide(120.0) == [Resize("ls", (Grant(0, 700, GIB),))]
     late(world, "ls", 180.0, 0.4)
     assert world.decide(180.0) == []
+
+
+def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
+    world = World(cluster(1), Told(ls=outlook(400, 600.0, high_s=630.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
+
+    assert world.decide(60.0) == [Resize("ls", (Grant(0, 900, GIB),))]
+    world.progress.report("ls", 0.15, 120.0, 1 / (1200 * 4 / 9))
+    assert world.decide(120.0) == []
 
 
 def test_n4_until_nothing_is_left():
