@@ -442,8 +442,8 @@ def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
 
-    assert world.decide(60.0) == [Resize("ls", (Grant(0, 900, GIB),))]
-    world.progress.report("ls", 0.15, 120.0, 1 / (1200 * 4 / 9))
+    assert world.decide(60.0) == [Resize("ls", (Grant(0, 800, GIB),))]
+    world.progress.report("ls", 0.15, 120.0, 1 / 600)
     assert world.decide(120.0) == []
 
 
