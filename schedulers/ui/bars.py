@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from presage.schedulers.ui.figures import ON_NODE, percent, share, size, state_of
@@ -179,8 +179,3 @@ def time_gauge(row: pb.JobStatus, told: pb.Told | None) -> Gauge | None:
         bound=100 * told.promised_s / whole_s,
         over=ends_s > told.promised_s,
     )
-
-
-def kinds_of(nodes: Iterable[pb.NodeStatus]) -> Mapping[str, list[str]]:
-    """Kinds of the devices of each node."""
-    return {node.name: [device.kind for device in node.devices] for node in nodes}

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from presage.schedulers.ui.bars import (
-    WHOLE,
-    DeviceBar,
-    Gauge,
-    compute_gauge,
-    device_bars,
+from presage.schedulers.ui.bars import WHOLE
+from presage.schedulers.ui.figures import ON_NODE, STATES, share, size, state_of
+from presage.schedulers.ui.rows import (
+    Node,
+    Row,
+    Waiting,
     kinds_of,
-    memory_gauge,
-    time_gauge,
-)
-from presage.schedulers.ui.figures import (
-    ON_NODE,
-    STATES,
-    how_long,
-    percent,
-    promise_of,
-    share,
-    size,
-    state_of,
-    told_here,
+    natural,
+    node_of,
+    row_of,
+    waiting_of,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -74,39 +64,6 @@ class Wanted:
     def _in(self, *texts: str) -> bool:
         words = self.words.casefold()
         return not words or any(words in text.casefold() for text in texts)
-
-
-class Node(NamedTuple):
-    """A node and its devices."""
-
-    name: str
-    said: str  # what is the matter with it; "" if nothing is
-    state: str  # up, drained or away
-    devices: list[DeviceBar]
-
-
-class Row(NamedTuple):
-    """A job that is on a node."""
-
-    status: pb.JobStatus
-    state: str
-    promise: str
-    told: pb.Told | None
-    where: str
-    share: str
-    given_bytes: int
-    compute: Gauge
-    memory: Gauge
-    time: Gauge | None
-
-
-class Waiting(NamedTuple):
-    """A job in the queue."""
-
-    status: pb.JobStatus
-    needs: str
-    why: str
-    nearest: str  # the device that is nearest to do, and why it does not
 
 
 class Trouble(NamedTuple):
@@ -156,16 +113,16 @@ def overview_of(
 ) -> Overview:
     """What is shown; ``whys`` are explanations of jobs that wait, as far as there are any."""
     on: dict[str, list[pb.JobStatus]] = {node.name: [] for node in found.nodes}
-    in_order = sorted(found.nodes, key=lambda node: _natural(node.name))
+    in_order = sorted(found.nodes, key=lambda node: natural(node.name))
     for row in found.jobs:
         if row.phase in ON_NODE:
             on.setdefault(row.node, []).append(row)
-    nodes = [_node(node, on[node.name]) for node in in_order]
+    nodes = [node_of(node, on[node.name]) for node in in_order]
     shown = [
         made for node, made in zip(in_order, nodes, strict=True) if wanted.node(node, on[node.name])
     ]
     kinds = kinds_of(found.nodes)
-    rows = [_row(row, kinds.get(name, ())) for name, there in on.items() for row in there]
+    rows = [row_of(row, kinds.get(name, ())) for name, there in on.items() for row in there]
     queue = _queue(found, wanted)
     asked = sorted(
         (row for row in rows if wanted.job(row.status)),
@@ -180,7 +137,10 @@ def overview_of(
         sum(len(node.devices) for node in shown),
         asked[: MOST_ROWS if most is None else most],
         len(asked),
-        [_waiting(row, whys) for row in queue[: MOST_QUEUE if most is None else most]],
+        [
+            waiting_of(row, whys.get(row.job.job_id))
+            for row in queue[: MOST_QUEUE if most is None else most]
+        ],
         len(queue),
     )
 
@@ -191,13 +151,6 @@ def _queue(found: pb.ListResponse, wanted: Wanted) -> list[pb.JobStatus]:
     return sorted(
         rows, key=lambda row: (not row.place_in_queue, row.place_in_queue, row.submitted_unix_s)
     )
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Node 9 before node 10."""
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]
 
 
 def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
@@ -212,76 +165,6 @@ def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
             break
         chosen.append(node)
     return chosen
-
-
-def _node(node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> Node:
-    state = "up"
-    if node.why:
-        state = "drained" if node.connected and node.drained else "away"
-    said = f"{node.why}; heard {how_long(node.heard_s)} ago" if state == "away" else node.why
-    return Node(node.name, said, state, device_bars(node, jobs))
-
-
-def row_of(row: pb.JobStatus, nodes: Iterable[pb.NodeStatus]) -> Row:
-    """A job that is on one of the nodes."""
-    return _row(row, kinds_of(nodes).get(row.node, ()))
-
-
-def _row(row: pb.JobStatus, there: Sequence[str]) -> Row:
-    """A job on a node with devices of such kinds."""
-    devices = sorted({grant.device for grant in row.grants})
-    kind = there[devices[0]] if devices and devices[0] < len(there) else ""
-    told = told_here(row, kind)
-    shares = sorted({grant.compute_milli for grant in row.grants})
-    return Row(
-        row,
-        state_of(row),
-        promise_of(row),
-        told,
-        f"{row.node} : {_ranges(devices)}" if devices else row.node,
-        " or ".join(map(percent, shares)),
-        sum(grant.memory_bytes for grant in row.grants),
-        compute_gauge(row, told),
-        memory_gauge(row),
-        time_gauge(row, told),
-    )
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2, 5 as "0-2, 5"."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
-
-
-def _waiting(row: pb.JobStatus, whys: Mapping[str, pb.Explanation]) -> Waiting:
-    job = row.job
-    many = job.gpus > 1
-    needs = (f"{job.gpus} devices" if many else "1 device") + "".join(f", {k}" for k in job.kinds)
-    found = whys.get(job.job_id)
-    if found is None:
-        return Waiting(row, needs, row.why or "it is behind those before it", "")
-    best = next((one for one in found.candidates if one.verdict != "not of its kinds"), None)
-    if best is None:
-        return Waiting(row, needs, _reason(found), "")
-    compute, memory = share(best.need_compute_milli), size(best.need_memory_bytes)
-    return Waiting(
-        row,
-        f"{needs}, {compute} and {memory}{' each' if many else ''}",
-        _reason(found),
-        f"{best.node} : {best.device} has most, {share(best.left_compute_milli)} and "
-        f"{size(best.left_memory_bytes)}: {best.verdict}",
-    )
-
-
-def _reason(found: pb.Explanation) -> str:
-    """The sentence, without what the table says anyhow."""
-    place = f"; it is no. {found.status.place_in_queue} in the queue"
-    return found.sentence.replace(place, "").removeprefix("it waits").lstrip(": ")
 
 
 def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:

@@ -17,7 +17,8 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
-from presage.features.errors import PresageError
+from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.live.submitted_job import MOST_NAME
 from presage.schedulers.ui import figures
 from presage.schedulers.ui.kept import Seen
 from presage.schedulers.ui.lookout import Lookout
@@ -26,8 +27,8 @@ from presage.schedulers.ui.overview import (
     Wanted,
     head_of_queue,
     overview_of,
-    row_of,
 )
+from presage.schedulers.ui.rows import kinds_of, row_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 _FOLDER = Path(__file__).parent
@@ -139,8 +140,10 @@ def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Resp
     seen: Seen[pb.Explanation] = Seen()
     unknown, log, row = "", None, None
     try:
+        if len(job_id) > MOST_NAME:
+            raise UnknownJobError(f"no job has a name of {len(job_id)} characters")
         seen = lookout.job(job_id)
-    except PresageError as error:
+    except (UnknownJobError, InvalidJobError) as error:
         unknown = f"{error}."
     found = seen.found
     if found is not None:
@@ -148,12 +151,13 @@ def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Resp
             log = lookout.log(job_id)
         if found.status.phase in figures.ON_NODE:
             nodes = lookout.cluster().found
-            row = row_of(found.status, nodes.nodes if nodes else ())
+            kinds = kinds_of(nodes.nodes if nodes else ())
+            row = row_of(found.status, kinds.get(found.status.node, ()))
     return render(
         "job.html.j2",
         seen,
         status=HTTPStatus.NOT_FOUND if unknown else HTTPStatus.OK,
-        name=job_id,
+        name=job_id[:MOST_NAME],
         found=found,
         unknown=unknown,
         row=row,

@@ -114,7 +114,7 @@ def large(nodes, devices, queue, *, least_milli=150, seed=3):
     jobs: list[pb.JobStatus] = []
     rows: list[pb.NodeStatus] = []
     for i in range(nodes):
-        why = {3: "its agent was not heard of for 42 s", 5: "it is drained"}.get(i, "")
+        why = {3: "its agent is silent for 42 s", 5: "it is drained"}.get(i, "")
         rows.append(
             node(f"node-{i:02d}", devices, why=why, drained=i == 5, heard_s=42.0 * (i == 3))
         )

@@ -95,7 +95,7 @@ def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_fo
         ],
         [
             node(),
-            node("node-2", why="its agent was not heard of for 42 s", heard_s=42.0),
+            node("node-2", why="its agent is silent for 42 s", heard_s=42.0),
             node("node-10", why="it is drained", drained=True),
         ],
     )

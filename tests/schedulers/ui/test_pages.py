@@ -117,6 +117,9 @@ def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
     assert page.status_code == 404
     assert "no job &#39;nobody&#39; is known" in page.text
     assert client.get("/nothing").status_code == 404
+    assert client.get("/jobs/%ff%00").status_code == 404
+    page = client.get(f"/jobs/{'a' * 50_000}")
+    assert (page.status_code, len(page.data) < 5000) == (404, True)
 
 
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
