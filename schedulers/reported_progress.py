@@ -19,6 +19,11 @@ class Progress:
         """Of a job that is over."""
         self._reports.pop(job_id, None)
 
+    def pace_s(self, job_id: str) -> float:
+        """Seconds that all of a job would take as it runs now; 0 if it stands, or nobody says."""
+        _, _, per_s = self._reports.get(job_id, (0.0, 0.0, 0.0))
+        return 1.0 / per_s if per_s > 0 else 0.0
+
     def at(self, job_id: str, now_s: float) -> float:
         """Part that is done by now, within [0, 1]; 0 of a job that never reported."""
         done, since_s, per_s = self._reports.get(job_id, (0.0, now_s, 0.0))

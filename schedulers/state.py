@@ -149,6 +149,10 @@ class State:
         """Part of its iterations that a job reports as done, within [0, 1]."""
         return self._progress.at(job_id, self.now_s)
 
+    def pace_s(self, job_id: str) -> float:
+        """Seconds that all of a job would take as it runs now; 0 where nobody can tell."""
+        return self._progress.pace_s(job_id)
+
     def usage_milli(self, job_id: str) -> float:
         """Thousandths of a device that each member of a job kept busy of late, paused or not."""
         return self._usage.at(job_id, self.now_s)

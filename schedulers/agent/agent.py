@@ -18,8 +18,9 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, write_lease
-from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.names import safe_name, task_name
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
@@ -100,13 +101,13 @@ class Agent:
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
-        self._lease_s = 0.0
+        self._lease_s = self._lease_until_s = 0.0
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
     def begin(self) -> None:
         """Find the tasks of an agent before this one; what nobody answers for is ended."""
         found = adopt(self._options.state)
-        for task in found.tasks:
+        for task in sorted(found.tasks, key=lambda task: task.spec.attempt):
             self._adopt(task)
         for folder in found.damaged:
             log(logging.ERROR, "a task folder that cannot be read", folder=str(folder.path))
@@ -132,8 +133,9 @@ class Agent:
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
             self._lease_s = orders.lease_s or self._lease_s
+            self._lease_until_s = max(self._lease_until_s, sent_s + self._lease_s)
             try:
-                write_lease(self._options.state, sent_s + self._lease_s)
+                write_lease(self._options.state, self._lease_until_s)
             except OSError as error:
                 log(logging.ERROR, "the lease cannot be written", error=str(error))
         for wanted in orders.logs:
@@ -167,21 +169,23 @@ class Agent:
                 continue
 
     def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
-        """A part of a task's log."""
-        task = self._processes.get((wanted.task.job_id, wanted.task.attempt))
+        """A part of a task's log; negative offsets are from its end."""
+        name = wanted.task.job_id, wanted.task.attempt
+        task = self._processes.get(name)
+        log_file = (
+            log_of(self._options.state, task_name(*name)) if task is None else task.folder.log
+        )
+        ended = task is None or state_of(task.folder) is not TaskState.RUNNING
         part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=True)
-        if task is None:
-            return part
-        part.ended = state_of(task.folder) is not TaskState.RUNNING
         try:
-            with task.folder.log.open("rb") as file:
+            with log_file.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 start = wanted.offset if wanted.offset >= 0 else max(0, size + wanted.offset)
-                file.seek(min(start, size))
-                part.offset, part.content = min(start, size), file.read(most_bytes)
-                part.ended = part.ended and file.tell() >= size
-        except OSError:
-            part.ended = True
+                part.offset = file.seek(min(start, size))
+                part.content = file.read(most_bytes)
+                part.ended = ended and file.tell() >= size
+        except OSError:  # not there, or not any more
+            part.ended = ended
         return part
 
     # ----------------------------------------------------------------------------------------
@@ -202,8 +206,9 @@ class Agent:
             if seen is not None:
                 self.core.see(name, seen, boottime_s())
         self.core.decide(boottime_s())
-        for ready in tuple(self.core.ready()):
-            self._launch(ready)
+        if boottime_s() < self._lease_until_s:
+            for ready in tuple(self.core.ready()):
+                self._launch(ready)
         for name, known in tuple(self.core.tasks.items()):
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
@@ -273,13 +278,14 @@ class Agent:
         name = task.spec.job_id, task.spec.attempt
         step = Step.GRANTED if state_of(task.folder) is TaskState.NEW else Step.STARTED
         end = wanted.end.why if wanted.end is not None else ""
-        self.core.restore(order, grants, step, boottime_s(), end)
+        self.core.restore(order, grants, step, boottime_s(), end=end, paused=wanted.paused)
         self._processes[name], self._meters[name] = task, meter_of(task)
 
     def _drop(self, name: Name) -> None:
         task = self._processes.pop(name, None)
         self._meters.pop(name, None)
         if task is not None:
+            keep_log(task.folder)
             try:
                 remove(task.folder)
             except TaskFolderError as error:

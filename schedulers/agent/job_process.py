@@ -57,7 +57,7 @@ class JobProcess:
         """
         self._signal_group(signal.SIGSTOP)
         if not self.held_still:
-            send(signal.SIGSTOP, descendants(os.getpid()))
+            self._stop_each()
         self._stopped = self.held_still = True
 
     def let_all_go(self) -> None:
@@ -80,11 +80,7 @@ class JobProcess:
         """Kill whatever is found, stopped first so that nothing escapes by a fork."""
         self._isolation.kill()
         self._signal_group(signal.SIGKILL)
-        seen: set[int] = set()
-        while more := (descendants(os.getpid()).keys() | self._isolation.pids()) - seen:
-            send(signal.SIGSTOP, more)
-            seen |= more
-        send(signal.SIGKILL, seen)
+        send(signal.SIGKILL, self._stop_each())
 
     def kill_all(self) -> None:
         """Until nothing of the job is left; a process that the kernel keeps is waited for."""
@@ -107,6 +103,14 @@ class JobProcess:
         except ChildProcessError:
             return False
         return True
+
+    def _stop_each(self) -> set[int]:
+        """Until a look finds none that was not stopped: one that forks may just have."""
+        seen: set[int] = set()
+        while more := (descendants(os.getpid()).keys() | self._isolation.pids()) - seen:
+            send(signal.SIGSTOP, more)
+            seen |= more
+        return seen
 
     def _signal_group(self, signal_: signal.Signals) -> None:
         if self.status is None:  # afterwards its number may be somebody else's

@@ -23,11 +23,14 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
     ------
     OSError
         As on a full disk: then the file is what it was.
+    TypeError, ValueError
+        It is not JSON; so too.
     """
+    text = json.dumps(value, allow_nan=False)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("w") as file:
-            file.write(json.dumps(value, allow_nan=False))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
 from presage.schedulers.agent.json_file import read_json, write_json
 
 LEASE = "lease"  # the file's name, in the state folder
+_MOST_S = 1e15
 
 
 def boottime_s() -> float:
@@ -24,11 +24,16 @@ def boot_id() -> str:
 def write_lease(state: Path, until_s: float) -> None:
     """Let the tasks of a state folder run until a second of :func:`boottime_s`.
 
+    One that has passed ends them.
+
     Raises
     ------
     OSError
         It cannot be written; the one before holds.
+    ValueError
+        Not a finite number.
     """
+    state.mkdir(parents=True, exist_ok=True)
     write_json(state / LEASE, {"until_boottime_s": until_s, "boot_id": boot_id()})
 
 
@@ -40,4 +45,4 @@ def read_lease(state: Path) -> float | None:
     until_s = said.get("until_boottime_s")
     if isinstance(until_s, bool) or not isinstance(until_s, int | float):
         return None
-    return float(until_s) if 0 <= until_s < math.inf and until_s < 1e300 else None
+    return float(until_s) if abs(until_s) < _MOST_S else None  # nor if it is NaN

@@ -65,6 +65,7 @@ class NodeCore:
         self._settings: pb.Sharing | None = None
         self._usage, self._progress = Usage(), Progress()
         self._ledger = Ledger(self.cluster, Queue(self._key))
+        self._attempts: dict[str, int] = {}  # of the jobs in the ledger
         self._looked_s = 0.0
         self._now_s = 0.0
 
@@ -94,13 +95,22 @@ class NodeCore:
         return forgotten
 
     def restore(
-        self, order: pb.TaskOrder, grants: tuple[Grant, ...], step: Step, now_s: float, end: str
+        self,
+        order: pb.TaskOrder,
+        grants: tuple[Grant, ...],
+        step: Step,
+        now_s: float,
+        *,
+        end: str,
+        paused: bool,
     ) -> None:
-        """A task that an earlier agent had."""
+        """A task that an earlier agent had; of a job's attempts in their order."""
         task = self._add(order, now_s)
-        task.grants, task.step, task.end = grants, step, end
-        if step is not Step.ENDED and not end:
-            self._hold(task, Phase.RUNNING, now_s)
+        task.grants, task.step, task.end, task.paused = grants, step, end, paused
+        if end:
+            self._leave(task)
+        else:
+            self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s)
 
     def see(self, name: Name, seen: Seen, now_s: float) -> None:
         """What was seen of a task's process."""
@@ -189,11 +199,11 @@ class NodeCore:
             overflows=int(order.alone),
             first_start_s=first_s,
         )
+        self._attempts[job.job_id] = order.attempt
         if why := self._ledger.adopt(job, standing):
-            task.step = Step.ENDED
-            task.why = why
+            task.step, task.why = Step.ENDED, why
             task.seen = Seen(0.0, None, order.done, None, 0, 0, pb.Exit(how=why, lost=True))
-            self._ledger.forget(job.job_id)
+            self._leave(task)
         return task
 
     def _end(self, task: NodeTask, why: str, *, checkpoint: bool) -> None:
@@ -209,9 +219,10 @@ class NodeCore:
 
     def _leave(self, task: NodeTask) -> None:
         """Nothing is decided about a task any more."""
-        job_id = task.name[0]
-        if job_id in self._ledger.jobs and self.tasks.get(task.name) is task:
+        job_id, attempt = task.name
+        if self._attempts.get(job_id) == attempt:  # not one that came after it
             self._ledger.forget(job_id)
+            del self._attempts[job_id]
 
     def _forget(self, task: NodeTask) -> None:
         self._leave(task)
@@ -235,6 +246,7 @@ class NodeCore:
             )
         except ImpossibleActionError:  # it runs, though nobody knows how: it may end in peace
             task.why = "there is no room for what it was given"
+            del self._attempts[job_id]
 
     def _done(self, task: NodeTask, seen: Seen) -> float:
         """Part of a job that is done; of one that does not say, as was foretold."""

@@ -39,8 +39,9 @@ class Orders:
         folder = self._folder
         if self._changed(folder.wanted_file):
             self.wanted = folder.wanted() or self.wanted
-        if self._changed(folder.state / LEASE) and (until_s := read_lease(folder.state)):
-            self.lease_until_s = until_s
+        if self._changed(folder.state / LEASE):
+            until_s = read_lease(folder.state)
+            self.lease_until_s = self.lease_until_s if until_s is None else until_s
 
     def lease_over(self, now_s: float) -> bool:
         """Whether the task may run no more; it is given some time for its first lease."""

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from presage.features.errors import InvalidJobError
-from presage.schedulers.agent.duty_cycle import DutyCycle
+from presage.schedulers.agent.ending import Ending
 from presage.schedulers.agent.isolation import Isolation, make_isolation
-from presage.schedulers.agent.job_environment import cpu_count, job_environment, mps_percent
+from presage.schedulers.agent.job_environment import job_environment, mps_percent
 from presage.schedulers.agent.job_process import (
     JobProcess,
     NoStartError,
@@ -32,13 +31,13 @@ from presage.schedulers.agent.lease import boot_id, boottime_s
 from presage.schedulers.agent.log_file import keep_small
 from presage.schedulers.agent.orders import Orders
 from presage.schedulers.agent.processes import stat
+from presage.schedulers.agent.share_limit import ShareLimit
 from presage.schedulers.agent.task import (
     ENDED,
     LEASE_OVER,
     NO_START,
     OUT_OF_MEMORY,
     TERMINATED,
-    WHOLE,
     ShimState,
     TaskExit,
     TaskSpec,
@@ -47,19 +46,8 @@ from presage.schedulers.agent.task_folder import TaskFolder
 
 _LOOK_S = 0.5
 _ENDING_LOOK_S = 0.05
-_TERMINATE_S = 1.0  # from SIGTERM to SIGKILL
 _LONGEST_RETRY_S = 5.0
 _HEARD = (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM)
-
-
-class _Ending(NamedTuple):
-    """How far the end of a task has come."""
-
-    why: str
-    asked_s: float  # for a checkpoint
-    saved: int  # in the checkpoint before
-    step: str  # what was last done: "checkpoint", "terminate" or "kill"
-    until_s: float  # when more is done
 
 
 class Shim:
@@ -70,13 +58,11 @@ class Shim:
         self._spec = spec
         self._orders = Orders(folder, boottime_s())
         self._isolation = Isolation([])
+        self._share = ShareLimit(spec, self._isolation, None)
         self._state = ShimState(os.getpid(), None, None, boottime_s(), boot_id(), "", "")
         self._state_said = False
         self._terminated = False
-        self._ending: _Ending | None = None
-        self._mps_percent: int | None = None
-        self._limited_to: int | None = None  # thousandths
-        self._duty = DutyCycle(WHOLE, 0.0)
+        self._ending: Ending | None = None
         self._peak_bytes = 0
         self._look_s = 0.0
 
@@ -93,10 +79,9 @@ class Shim:
             self._isolation.remove()
 
     def _run_job(self) -> TaskExit:
-        self._mps_percent = mps_percent(self._spec, self._orders.wanted.compute_milli)
-        most_milli = WHOLE if self._mps_percent is None else 10 * self._mps_percent
-        self._state = replace(self._state, most_compute_milli=most_milli)
-        environment = job_environment(self._spec, self._folder, self._mps_percent)
+        percent = mps_percent(self._spec, self._orders.wanted.compute_milli)
+        self._share = ShareLimit(self._spec, self._isolation, percent)
+        environment = job_environment(self._spec, self._folder, percent)
         try:
             job = start_job(
                 self._spec, environment, self._folder.log, self._isolation, self._is_born
@@ -115,8 +100,9 @@ class Shim:
         """Until the folder says durably that the job is started; or why it is not to be."""
         while True:
             self._orders.look()
-            if (reason := self._reason_to_end(boottime_s()))[0]:
-                return reason[0]
+            why, _ = self._reason_to_end(boottime_s())
+            if why:
+                return why
             self._state = replace(self._state, started_boottime_s=boottime_s())
             if self._orders.lease_until_s is not None and self._say_state():
                 return ""
@@ -129,9 +115,14 @@ class Shim:
         memory = "cuda" if self._spec.cuda is not None else "nothing"
         if self._spec.cuda is None and self._spec.memory_bytes:
             memory = self._isolation.limit_memory(self._spec.memory_bytes) or memory
-        self._limit_compute()
+        self._share.set(self._orders.wanted.compute_milli, boottime_s())
         self._state = replace(
-            self._state, job_pid=pid, job_start=found and found.start, memory=memory
+            self._state,
+            job_pid=pid,
+            job_start=found and found.start,
+            compute=self._share.how,
+            memory=memory,
+            most_compute_milli=self._share.most_milli,
         )
         self._say_state()
 
@@ -139,31 +130,46 @@ class Shim:
         """Make the job what it is to be now."""
         now_s = boottime_s()
         if now_s >= self._look_s:
-            self._orders.look()
-            self._limit_compute()
-            self._look_around()
-            if self._orders.wanted.paused and self._ending is None:
-                job.hold_still()  # again and again: others can continue what was stopped
-            self._look_s = now_s + (_LOOK_S if self._ending is None else _ENDING_LOOK_S)
-        if self._ending is None:
-            why, checkpoint = self._reason_to_end(now_s)
-            if why:
-                self._begin_end(job, why, checkpoint, now_s)
-        else:
-            self._go_on_ending(job, self._ending, now_s)
+            self._look(now_s)
+        self._end_if_due(job, now_s)
         if self._ending is None and self._orders.wanted.paused:
-            return
-        if job.held_still:
-            job.let_all_go()
-        ending = self._ending is not None and self._ending.step != "checkpoint"
-        job.run(ending or self._duty.runs(now_s))
+            if now_s >= self._look_s:
+                job.hold_still()  # again and again: others can continue what was stopped
+        else:
+            if job.held_still:
+                job.let_all_go()
+            is_over = self._ending is not None and not self._ending.saves
+            job.run(is_over or self._share.duty.runs(now_s))
+        if now_s >= self._look_s:
+            self._look_s = now_s + (_LOOK_S if self._ending is None else _ENDING_LOOK_S)
+
+    def _look(self, now_s: float) -> None:
+        """What is done twice a second, and when somebody says that something has changed."""
+        self._orders.look()
+        if self._share.set(self._orders.wanted.compute_milli, now_s):
+            self._state_said &= self._state.compute == self._share.how
+            self._state = replace(self._state, compute=self._share.how)
+        self._peak_bytes = max(self._peak_bytes, self._isolation.memory_bytes() or 0)
+        keep_small(self._folder.log, self._spec.log_bytes)
+        if not self._state_said:
+            self._say_state()
+
+    def _end_if_due(self, job: JobProcess, now_s: float) -> None:
+        why, checkpoint = self._reason_to_end(now_s)
+        if self._ending is not None:
+            self._ending.go_on(now_s, checkpoint=checkpoint or why != ENDED)
+        elif why:
+            self._ending = Ending(
+                job, self._folder, why, now_s, checkpoint=checkpoint, grace_s=self._spec.grace_s
+            )
+            self._look_s = 0.0
 
     def _listen(self) -> None:
         """Wait for a signal, or until there is something to do without one."""
         now_s = boottime_s()
         until_s = min(self._look_s, self._orders.next_s() if self._ending is None else now_s + 1)
         if not self._orders.wanted.paused or self._ending is not None:
-            until_s = min(until_s, self._duty.next_s(now_s))
+            until_s = min(until_s, self._share.duty.next_s(now_s))
         heard = signal.sigtimedwait(_HEARD, max(0.001, until_s - now_s))
         if heard is None:
             return
@@ -181,67 +187,6 @@ class Shim:
         if self._orders.lease_over(now_s):
             return LEASE_OVER, True
         return (TERMINATED, True) if self._terminated else ("", False)
-
-    def _begin_end(self, job: JobProcess, why: str, checkpoint: bool, now_s: float) -> None:
-        report = self._folder.progress()
-        saved = 0 if report is None else report.saved
-        self._ending = _Ending(why, now_s, saved, "checkpoint", now_s + self._spec.grace_s)
-        self._look_s = 0.0
-        if checkpoint:
-            job.ask_for_checkpoint()
-        else:
-            self._terminate(job, self._ending, now_s)
-
-    def _go_on_ending(self, job: JobProcess, ending: _Ending, now_s: float) -> None:
-        if ending.step == "checkpoint":
-            end = self._orders.wanted.end
-            no_more = end is not None and not end.checkpoint
-            if no_more or now_s >= ending.until_s or self._has_saved(ending):
-                self._terminate(job, ending, now_s)
-        elif now_s >= ending.until_s:
-            job.kill()
-            self._ending = ending._replace(step="kill")
-
-    def _terminate(self, job: JobProcess, ending: _Ending, now_s: float) -> None:
-        job.terminate()
-        self._ending = ending._replace(step="terminate", until_s=now_s + _TERMINATE_S)
-
-    def _has_saved(self, ending: _Ending) -> bool:
-        report = self._folder.progress()
-        return report is not None and (
-            report.saved > ending.saved or report.saved_at_s > ending.asked_s
-        )
-
-    def _limit_compute(self) -> None:
-        """Hold the job to its share: by its group or MPS where there is one, else of the time."""
-        wanted_milli = self._orders.wanted.compute_milli
-        if wanted_milli == self._limited_to:
-            return
-        self._limited_to = wanted_milli
-        how, of_time = self._limit_gpu(wanted_milli)
-        if self._spec.cuda is None:
-            cpus = cpu_count(self._spec) * wanted_milli / WHOLE
-            how = self._isolation.limit_cpus(None if wanted_milli == WHOLE else cpus)
-            of_time = WHOLE if how else wanted_milli
-        self._duty = DutyCycle(of_time, boottime_s())
-        self._state = replace(self._state, compute=how or "duty cycle")
-        self._state_said = False
-
-    def _limit_gpu(self, wanted_milli: int) -> tuple[str, int]:
-        """What limits a job on a GPU, and thousandths of the time that it runs."""
-        if self._mps_percent is None:
-            return "", wanted_milli
-        # MPS has whole hundredths, and never changes them: what is below is a matter of time.
-        most_milli = self._state.most_compute_milli
-        below = wanted_milli <= most_milli - 10
-        return "mps", wanted_milli * WHOLE // most_milli if below else WHOLE
-
-    def _look_around(self) -> None:
-        """What is done twice a second beside the job's own affairs."""
-        self._peak_bytes = max(self._peak_bytes, self._isolation.memory_bytes() or 0)
-        keep_small(self._folder.log, self._spec.log_bytes)
-        if not self._state_said:
-            self._say_state()
 
     def _say_state(self) -> bool:
         """Whether the folder has it now; on a full disk it is tried again."""

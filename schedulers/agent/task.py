@@ -10,6 +10,7 @@ from typing import Any
 from presage.features.errors import InvalidJobError
 
 WHOLE = 1000
+TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
 LOG_BYTES = 64 * 1024 * 1024
 
 
@@ -240,7 +241,8 @@ class TaskExit:
     cpu_s : float
         Processor time of all its processes.
     peak_memory_bytes : int
-        The most that was seen; of a cgroup's processes together, else of its largest process.
+        The most that was seen; of a cgroup's processes together, else of its largest process. Never
+        below the 12 MB that the first one has before it becomes the job.
     """
 
     code: int | None

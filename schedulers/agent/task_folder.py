@@ -128,7 +128,10 @@ class TaskFolder:
         return True
 
     def holder(self) -> int | None:
-        """Process that holds the folder; None where none does, or it is this one."""
+        """Process that holds the folder; None where none does, or it is this one.
+
+        0 for one that this process cannot see, as in another container.
+        """
         try:
             lock = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -54,7 +54,7 @@ class CpuMeter:
     def read(self) -> Usage:
         """See :class:`Meter`."""
         shim = self.folder.holder()
-        below = {} if shim is None else descendants(shim)
+        below = descendants(shim) if shim else {}
         isolation = find_isolation(self.folder.state, self.folder.name)
         measured_s = isolation.cpu_s()
         spent_s = _spent_s(shim, below) if measured_s is None else measured_s
@@ -93,7 +93,7 @@ class GpuMeter:
         nvml, shim = self._nvml, self._folder.holder()
         if nvml is None:
             return Usage(None, None)
-        pids = set() if shim is None else set(descendants(shim))
+        pids = set(descendants(shim)) if shim else set()
         try:
             nvml.nvmlInit()
         except nvml.NVMLError:
@@ -138,6 +138,6 @@ def _memory(nvml: Any, device: Any, pids: set[int]) -> int | None:
 
 
 def _spent_s(shim: int | None, below: dict[int, Stat]) -> float:
-    reaped = None if shim is None else stat(shim)
+    reaped = stat(shim) if shim else None
     own = sum(found.cpu + found.cpu_of_reaped for found in below.values())
     return seconds(own + (0 if reaped is None else reaped.cpu_of_reaped))

@@ -17,7 +17,11 @@ class Table:
         self._measured = measurements
 
     def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
-        """Of each; the run time is that of the iterations its user asks for."""
+        """Of each; the run time is that of the iterations its user asks for.
+
+        It is promised to take no longer than if each of its steps were as long as the longest of
+        nine in ten.
+        """
         return [self._outlook(job, kind) for job, kind in asked]
 
     def slowdowns(
@@ -31,9 +35,12 @@ class Table:
         if on not in measured.step_s:
             return None
         busy, memory_bytes = measured.busy.get(on, 1.0), measured.memory_bytes.get(on, 0)
+        step_s, setup_s = measured.step_s[on], measured.setup_s.get(on, 0.0)
         # 0 iterations, or 0 bytes: nobody said. Such a run time is unknown, such a job is alone.
-        runtime_s = job.iterations * measured.step_s[on] if job.iterations else float("inf")
-        return Outlook(runtime_s, round(busy * WHOLE), memory_bytes)
+        runtime_s = setup_s + job.iterations * step_s if job.iterations else float("inf")
+        longest_s = measured.step_high_s.get(on)
+        high_s = longest_s and setup_s + job.iterations * max(step_s, longest_s)
+        return Outlook(runtime_s, round(busy * WHOLE), memory_bytes, setup_s=setup_s, high_s=high_s)
 
     def _beside(self, kind: str, jobs: tuple[Job, ...]) -> Sequence[float] | None:
         order = sorted(range(len(jobs)), key=lambda i: jobs[i].model)

@@ -22,13 +22,14 @@ from presage.schedulers.sharing.adjust import Adjustment, not_on_hold
 from presage.schedulers.sharing.device_choice import choose_device
 from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.sharing.node_choice import choose_node
-from presage.schedulers.sharing.release import release
+from presage.schedulers.sharing.release import Release, release
 from presage.schedulers.sharing.settings import Settings
 from presage.schedulers.sharing.tenants import Tenants
 from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
 
 TIES = ("first", "random")
+MOST_KNOWN = 10_000  # shapes of jobs of which it is remembered what they need
 BREADTH = 64  # devices that could be released for a job, of which the best is taken
 
 
@@ -57,7 +58,7 @@ class Sharing:
         self,
         step_milli: int = 100,
         least_milli: int = 100,
-        check_s: float = 60.0,
+        check_s: float = 10.0,
         overcommit: float = 1.0,
         home_s: float = 600.0,
         ageing_s: float = math.inf,
@@ -70,6 +71,8 @@ class Sharing:
         ).check()
         self._at_random = ties == "random"
         self._adjusts = True
+        self._needs: dict[Hashable, Needs] = {}  # by shape, of one cluster's forecasts
+        self._forecasts: Forecasts | None = None
 
     def of_controller(self) -> Sharing:
         """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
@@ -88,6 +91,8 @@ class Sharing:
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Adjust what runs, if it is time to; then serve who waits."""
+        if forecasts is not self._forecasts or len(self._needs) > MOST_KNOWN:
+            self._forecasts, self._needs = forecasts, {}
         room = not_on_hold(state)
         tenants = Tenants(state, room, self.settings.least_milli)
         check_s = self.settings.check_s
@@ -100,7 +105,7 @@ class Sharing:
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            serving = _Serving(state, forecasts, room, tenants, self.settings, ties)
+            serving = _Serving(state, forecasts, room, tenants, self.settings, ties, self._needs)
             actions += serving.run()
             again |= serving.watch
             actions += [Wake(serving.wake_s)] if serving.wake_s < math.inf else []
@@ -129,6 +134,7 @@ class _Serving:
         tenants: Tenants,
         settings: Settings,
         ties: Random | None,
+        needs_of_shape: dict[Hashable, Needs],
     ) -> None:
         self._state, self._forecasts, self._room = state, forecasts, room
         self._tenants, self._settings, self._ties = tenants, settings, ties
@@ -137,6 +143,9 @@ class _Serving:
         self._passed_over = PassedOver(state)
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
         self._head: Job | None = None
+        self._most: list[int] | None = None
+        self._taken: set[int] = set()  # devices that somebody was put on by this decision
+        self._needs_of = needs_of_shape
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
@@ -151,16 +160,22 @@ class _Serving:
         for job in turns:
             if job is aged:
                 continue
-            standing = self._state.standing(job.job_id)
-            alike = not standing.overflows and not self._home(job)
-            if alike and job.shape in unfit:
+            if job.shape not in unfit:
+                if not self._serve(job):
+                    self._passed_over.add(job)
+                    if self._like_others(job):
+                        unfit.add(job.shape)
+                        turns.pass_over()
+            elif self._like_others(job):
                 turns.pass_over()
             elif not self._serve(job):
                 self._passed_over.add(job)
-                if alike:
-                    unfit.add(job.shape)
-                    turns.pass_over()
         return self.actions
+
+    def _like_others(self, job: Job) -> bool:
+        """Whether a job may go wherever others of its shape may, and nowhere else."""
+        standing = self._state.standing(job.job_id)
+        return not standing.overflows and self._home(job, standing) is None
 
     def _aged(self) -> Job | None:
         """The first best-effort job, if it has waited for too long (C6)."""
@@ -177,65 +192,89 @@ class _Serving:
 
     def _serve(self, job: Job) -> bool:
         """Start a job, if it fits or can be made room for."""
-        if job.gpus > 1 or self._state.standing(job.job_id).overflows:
+        standing = self._state.standing(job.job_id)
+        if job.gpus > 1 or standing.overflows:
             return self._start_whole(job)
-        needs = needs_of(job, self._devices.kinds, self._forecasts, self._settings.overcommit)
-        device = self._device(job, needs)
+        needs = self._needs(job)
+        home = self._home(job, standing)
+        device = self._device(job, needs) if home is None else self._at_home(needs, home)
         if device is None:
             return job.latency_sensitive and self._make_room(job, needs)
         return self._start(job, (self._grant(needs, device),))
 
     def _device(self, job: Job, needs: Needs) -> int | None:
         """The controller's choice of a node, and its agent's of a device there."""
+        if all(
+            need > most for need, most in zip(needs.compute_milli, self._most_left, strict=True)
+        ):
+            return None
         cluster, fits = self._state.cluster, needs.fit(self._room, self._devices)
         if not job.latency_sensitive:
             fits &= ~self._spared
-        home = self._home(job)
-        if home:
-            only = np.zeros_like(fits)
-            only[list(home)] = True
-            fits &= only
         node = choose_node(fits, self._room, self._devices, self._ties)
         if node is None:
             return None
         there = [device for device in cluster.devices_of(node) if fits[device]]
-        return choose_device(job, there, needs, self._state, self._room, self._forecasts)
+        return choose_device(job, there, self._state, self._room, self._forecasts)
 
-    def _home(self, job: Job) -> tuple[int, ...]:
-        """Devices that a job alone may go to: a best-effort one that was ended stays (N6, N9)."""
-        standing = self._state.standing(job.job_id)
+    @property
+    def _most_left(self) -> list[int]:
+        """Thousandths that the emptiest device of each kind has left."""
+        if self._most is None:
+            of_kind = range(len(self._devices.kinds))
+            left = [self._room.compute_milli[self._devices.kind == kind] for kind in of_kind]
+            self._most = [int(one.max(initial=0)) for one in left]
+        return self._most
+
+    def _at_home(self, needs: Needs, home: int) -> int | None:
+        """The device where a job was, if it fits there again."""
+        grant = self._grant(needs, home)
+        room = self._room
+        if self._spared[home] or room.compute_milli[home] < grant.compute_milli:
+            return None
+        return home if room.memory_bytes[home] >= grant.memory_bytes else None
+
+    def _home(self, job: Job, standing: Standing) -> int | None:
+        """The one device that a job may go to: a best-effort one that was ended stays (N6, N9)."""
         if job.latency_sensitive or len(standing.was_on) != 1 or standing.overflows:
-            return ()
+            return None
         leaves_s = standing.since_s + self._settings.home_s
         down = self._state.cluster.node_of[standing.was_on[0]] in self._state.down
         if down or self._state.now_s >= leaves_s:
-            return ()
+            return None
         self.wake_s = min(self.wake_s, leaves_s)
-        return standing.was_on
+        return standing.was_on[0]
+
+    def _needs(self, job: Job) -> Needs:
+        found = self._needs_of.get(job.shape)
+        if found is None:
+            found = needs_of(job, self._devices.kinds, self._forecasts, self._settings.overcommit)
+            self._needs_of[job.shape] = found
+        return found
 
     def _make_room(self, job: Job, needs: Needs) -> bool:
         """Start a latency-sensitive job where best-effort ones make room for it (C4)."""
-        best = None
-        found = 0
-        for device in np.argsort(-self._room.compute_milli, kind="stable").tolist():
-            kind = self._devices.kind[device]
+        held, room = self._tenants.held, self._room
+        together = Room(
+            room.compute_milli + held.compute_milli, room.memory_bytes + held.memory_bytes
+        )
+        could = np.flatnonzero(needs.fit(together, self._devices))
+        could = could[np.argsort(-room.compute_milli[could], kind="stable")]
+        found: list[tuple[tuple[int, float, int], int, Release]] = []
+        for device in could.tolist():
+            grant = self._grant(needs, device)
             released = release(
-                needs.compute_milli[kind] - int(self._room.compute_milli[device]),
-                needs.memory_bytes[kind] - int(self._room.memory_bytes[device]),
+                grant.compute_milli - int(room.compute_milli[device]),
+                grant.memory_bytes - int(room.memory_bytes[device]),
                 self._tenants.on(device),
             )
             if released is not None:
-                best = (
-                    min(best, (released.cost, device, released))
-                    if best
-                    else (released.cost, device, released)
-                )
-                found += 1
-                if found == BREADTH:
+                found.append((released.cost, device, released))
+                if len(found) == BREADTH:
                     break
-        if best is None:
+        if not found:
             return False
-        _, device, released = best
+        _, device, released = min(found)
         self.actions += self._tenants.carry_out(released, device)
         self.watch = True
         return self._start(job, (self._grant(needs, device),))
@@ -262,6 +301,7 @@ class _Serving:
             device: there
             for device in range(state.cluster.devices)
             if (there := state.on(device))
+            and device not in self._taken
             and [one.job_id for one in self._tenants.on(device)] == list(there)
         }
         freed.give([device for device in held if not freed.has(device)])
@@ -278,6 +318,8 @@ class _Serving:
         if self._passed_over.forbid(job, grants):
             return False
         self._room.take(grants)
+        self._most = None
+        self._taken.update(grant.device for grant in grants)
         self._idle.take([grant.device for grant in grants if self._idle.has(grant.device)])
         self.watch |= job.latency_sensitive
         self.actions.append(Start(job.job_id, grants))

@@ -5,6 +5,8 @@ It works on a node agent's own node, live, and on all nodes of a cluster in the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from presage.schedulers.action import Action, Pause, Resize, Resume
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import WHOLE, Grant
@@ -17,6 +19,19 @@ from presage.schedulers.sharing.settings import Settings
 from presage.schedulers.sharing.tenants import Tenants
 from presage.schedulers.standing import Phase, Standing
 from presage.schedulers.state import State
+
+
+class _Check(NamedTuple):
+    """A look at a job's quality of service."""
+
+    elapsed_s: float
+    done: float
+    pace_s: float
+    outlook: Outlook
+
+    def violated(self, times: float = 1.0) -> bool:
+        """Whether it will be late, if it has so many times its share."""
+        return violated(self.elapsed_s, self.done, self.outlook, self.pace_s / times)
 
 
 class Adjustment:
@@ -58,35 +73,50 @@ class Adjustment:
 
     def _look_at(self, job: Job, standing: Standing) -> None:
         (grant,), state = standing.grants, self._state
-        outlook = self._outlook(job, grant)
-        elapsed_s = state.now_s - standing.first_start_s
-        late = violated(elapsed_s, state.progress(job.job_id), outlook)
-        self.late[job.job_id] = late
-        busy = not late and too_busy(state.usage_milli(job.job_id), outlook)
+        check = _Check(
+            state.now_s - standing.first_start_s,
+            state.progress(job.job_id),
+            state.pace_s(job.job_id),
+            self._outlook(job, grant),
+        )
+        late = self.late[job.job_id] = check.violated()
+        busy = not late and too_busy(state.usage_milli(job.job_id), check.outlook)
         if standing.phase is Phase.PAUSED:
             if not busy:
                 self.actions.append(Resume(job.job_id))
         elif busy:
             self.actions.append(Pause(job.job_id))
         elif late:
-            self._raise(job, grant)
+            self._raise(job, grant, self._wanted(grant.compute_milli, check))
 
-    def _raise(self, job: Job, grant: Grant) -> None:
-        """Give a job one step more, of what is left or of what best-effort jobs have (N4 to N6)."""
+    def _wanted(self, milli: int, check: _Check) -> int:
+        """The share that a late job is to have: a step more, and another until it is in time (N4).
+
+        Of a job of which nobody can tell what a share is worth, one step at a time.
+        """
+        wanted = milli
+        while wanted < WHOLE:
+            wanted = min(WHOLE, wanted + self._settings.step_milli)
+            if not check.pace_s or not check.violated(wanted / milli):
+                break
+        return wanted
+
+    def _raise(self, job: Job, grant: Grant, wanted_milli: int) -> None:
+        """Give a job more, of what is left or of what best-effort jobs have (N4 to N6)."""
         device, left = grant.device, int(self._room.compute_milli[grant.device])
-        step = min(self._settings.step_milli, WHOLE - grant.compute_milli)
-        if left < step:
+        more = wanted_milli - grant.compute_milli
+        if left < more:
             tenants = self._tenants.on(device)
-            found = release(step - left, 0, tenants)
+            found = release(more - left, 0, tenants)
             if found is None:  # not all of it can be had
-                step = left + sum(one.spare_milli for one in tenants)
-                found = release(step - left, 0, tenants)
+                more = left + sum(one.compute_milli for one in tenants)
+                found = release(more - left, 0, tenants)
                 assert found is not None
             self.actions += self._tenants.carry_out(found, device)
-        if step > 0:
-            more = grant._replace(compute_milli=grant.compute_milli + step)
-            self._room.compute_milli[device] -= step
-            self.actions.append(Resize(job.job_id, (more,)))
+        if more > 0:
+            self._room.compute_milli[device] -= more
+            given = grant._replace(compute_milli=grant.compute_milli + more)
+            self.actions.append(Resize(job.job_id, (given,)))
 
     def _give_back(self, job: Job, strained: bool) -> None:
         """Let a best-effort job that was lowered have as much as it needs, if that is left."""

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.job import Job
 from presage.schedulers.room import Room
-from presage.schedulers.sharing.needs import Needs
 from presage.schedulers.state import State
 
 
 def choose_device(
-    job: Job, fitting: Sequence[int], needs: Needs, state: State, room: Room, forecasts: Forecasts
+    job: Job, fitting: Sequence[int], state: State, room: Room, forecasts: Forecasts
 ) -> int:
     """Of a node's devices that fit, one at least, the one for a job.
 
@@ -23,7 +22,7 @@ def choose_device(
     """
     if len(fitting) == 1:
         return fitting[0]
-    runtime_s = {} if job.latency_sensitive else _runtime_s(job, fitting, needs, state, forecasts)
+    runtime_s = {} if job.latency_sensitive else _runtime_s(job, fitting, state, forecasts)
 
     def rank(device: int) -> tuple[float, int, int, int]:
         left = -int(room.compute_milli[device]), -int(room.memory_bytes[device])
@@ -33,16 +32,13 @@ def choose_device(
 
 
 def _runtime_s(
-    job: Job, fitting: Sequence[int], needs: Needs, state: State, forecasts: Forecasts
+    job: Job, fitting: Sequence[int], state: State, forecasts: Forecasts
 ) -> dict[int, float]:
-    """Of a job on each device: that alone, times what neighbours slow it down by."""
-    cluster = state.cluster
-    kind = cluster.columns.kind
-    alone_s = {device: needs.runtime_s[kind[device]] for device in fitting}
-    shared = [device for device in fitting if state.on(device) and alone_s[device] < math.inf]
-    asked = [
-        (cluster.kind_of(device), (*map(state.job, state.on(device)), job)) for device in shared
-    ]
+    """Of a job on each device (M2): that alone, times what neighbours slow it down by."""
+    kind = {device: state.cluster.kind_of(device) for device in fitting}
+    runtime_s = {device: forecasts.outlook(job, kind[device]).runtime_s for device in fitting}
+    shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
+    asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
     for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
-        alone_s[device] *= slowdowns[-1]
-    return alone_s
+        runtime_s[device] *= slowdowns[-1]
+    return runtime_s

@@ -26,13 +26,10 @@ class Needs(NamedTuple):
         Thousandths of its compute, in the median.
     memory_bytes : tuple of int
         Of its memory: a bound that is exceeded with the forecaster's stated risk.
-    runtime_s : tuple of float
-        Predicted run time of the whole job there: the runtime set (M2); infinite where unknown.
     """
 
     compute_milli: tuple[int, ...]
     memory_bytes: tuple[int, ...]
-    runtime_s: tuple[float, ...]
 
     def fit(self, room: Room, devices: DeviceColumns) -> NDArray[np.bool_]:
         """Which devices have as much left, of compute and of memory (C2): of shape (devices,)."""
@@ -57,7 +54,6 @@ def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit:
     return Needs(
         tuple(_NEVER if one is None else share_of(one, overcommit) for one in told),
         tuple(_NEVER if one is None else one.memory_bytes for one in told),
-        tuple(math.inf if one is None else one.runtime_s for one in told),
     )
 
 

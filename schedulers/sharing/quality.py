@@ -7,14 +7,20 @@ from presage.schedulers.forecasts import Outlook
 SLACK_MILLI = 50  # busier than foretold by less is noise
 
 
-def violated(elapsed_s: float, done: float, outlook: Outlook) -> bool:
+def violated(elapsed_s: float, done: float, outlook: Outlook, pace_s: float = 0.0) -> bool:
     """Whether time so far and what is foretold of the rest are beyond the preset time (N3).
 
-    The rest is the model's answer for so many fewer iterations; the preset time is what the job was
-    promised on its kind of device: an upper bound, for with a median any noise would be a
-    violation. Never, where nothing is foretold.
+    The rest is the model's answer for so many fewer iterations, or what they take at the present
+    pace, if that is longer. The preset time is what the job was promised on its kind of device: an
+    upper bound, for with a median any noise would be a violation. Never, where nothing is foretold.
+
+    Parameters
+    ----------
+    pace_s : float
+        Seconds that all of the job would take as it runs now; 0 where nobody can tell.
     """
-    return elapsed_s + outlook.remaining_s(done) > outlook.promised_s
+    rest_s = max(outlook.remaining_s(done), (1.0 - done) * pace_s)
+    return elapsed_s + rest_s > outlook.promised_s
 
 
 def too_busy(usage_milli: float, outlook: Outlook) -> bool:

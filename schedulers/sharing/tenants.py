@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
 
 from presage.schedulers.action import Action, Preempt, Resize
 from presage.schedulers.grant import Grant
@@ -42,6 +45,15 @@ class Tenants:
             and job_id in self._state.running
             and not self._state.job(job_id).latency_sensitive
         ]
+
+    @cached_property
+    def held(self) -> Room:
+        """What best-effort jobs held of every device when the decision began."""
+        held = Room(np.zeros_like(self._room.compute_milli), np.zeros_like(self._room.memory_bytes))
+        for job_id, standing in self._state.running.items():
+            if not self._state.job(job_id).latency_sensitive:
+                held.give(standing.grants)
+        return held
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
         """What is to be done for a release on a device."""

@@ -22,6 +22,9 @@ class Measurements:
         By model: what its forecasts are made of.
     step_s : mapping of (model, kind) to float
         Step time alone.
+    step_high_s, setup_s : mapping of (model, kind) to float
+        Of nine steps in ten the longest, and what passes before the first; where they were
+        measured.
     busy : mapping of (model, kind) to float
         Compute utilization alone, within [0, 1]; of those where it was measured.
     memory_bytes : mapping of (model, kind) to int
@@ -36,6 +39,8 @@ class Measurements:
 
     features: Mapping[str, JobFeatures]
     step_s: Mapping[OnKind, float]
+    step_high_s: Mapping[OnKind, float] = field(default_factory=dict)
+    setup_s: Mapping[OnKind, float] = field(default_factory=dict)
     busy: Mapping[OnKind, float] = field(default_factory=dict)
     memory_bytes: Mapping[OnKind, int] = field(default_factory=dict)
     slowdowns: Mapping[Together, tuple[float, ...]] = field(default_factory=dict)

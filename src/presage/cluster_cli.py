@@ -64,6 +64,9 @@ def submit(
             "graph, or module:function. Without it a job has a whole device.",
         ),
     ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="That a campaign's tables know it by.")
+    ] = "",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Of an ONNX file and such.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Of the whole job.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
@@ -107,7 +110,7 @@ def submit(
         raise InvalidJobError("no command; write it behind the options: -- python train.py")
     told = _features(features, batch_size, iterations, optimizer, precision)
     job = pb.Job(
-        job_id=name or f"{Path(command[0]).name}-{secrets.token_hex(4)}",
+        job_id=name if name is not None else f"{Path(command[0]).name}-{secrets.token_hex(4)}",
         command=command,
         folder=str((folder or Path()).resolve()),
         environment=dict(_pair(text) for text in env or ()),
@@ -116,7 +119,7 @@ def submit(
         latency_sensitive=latency_sensitive,
         priority=priority,
         user=getpass.getuser(),
-        model="" if told is None else told.name,
+        model=model or ("" if told is None else told.name),
         iterations=iterations or 0,
         features=told,
         compute_milli=round(1000 * share),
@@ -143,7 +146,7 @@ def ps(
 ) -> None:
     """List jobs, or nodes."""
     from presage.cluster_tables import job_table, node_table
-    from presage.render import print_json
+    from presage.render import print_json, show_whole
 
     with _client(controller, token_file, ca, cert, key) as client:
         found = client.list(ended=everything)
@@ -151,7 +154,7 @@ def ps(
         rows = found.nodes if nodes else found.jobs
         print_json([_json(row) for row in rows])
         return
-    _print(node_table(found) if nodes else job_table(found))
+    show_whole(node_table(found) if nodes else job_table(found))
     if found.forecaster:
         typer.echo(f"forecasts: {found.forecaster}", err=True)
 
@@ -168,7 +171,7 @@ def explain(
 ) -> None:
     """Say why a job is where it is, with the forecasts used."""
     from presage.cluster_tables import candidate_table, history_table, told_table
-    from presage.render import print_json
+    from presage.render import print_json, show_whole
 
     with _client(controller, token_file, ca, cert, key) as client:
         found = client.explain(job)
@@ -178,7 +181,7 @@ def explain(
     typer.echo(f"{job}: {found.sentence}.")
     for table in (told_table(found), candidate_table(found), history_table(found)):
         if table.row_count:
-            _print(table)
+            show_whole(table)
 
 
 @app.command()
@@ -308,9 +311,3 @@ def _json(message: Any) -> dict[str, Any]:
     from presage.schedulers.live.wire import to_json
 
     return to_json(message)
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    Console().print(table)

@@ -30,7 +30,9 @@ HOST, PORT = "127.0.0.1", 50061
 Forecast = Annotated[
     str,
     typer.Option(
-        metavar="WHO", help="HOST:PORT of a service, a release's folder, or none: whole devices."
+        metavar="WHO",
+        help="HOST:PORT of a service, the folder of a release or of a campaign's tables, or none: "
+        "whole devices.",
     ),
 ]
 Policy = Annotated[
@@ -187,6 +189,10 @@ def up(
     risk: Risk = 0.1,
     lease_s: Lease = 120.0,
     port: Annotated[int, typer.Option(help="Of the controller.")] = PORT,
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Of each node; by default its part of what there is."),
+    ] = None,
     state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
 ) -> None:
     """Run a controller and agents on this machine, until Ctrl-C.
@@ -210,7 +216,7 @@ def up(
             [
                 *presage, "agent", "--node", f"n{number}", "--controller", target,
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
-                "--device", given, "--memory-gib", f"{_memory_gib() / agents:.3f}",
+                "--device", given, "--memory-gib", f"{memory_gib or _memory_gib() / agents:.3f}",
                 "--forecast", forecast,
             ]
         )  # fmt: skip
@@ -330,6 +336,7 @@ def _split(cpus: list[int], parts: int) -> list[list[int]]:
 
 def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:
     """Processes that end together; logs of each in the state's folder."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
     try:

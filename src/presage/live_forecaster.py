@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 def live_forecaster(
     text: str, risk: float, token_file: Path | None, ca: Path | None
 ) -> Callable[[], Forecaster]:
-    """A forecaster that remembers nothing yet: of HOST:PORT, a release's folder, or "none".
+    """A forecaster that remembers nothing yet.
+
+    ``text`` is HOST:PORT of a service, a release's folder, that of a campaign's tables, where each
+    job is foretold what was measured of its model, or "none".
 
     Raises
     ------
@@ -25,6 +28,12 @@ def live_forecaster(
 
     if text == "none":
         return NoForecasts
+    if (Path(text) / "executions.parquet").is_file():
+        from presage.measured_models import read_measurements
+        from presage.schedulers.forecasters.table import Table
+
+        measured = read_measurements(Path(text))
+        return lambda: Table(measured)
     predictor = _predictor(text, token_file, ca)
     Predicted(predictor, risk=risk)  # a risk of no use is better known now
     return lambda: Predicted(predictor, risk=risk)

@@ -57,6 +57,8 @@ def read_measurements(folder: Path) -> Measurements:
     return Measurements(
         features=campaign.jobs,
         step_s=of("step_time_median_s"),
+        step_high_s=of("step_time_p90_s"),
+        setup_s=of("setup_s"),
         busy=of("compute_utilization"),
         memory_bytes={key: int(value) for key, value in of("memory_peak_bytes").items()},
         slowdowns={

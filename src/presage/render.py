@@ -274,3 +274,13 @@ def _ours_first(models: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cells(found: Mapping[Any, Any]) -> list[str]:
     return [f"{found[k]:,.{digits}f}" if k in found else "" for k, digits in _FIGURES.values()]
+
+
+def show_whole(table: Table) -> None:
+    """As wide as its figures are, also where the terminal is not."""
+    from rich.measure import Measurement
+
+    console = Console()
+    wide = console.options.update(width=10_000)
+    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
+    console.print(table)

@@ -18,8 +18,6 @@ from presage.features.errors import ConfigError, PresageError
 from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from presage.scenario import Scenario
     from presage.schedulers.simulator.metrics import Metrics
     from presage.schedulers.simulator.simulation import Simulation
@@ -319,12 +317,14 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
 def _print_compared(rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
+    from presage.render import show_whole
+
     table = Table(title="means, and 95 % intervals over seeds")
     for title in rows[0]:
         table.add_column(title, no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
-    _show(table)
+    show_whole(table)
 
 
 def _check_mode(context: typer.Context, *, sweeps: bool) -> None:
@@ -383,6 +383,7 @@ def _print(found: dict[str, Metrics]) -> None:
     """A row a metric, a column a policy; the best is bold."""
     from rich.table import Table
 
+    from presage.render import show_whole
     from presage.schedulers.report.figures import columns_of
 
     table = Table()
@@ -394,15 +395,4 @@ def _print(found: dict[str, Metrics]) -> None:
         unit = f" {column.unit}" if column.unit else ""
         shown = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in cells]
         table.add_row(f"{column.title}{unit}", *shown)
-    _show(table)
-
-
-def _show(table: Table) -> None:
-    """As wide as its figures are, also where the terminal is not."""
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    console = Console()
-    wide = console.options.update(width=10_000)
-    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
-    console.print(table)
+    show_whole(table)

@@ -22,11 +22,12 @@ from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Checkpointing
 from presage.schedulers.ledger import Ledger
+from presage.schedulers.live.wire import read_told, write_told
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.queue import Queue
 from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
-from presage.schedulers.sharing.needs import Needs
+from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.sharing.node_choice import choose_node
 from presage.schedulers.sharing.quality import violated
 from presage.schedulers.sharing.release import Tenant, release
@@ -63,7 +64,7 @@ class World:
     """A ledger under the policy, without a simulator: time and progress are a test's."""
 
     def __init__(self, devices, forecaster, **settings):
-        self.policy = Sharing(**settings)
+        self.policy = Sharing(**{"check_s": 60.0, **settings})
         self.forecasts = Forecasts(forecaster, devices)
         self.ledger = Ledger(
             devices,
@@ -105,9 +106,7 @@ def resources(*left):
 
 
 def chosen(columns, room, rng=None, **need):
-    needs = Needs(
-        tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need), (1.0,) * len(need)
-    )
+    needs = Needs(tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need))
     node = choose_node(needs.fit(room, columns), room, columns, rng)
     return None if node is None else "abc"[node]
 
@@ -301,6 +300,16 @@ def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
     assert [world.phase(f"be{i}") for i in range(4)].count(Phase.PENDING) == 2
 
 
+def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
+    world = World(cluster(2), Told(small=outlook(300), large=outlook(700)), least_milli=1000)
+    world.submit(job("a", model="small"), job("b", model="small")).decide(0.0)
+    world.submit(job("urgent", 1.0, model="large", latency_sensitive=True, priority=1))
+    world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
+
+    assert world.phase("urgent") is Phase.RUNNING
+    assert world.phase("gang") is Phase.PENDING
+
+
 def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_room_for_it():
     world = World(cluster(1), Told(some=outlook(600)))
     world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
@@ -341,11 +350,13 @@ def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_ever
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
     by_kind = {"v100": outlook(300, 50.0, 2), "k80": outlook(800, 190.0, 3)}
     forecasts = Forecasts(Told(some=by_kind.get), has)
-    from presage.schedulers.sharing.needs import needs_of
+    kinds = ("v100", "k80")
+    told = read_told([write_told(k, forecasts.outlook(job("1", model="some"), k)) for k in kinds])
 
-    assert needs_of(job("1", model="some"), ("v100", "k80"), forecasts, 1.0) == (
-        (300, 800), (2 * GIB, 3 * GIB), (50.0, 190.0),
+    assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (
+        (300, 800), (2 * GIB, 3 * GIB),
     )  # fmt: skip
+    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 50.0, "k80": 190.0}
 
 
 # The node agent -------------------------------------------------------------------------------
@@ -424,6 +435,16 @@ def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_
     assert world.decide(120.0) == [Resize("ls", (Grant(0, 700, GIB),))]
     late(world, "ls", 180.0, 0.4)
     assert world.decide(180.0) == []
+
+
+def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
+    world = World(cluster(1), Told(ls=outlook(400, 600.0, high_s=630.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
+
+    assert world.decide(60.0) == [Resize("ls", (Grant(0, 900, GIB),))]
+    world.progress.report("ls", 0.15, 120.0, 1 / (1200 * 4 / 9))
+    assert world.decide(120.0) == []
 
 
 def test_n4_until_nothing_is_left():

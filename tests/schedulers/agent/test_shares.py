@@ -16,7 +16,8 @@ from presage.schedulers.agent.isolation import (
     names_of_groups,
 )
 from presage.schedulers.agent.processes import descendants, stat
-from presage.schedulers.agent.task import Wanted
+from presage.schedulers.agent.share_limit import ShareLimit
+from presage.schedulers.agent.task import TaskSpec, Wanted
 from presage.schedulers.agent.task_folder import TaskFolder
 from presage.schedulers.agent.task_process import TaskState, state_of, want
 from presage.schedulers.agent.usage import CpuMeter
@@ -224,3 +225,27 @@ def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr("presage.schedulers.agent.isolation.hierarchies", lambda: iter(()))
 
     assert make_isolation(tmp_path, "task").limit_cpus(1.0) == ""
+
+
+def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
+    folder = node.start(COUNTS, cuda=0, cpus=(0,), wanted=Wanted(150))
+    counts(folder)
+
+    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    assert folder.shim_state().compute == "duty cycle"
+
+
+def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=0)
+    limit = ShareLimit(spec, Isolation([]), percent=34)
+
+    def of_time(milli: int) -> int:
+        limit.set(milli, now_s=5.0)
+        return limit.duty.compute_milli
+
+    assert limit.most_milli == 340
+    assert (of_time(335), of_time(340), of_time(1000)) == (1000, 1000, 1000)
+    assert (of_time(170), of_time(34), of_time(1)) == (500, 100, 2)
+    assert limit.how == "mps"
+    assert not limit.set(1, now_s=6.0)
+    assert limit.duty.since_s == 5.0

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from presage.schedulers.agent.lease import boottime_s
+from presage.schedulers.agent.lease import boottime_s, write_lease
 from presage.schedulers.agent.task import End, Wanted
 from presage.schedulers.agent.task_process import TaskState, launch, state_of, want
 from tests.schedulers.agent.node import (
@@ -307,7 +307,8 @@ def test_when_the_lease_is_over_the_job_saves_and_ends(node):
     assert saved_by(folder) > 0
 
 
-def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node):
+@pytest.mark.parametrize("over_s", [0.0, -5.0])
+def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, over_s):
     folder = node.start(SLEEPS)
     says(folder, "up")
     for text in ("", "7", "{}", '{"until_boottime_s": NaN}', '{"until_boottime_s": 1}'):
@@ -317,7 +318,7 @@ def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node):
     time.sleep(0.7)
     assert state_of(folder) == TaskState.RUNNING
 
-    node.lease(-1.0)
+    write_lease(node.state, over_s)
 
     assert ended(folder).why == "lease"
 

@@ -165,7 +165,17 @@ def test_a_lease_of_another_boot_is_none(tmp_path):
     assert read_lease(tmp_path) is None
 
 
-@pytest.mark.parametrize("until_s", ["-1", "NaN", "1e999", '"9"', "null", "true", "[]", "9" * 400])
+def test_a_lease_without_end_is_refused(tmp_path):
+    write_lease(tmp_path, 5.0)
+    with pytest.raises(ValueError, match="JSON"):
+        write_lease(tmp_path, float("inf"))
+    assert read_lease(tmp_path) == 5.0
+    assert [path.name for path in tmp_path.iterdir()] == ["lease"]
+
+
+@pytest.mark.parametrize(
+    "until_s", ["-1e999", "NaN", "1e999", '"9"', "null", "true", "[]", "9" * 400]
+)
 def test_a_lease_that_cannot_be_is_none(tmp_path, until_s):
     (tmp_path / "lease").write_text(f'{{"until_boottime_s": {until_s}, "boot_id": "{boot_id()}"}}')
     assert read_lease(tmp_path) is None

@@ -316,6 +316,22 @@ def test_nothing_starts_while_the_disk_is_full(small_disk):
     assert ended(task.folder).code == 0
 
 
+def test_a_state_folder_may_have_any_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "POSIX")
+    node = Node(tmp_path / "ü [x]*\n%2f" / ("long" * 40))
+    folder = node.start(SLEEPS, job_id="../ü\ud800\n" + "x" * 400)
+    says(folder, "up")
+    assert len(adopt(node.state).tasks) == 1
+    shim = shim_pid(folder)
+    kill(shim)
+    until(lambda: not alive(shim))
+
+    sweep(node.state)
+
+    assert node.processes() == []
+    assert names_of_groups(node.state) == set()
+
+
 def test_a_folder_that_cannot_be_written_says_so(node):
     with pytest.raises(TaskFolderError, match="cannot be made"):
         create(node.state / "lease", node.make(SLEEPS).spec, Wanted())

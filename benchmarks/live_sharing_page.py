@@ -1,0 +1,87 @@
+"""The page that benchmarks/live_sharing.py writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+
+def page(
+    alone: Mapping[str, Mapping[str, float]],
+    jobs: Sequence[Any],
+    live: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    simulated: Mapping[str, Mapping[str, Any]],
+) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield "# Sharing for real, on two cores"
+    yield ""
+    yield (
+        "Written by `python benchmarks/live_sharing.py`: a controller and two agents, each with "
+        f"one core of this machine ({os.cpu_count()} in all), and {len(jobs)} real training jobs, "
+        f"{sum(one.urgent for one in jobs)} of them latency-sensitive, submitted over "
+        f"{jobs[-1].after_s:.0f} s. Forecasts are what was measured of each kind of job alone, "
+        "through the same cluster; the simulator has the same for its truth."
+    )
+    yield ""
+    yield from _table(
+        ("job", "waits for samples a step", "step", "setup", "busy", "memory"),
+        [
+            (
+                kind, "", f"{1e3 * of['step_s']:.0f} ms", f"{of['setup_s']:.1f} s",
+                f"{of['busy']:.0%}", f"{of['memory_bytes'] / 2**20:.0f} MiB",
+            )
+            for kind, of in alone.items()
+        ],
+    )  # fmt: skip
+    yield ""
+    yield from _table(
+        ("policy", "JCT mean", "simulated", "off by", "waited mean", "late", "late, simulated",
+         "ended and run again", "finished"),
+        [_row(name, live[name], simulated[name]) for name in live],
+    )  # fmt: skip
+    yield ""
+    yield from _words(live, simulated)
+
+
+def _row(
+    name: str, live: Mapping[str, Mapping[str, Any]], simulated: Mapping[str, Any]
+) -> tuple[str, ...]:
+    jct_s, told_s = _jct_s(live), mean(simulated["jct_s"].values())
+    urgent = [one for one in live.values() if one["urgent"]]
+    return (
+        name,
+        f"{jct_s:.1f} s",
+        f"{told_s:.1f} s",
+        f"{told_s / jct_s - 1:+.1%}",
+        f"{mean(one['waited_s'] for one in live.values()):.1f} s",
+        f"{sum(one['late'] for one in urgent)} of {len(urgent)}",
+        "-" if simulated["late_share"] is None else f"{simulated['late_share'] * len(urgent):.0f}",
+        str(sum(one["attempts"] - 1 for one in live.values())),
+        str(sum(one["phase"] == "FINISHED" for one in live.values())),
+    )
+
+
+def _jct_s(live: Mapping[str, Mapping[str, Any]]) -> float:
+    return mean(one["jct_s"] for one in live.values())
+
+
+def _words(
+    live: Mapping[str, Mapping[str, Mapping[str, Any]]], simulated: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    off = [
+        abs(mean(simulated[name]["jct_s"].values()) / _jct_s(of) - 1) for name, of in live.items()
+    ]
+    yield (
+        f"JCT is from submission to end. The simulator is off by {min(off):.1%} to {max(off):.1%}. "
+        "*late* are latency-sensitive jobs that ran longer than they were promised when they "
+        "started: setup and iterations at the longest of nine steps in ten."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"

@@ -1,0 +1,167 @@
+"""The simulations of benchmarks/sharing.py: a day of a real trace on a cluster of shared GPUs.
+
+As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as
+ask for a given part of all devices in a day, at times that are pressed into one; a drawn part of
+those that need a single device is latency-sensitive. Truth is what Lucid measured: who slows whom
+and needs how much memory; a job that is granted less compute than it keeps busy is slower by that.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from cross_fitted import FOLDS, fold_of
+from forecast_worth_runs import DATASETS, KIND, MEMORY_BYTES, Strangers
+
+from presage.measured_models import read_measurements, with_models
+from presage.models.release import load_release
+from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.forecasts import Forecaster, Forecasts
+from presage.schedulers.job import Checkpointing, Job
+from presage.schedulers.policies.named import policy_of
+from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.state import State
+from presage.schedulers.traces.formats import read_trace
+from presage.schedulers.traces.trace import Trace
+from presage.serving.predictor import Predictor
+
+DAY_S = 86_400.0
+LONGEST_S = 43_200.0  # else a day's work would be done in the two months after it
+DEVICES_OF_A_NODE = 8
+URGENT = 0.3
+RESTART_S = 62.0  # Gu et al., Tiresias, NSDI 2019, 5.2.4: what a preemption costs in the median
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation."""
+
+    nodes: int
+    load: float
+    policy: str
+    forecast: str
+    risk: float
+    seed: int
+
+
+def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
+    """What a schedule was worth, and how long its decisions took."""
+    world = read_measurements(lucid)
+    nodes = tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(run.nodes))
+    cluster = Cluster(nodes)
+    trace = with_models(_day(run), world, [KIND], seed=run.seed)
+    chosen = random.Random(run.seed)
+    jobs = [
+        replace(
+            job,
+            checkpointing=Checkpointing(restart_s=RESTART_S),
+            latency_sensitive=chosen.random() < URGENT and job.gpus == 1,
+        )
+        for job in trace.jobs
+    ]
+    truth = Measured(trace.duration_s, world, KIND, capped=True)
+    policy = Timed(policy_of(run.policy))
+    forecaster = _forecaster(run, truth, cluster, world, releases)
+    done = Simulation(cluster, policy, forecaster, truth, jobs, seed=run.seed)
+    began_s = time.perf_counter()
+    done.run()
+    took_s = time.perf_counter() - began_s
+    first_day = [one for one in done.ended if one.end_s <= DAY_S]
+    urgent = [one for one in done.ended if one.promised_s < math.inf]
+    # What nobody can keep: alone on a whole device it takes longer than was promised.
+    kept = [one for one in urgent if one.alone_s <= one.promised_s]
+    return {
+        **asdict(metrics_of(done)),
+        "promised_in_vain_share": 1 - len(kept) / len(urgent) if urgent else None,
+        "avoidably_late_share": mean(one.violated for one in kept) if kept else None,
+        "simulated_jobs": len(jobs),
+        "ended_in_a_day": len(first_day),
+        "seconds": took_s,
+        "decisions": len(policy.took_s),
+        "decision_median_s": _quantile(policy.took_s, 0.5),
+        "decision_p99_s": _quantile(policy.took_s, 0.99),
+        "decision_max_s": max(policy.took_s),
+    }
+
+
+class Timed:
+    """A policy whose decisions are timed."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+        self.key = policy.key
+        self.ageing_s = getattr(policy, "ageing_s", float("inf"))
+        self.took_s: list[float] = []
+
+    def decide(self, state: State, forecasts: Forecasts, rng: random.Random) -> Any:
+        """What it says."""
+        began_s = time.perf_counter()
+        actions = self._policy.decide(state, forecasts, rng)
+        self.took_s.append(time.perf_counter() - began_s)
+        return actions
+
+
+@lru_cache
+def _philly() -> Trace:
+    return read_trace(DATASETS / "philly/philly.csv.gz")
+
+
+def _day(run: Run) -> Trace:
+    """Jobs of the trace from a drawn one on, within a day."""
+    trace = _philly()
+    wanted_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
+    first = random.Random(run.seed).randrange(len(trace.jobs))
+    jobs: list[Job] = []
+    for job in _from(trace, first):
+        if wanted_s <= 0:
+            break
+        short = trace.duration_s[job.job_id] <= LONGEST_S
+        if short and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
+            jobs.append(job)
+            wanted_s -= job.gpus * trace.duration_s[job.job_id]
+    begin_s, span_s = jobs[0].submit_s, trace.jobs[-1].submit_s
+    at_s = [(job.submit_s - begin_s) % span_s for job in jobs]
+    pressed = DAY_S / max(at_s)
+    moved = [
+        replace(job, submit_s=at * pressed, model="") for job, at in zip(jobs, at_s, strict=True)
+    ]
+    return replace(trace, jobs=tuple(sorted(moved, key=lambda job: job.submit_s)))
+
+
+def _from(trace: Trace, first: int) -> Iterator[Job]:
+    yield from trace.jobs[first:]
+    yield from trace.jobs[:first]
+
+
+def _forecaster(
+    run: Run, truth: Measured, cluster: Cluster, world: Measurements, releases: Path
+) -> Forecaster:
+    if run.forecast == "none":
+        return NoForecasts()
+    if run.forecast == "oracle":
+        return Oracle(truth, cluster)
+    of = [Predicted(_predictor(releases / f"{i}" / "release"), risk=run.risk) for i in range(FOLDS)]
+    return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
+
+
+@lru_cache
+def _predictor(release: Path) -> Predictor:
+    return Predictor(load_release(release))
+
+
+def _quantile(values: list[float], q: float) -> float:
+    return sorted(values)[int(q * (len(values) - 1))]

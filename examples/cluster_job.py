@@ -1,0 +1,69 @@
+"""A training job for a live cluster: it says how far it is, and saves its state when asked to.
+
+Submit it, say, with::
+
+    presage cluster submit --iterations 500 -- python examples/cluster_job.py \
+      resnet/w16-d8/b8/sgd --iterations 500
+
+It also runs by itself. ``--input-wait-s`` is time that a step waits for its samples, as from a slow
+disk: then the job keeps only a part of its device busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.zoo import build, parse
+from presage.schedulers import progress
+
+SAVE_EVERY_S = 20.0
+
+
+def main() -> None:
+    """Train from where the last attempt stopped."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("config", help="a job of the zoo, such as resnet/w16-d8/b8/sgd")
+    parser.add_argument("--iterations", type=int, default=500)
+    parser.add_argument("--input-wait-s", type=float, default=0.0)
+    args = parser.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    run = progress.begin(args.iterations)
+    job = build(parse(args.config))
+    if run.first and run.checkpoint_folder is not None:
+        restore(job, run.checkpoint_folder / "model.pt")
+    saved_s = time.monotonic()
+    for done in range(run.first + 1, args.iterations + 1):
+        if args.input_wait_s:
+            time.sleep(args.input_wait_s)
+        job.run()
+        run.step(done)
+        due = run.checkpoint_wanted or time.monotonic() - saved_s > SAVE_EVERY_S
+        if due and run.checkpoint_folder is not None:
+            save(job, run.checkpoint_folder / "model.pt")
+            run.saved(done)
+            saved_s = time.monotonic()
+
+
+def save(job: TrainingStep, path: Path) -> None:
+    """Write the weights, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    torch.save([module.state_dict() for module in job.modules], partial)
+    partial.replace(path)
+
+
+def restore(job: TrainingStep, path: Path) -> None:
+    """Go on with the weights of an earlier attempt."""
+    for module, state in zip(job.modules, torch.load(path, weights_only=True), strict=True):
+        module.load_state_dict(state)
+
+
+if __name__ == "__main__":
+    main()

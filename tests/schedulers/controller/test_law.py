@@ -1,0 +1,367 @@
+"""A law of the live cluster: whatever is lost, delayed or killed, every job ends once, and well.
+
+Core and agents as they are; processes, disks, the network and time are a test's. Messages are lost
+and late, the controller and agents die between any two steps and come back with what is on disk,
+nodes are cut off until their leases are over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from presage.schedulers.agent.node_core import NodeCore
+from presage.schedulers.agent.node_task import Seen, Step
+from presage.schedulers.controller.book import OVER, Book, Stage
+from presage.schedulers.controller.core import END_S, Core
+from presage.schedulers.controller.records import of_json, to_json
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+LEASE_S, GRACE_S = 20.0, 4.0
+DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
+
+
+class Told:
+    """Foretells the jobs whose model is their share of a device and their run time."""
+
+    def outlooks(self, asked):
+        return [self._of(job) for job, _ in asked]
+
+    def slowdowns(self, asked):
+        return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def _of(self, job):
+        if not job.model:
+            return None
+        milli, runtime_s = map(int, job.model.split())
+        return Outlook(float(runtime_s), milli, 4 * GIB, high_s=1.3 * runtime_s)
+
+
+@dataclass
+class Process:
+    """A task on a node's disk, and whether it runs."""
+
+    order: pb.TaskOrder
+    grants: tuple[Grant, ...]
+    began_s: float | None = None
+    done: float = 0.0
+    saved: float = 0.0
+    ended: pb.Exit | None = None
+    end_by_s: float = math.inf
+    why: str = ""
+
+
+@dataclass
+class NodeWorld:
+    """A node's disk and its agent, if that runs."""
+
+    name: str
+    agent: NodeCore | None = None
+    disk: dict[tuple[str, int], Process] = field(default_factory=dict)
+    lease_s: float = -math.inf
+    sent: dict[int, float] = field(default_factory=dict)
+    number: int = 0
+    version: int = 0
+    to_controller: deque[pb.NodeReport] = field(default_factory=deque)
+    to_agent: deque[pb.NodeOrders] = field(default_factory=deque)
+    cut_until_s: float = 0.0
+
+
+class World:
+    """Everything, and what an onlooker sees of it."""
+
+    def __init__(self, seed, policy):
+        self.draw = Random(seed)
+        self.policy = policy
+        self.now_s = 0.0
+        self.journal = []
+        self.nodes = {f"n{i}": NodeWorld(f"n{i}") for i in range(3)}
+        self.running: dict[str, set[tuple[str, int]]] = {}
+        self.started: list[tuple[str, int]] = []
+        self.faults = True
+        self.core = self.begin_controller()
+        for node in self.nodes.values():
+            self.begin_agent(node)
+
+    # The controller
+
+    def begin_controller(self):
+        book = Book()
+        for row in self.journal:
+            book.apply(of_json(row))
+        sharing = self.policy == "sharing"
+        policy = Sharing(check_s=5.0, home_s=10.0).of_controller() if sharing else BestFit()
+        known: dict[object, Forecasts] = {}
+
+        def forecasts(cluster, now_s):
+            key = tuple(node.name for node in cluster.nodes)
+            if key not in known:
+                known[key] = Forecasts(Told(), cluster)
+            return known[key]
+
+        for node in self.nodes.values():
+            node.to_agent.clear()
+            node.to_controller.clear()
+        return Core(
+            book, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
+            version=self.draw.getrandbits(40) << 16,
+        )  # fmt: skip
+
+    def write(self, records):
+        """To the journal, one by one: the controller may die between any two."""
+        rows = [to_json(record) for record in records]
+        if rows and self.chance(0.03):
+            self.journal += rows if self.chance(0.5) else []
+            self.core = self.begin_controller()
+            return False
+        self.journal += rows
+        self.core.apply(records)
+        return True
+
+    def chance(self, part):
+        return self.faults and self.draw.random() < part
+
+    def control(self):
+        if self.chance(0.01):
+            self.core = self.begin_controller()
+        for node in self.nodes.values():
+            while node.to_controller and not (self.chance(0.2) or self.cut(node)):
+                report = node.to_controller.popleft()
+                if self.core.refuses(report, self.now_s):
+                    continue
+                if self.write(self.core.report(report, self.now_s, self.now_s)):
+                    self.core.heard(report, self.now_s)
+                    orders = self.core.orders(node.name)
+                    orders.answers = report.number
+                    if self.policy == "sharing":
+                        orders.sharing.CopyFrom(
+                            pb.Sharing(step_milli=100, least_milli=100, check_s=5.0, overcommit=1.0)
+                        )
+                    node.to_agent.append(orders)
+        if self.write(self.core.silent(self.now_s)):
+            records = self.core.decide(self.now_s, self.now_s)
+            assert not self.core.problem
+            if records and self.chance(0.05):
+                self.core.undo()  # the disk was full
+            else:
+                self.write(records)
+
+    # Nodes
+
+    def cut(self, node):
+        return self.now_s < node.cut_until_s
+
+    def begin_agent(self, node):
+        forecasts: list[Forecasts] = []
+        told: dict[str, dict[str, Outlook]] = {}
+
+        def of(cluster, now_s):
+            if not forecasts:
+                forecasts.append(Forecasts(_Sent(told), cluster))
+            return forecasts[0]
+
+        node.agent = NodeCore(node.name, DEVICES, of, told)
+        node.version = 0
+        node.to_agent.clear()
+        node.to_controller.clear()
+        for name in sorted(node.disk, key=lambda name: name[1]):
+            process = node.disk[name]
+            step = Step.GRANTED if process.began_s is None else Step.STARTED
+            node.agent.restore(
+                process.order, process.grants, step, self.now_s, end=process.why, paused=False
+            )
+            assert name in node.agent.tasks
+
+    def act(self, node):
+        if node.agent is None:
+            if not self.faults or self.draw.random() < 0.2:
+                self.begin_agent(node)
+            return
+        if self.chance(0.02):
+            node.agent = None
+            return
+        agent = node.agent
+        while node.to_agent and not (self.chance(0.2) or self.cut(node)):
+            orders = node.to_agent.popleft()
+            sent_s = node.sent.pop(orders.answers, None)
+            if sent_s is not None:
+                node.lease_s = max(node.lease_s, sent_s + LEASE_S)
+            for name in agent.obey(orders, self.now_s):
+                node.disk.pop(name, None)
+            node.version = orders.version
+        self.observe(node)
+        agent.decide(self.now_s)
+        for task in tuple(agent.ready()):
+            if self.now_s >= node.lease_s:
+                break
+            self.launch(node, task)
+            if self.chance(0.02):
+                node.agent = None
+                return
+        for name, task in agent.tasks.items():
+            process = node.disk.get(name)
+            if process is not None and process.ended is None and task.end and not process.why:
+                process.why = task.end
+                patience_s = self.draw.uniform(0.0, GRACE_S) if task.checkpoint else 0.0
+                process.end_by_s = self.now_s + patience_s
+                if task.checkpoint:
+                    process.saved = process.done
+        self.observe(node)
+        node.number += 1
+        node.sent[node.number] = self.now_s
+        node.to_controller.append(
+            pb.NodeReport(
+                node=node.name, agent_id=f"id of {node.name}", number=node.number,
+                devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in DEVICES],
+                tasks=agent.report(), orders=node.version,
+            )
+        )  # fmt: skip
+
+    def launch(self, node, task):
+        process = node.disk.get(task.name)
+        if process is None:
+            process = node.disk[task.name] = Process(task.order, task.grants)
+        if self.chance(0.05):
+            return  # it dies before the shim has begun
+        if process.began_s is None:
+            process.began_s = self.now_s
+            process.done = process.saved = task.order.done
+            assert task.name not in self.started, f"{task.name} was started twice"
+            self.started.append(task.name)
+            there = self.running.setdefault(task.name[0], set())
+            there.add(task.name)
+            assert len(there) == 1, f"{there} run at once"
+
+    def observe(self, node):
+        for name, process in node.disk.items():
+            if process.began_s is None or name not in node.agent.tasks:
+                continue
+            if node.agent.tasks[name].step is Step.ENDED:
+                continue
+            seen = Seen(
+                self.now_s - process.began_s + 0.001, process.done, process.saved, 100.0, GIB, GIB,
+                process.ended,
+            )  # fmt: skip
+            node.agent.see(name, seen, self.now_s)
+
+    def processes(self, by_s):
+        """Time passes for what runs."""
+        for node in self.nodes.values():
+            for name, process in node.disk.items():
+                if process.began_s is None or process.ended is not None:
+                    continue
+                runtime_s = float(process.order.job.environment["runtime"])
+                process.done = min(1.0, process.done + by_s / runtime_s)
+                if self.now_s >= process.end_by_s:
+                    self.end(name, process, pb.Exit(asked=True, how="ended"))
+                elif process.done >= 1.0:
+                    fails = process.order.job.environment.get("fails") == str(name[1])
+                    self.end(name, process, pb.Exit(finished=not fails, how="status"))
+                elif self.now_s > node.lease_s + GRACE_S:
+                    self.end(name, process, pb.Exit(lost=True, how="lease"))
+                elif self.chance(0.003):
+                    self.end(name, process, pb.Exit(lost=True, how="its shim died"))
+
+    def end(self, name, process, how):
+        process.ended = how
+        if how.finished:
+            process.saved = 1.0
+        self.running[name[0]].discard(name)
+
+    # Time
+
+    def step(self, by_s=1.0):
+        self.now_s += by_s
+        self.processes(by_s)
+        for node in self.nodes.values():
+            if self.chance(0.01):
+                node.cut_until_s = self.now_s + self.draw.choice((3.0, 15.0, 60.0))
+            self.act(node)
+        self.control()
+        jobs = self.core.book.jobs
+        for name in self.known:
+            assert name in jobs, f"{name} was lost"
+
+    known: frozenset[str] = frozenset()
+
+    def submit(self, *jobs):
+        while True:
+            records, _ = self.core.submit(jobs, self.now_s, self.now_s)
+            if self.write(records):
+                self.known |= {one.job.job_id for one in jobs}
+                return
+
+
+class _Sent:
+    def __init__(self, told):
+        self._told = told
+
+    def outlooks(self, asked):
+        return [self._told.get(job.job_id, {}).get(kind) for job, kind in asked]
+
+    def slowdowns(self, asked):
+        return [None] * len(asked)
+
+
+def jobs_of(draw, count):
+    for number in range(count):
+        runtime_s = draw.choice((3, 10, 25))
+        model = draw.choice(("", f"300 {runtime_s}", f"700 {runtime_s}", f"1000 {runtime_s}"))
+        environment = {"runtime": str(runtime_s)}
+        if draw.random() < 0.2:
+            environment["fails"] = "1"
+        job = Job(
+            f"job {number}", 0.0, model=model, latency_sensitive=draw.random() < 0.3,
+            gpus=draw.choice((1, 1, 1, 2)),
+        )  # fmt: skip
+        yield SubmittedJob(job, ("train",), environment=environment, retries=1, grace_s=GRACE_S)
+
+
+@pytest.mark.parametrize("policy", ["sharing", "best-fit"])
+@pytest.mark.parametrize("seed", range(25))
+def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
+    world = World(seed, policy)
+    coming = deque(jobs_of(world.draw, 12))
+    cancelled = set()
+    for _ in range(300):
+        if coming and world.draw.random() < 0.2:
+            world.submit(coming.popleft())
+        if world.known and world.chance(0.01):
+            victim = world.draw.choice(sorted(world.known))
+            cancelled.add(victim)  # also if nobody is told that it was
+            world.write(world.core.cancel([victim], world.now_s, world.now_s))
+        if world.core.book.nodes and world.chance(0.02):
+            name = world.draw.choice(sorted(world.core.book.nodes))
+            undo, evict = world.draw.random() < 0.5, world.draw.random() < 0.5
+            world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
+        world.step()
+    world.faults = False
+    for name in world.core.book.nodes:
+        world.write(world.core.drain(name, undo=True, evict=False, now_s=world.now_s))
+    while coming:
+        world.submit(coming.popleft())
+    for _ in range(int(LEASE_S + GRACE_S + END_S + 60)):
+        world.step()
+    for _ in range(600):
+        if all(job.stage in OVER for job in world.core.book.jobs.values()):
+            break
+        world.step()
+
+    for job in world.core.book.jobs.values():
+        expected = {Stage.FINISHED} | ({Stage.CANCELLED} if job.job_id in cancelled else set())
+        assert job.stage in expected, (job.job_id, job.stage, job.why)
+    for _ in range(30):
+        world.step()
+    assert not any(world.running.values())
+    assert not any(node.disk for node in world.nodes.values())
