@@ -23,6 +23,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
     ("grpc.enable_http_proxy", 0),
+    # Not the usual two minutes: whoever watches a cluster sees it come back.
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,

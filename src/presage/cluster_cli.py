@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from presage.cluster_processes import add_processes
+from presage.cluster_ui_cli import ui
 from presage.features.errors import ConfigError, InvalidJobError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 add_processes(app)
+app.command()(ui)
 
 Controller = Annotated[
     str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 # By the names they are imported under; the extras are pyproject.toml's.
 _PACKAGES = {
     "cli": "typer rich yaml",
+    "cluster": "flask werkzeug",
     "kubernetes": "kubernetes",
     "features": "onnx pyarrow pandas psutil",
     "profile": "torch pynvml",

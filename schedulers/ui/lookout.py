@@ -1,0 +1,95 @@
+"""Looks at a controller, once for all who look at the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.ui.kept import Few, Kept, Seen
+from presage.schedulers.ui.lately import Lately
+from presage.schedulers.ui.tail import Tail
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+FRESH_S = 0.8
+WHY_S = 4.0  # a job in the queue seldom waits for something else
+MOST_JOBS = 256  # that are remembered
+_LOGS_AT_ONCE = 4
+
+
+class Lookout:
+    """A context manager.
+
+    Parameters
+    ----------
+    connect : callable
+        A new connection to the controller.
+    """
+
+    def __init__(self, connect: Callable[[], ClusterClient]) -> None:
+        self._client = connect()
+        self._threads = ThreadPoolExecutor(_LOGS_AT_ONCE, "log")
+        self._lately = Lately(connect)
+        self._cluster = Kept(self._client.list, FRESH_S)
+        self._jobs = Few(self._job_kept(FRESH_S), MOST_JOBS)
+        self._whys = Few(self._job_kept(WHY_S), MOST_JOBS)
+        self._tails = Few(self._tail, MOST_JOBS)
+
+    def cluster(self) -> Seen[pb.ListResponse]:
+        """Jobs that are not over, and nodes."""
+        return self._cluster.read()
+
+    def job(self, job_id: str) -> Seen[pb.Explanation]:
+        """A job and why it is where it is.
+
+        Raises
+        ------
+        UnknownJobError
+            There is none of that name.
+        """
+        return self._jobs.of(job_id).read()
+
+    def whys(self, job_ids: Iterable[str]) -> dict[str, pb.Explanation]:
+        """Why jobs wait, as far as the controller says it."""
+        found, answers = {}, not self._cluster.last().failure
+        for job_id in job_ids:
+            kept = self._whys.of(job_id)
+            try:
+                seen = kept.read() if answers else kept.last()
+            except (UnknownJobError, InvalidJobError):  # it ended in the meantime
+                continue
+            answers = answers and not seen.failure
+            if seen.found is not None:
+                found[job_id] = seen.found
+        return found
+
+    def log(self, job_id: str) -> Seen[str]:
+        """The end of what a job wrote."""
+        return self._tails.of(job_id).read()
+
+    def events(self) -> list[pb.Event]:
+        """What happened last, the newest first."""
+        return self._lately.events()
+
+    def __enter__(self) -> Self:
+        self._lately.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lately.stop()
+        self._client.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _job_kept(self, fresh_s: float) -> Callable[[str], Kept[pb.Explanation]]:
+        return lambda job_id: Kept(lambda: self._client.explain(job_id), fresh_s)
+
+    def _tail(self, job_id: str) -> Tail:
+        return Tail(lambda offset: self._client.logs(job_id, offset=offset), self._threads)

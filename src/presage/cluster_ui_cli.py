@@ -1,0 +1,56 @@
+"""``presage cluster ui``: the cluster as a page that is always of now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HOST, PORT = "127.0.0.1", 50062
+
+
+def ui(
+    controller: Annotated[
+        str, typer.Option(envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller.")
+    ] = "127.0.0.1:50061",
+    host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
+    port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
+    allow_remote: Annotated[
+        bool,
+        typer.Option(
+            "--allow-remote", help="Listen beyond loopback: whoever gets there sees all jobs."
+        ),
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With the token that is shown to the controller."),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="Who vouches for it: then encrypted.")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="One's own, where it asks for one.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+) -> None:
+    """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C."""
+    from presage.cluster_processes import credentials_of
+    from presage.schedulers.live.client import ClusterClient
+    from presage.schedulers.ui.server import serve_pages
+
+    credentials = credentials_of(token_file, ca, cert, key)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    serve_pages(
+        lambda: ClusterClient(controller, credentials=credentials, timeout_s=5.0),
+        controller,
+        host=host,
+        port=port,
+        allow_remote=allow_remote,
+        on_ready=lambda url: typer.echo(f"the cluster at {controller} is shown at {url}", err=True),
+        stopped=stopped,
+    )

@@ -1,0 +1,155 @@
+"""A controller by the protocol alone, that says what it is told to: for states that are rare."""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import grpc
+
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+
+GIB = 2**30
+
+
+class StandIn(pb_grpc.ClusterServiceServicer):
+    """Answers with ``found``, ``events`` and ``log``; a context manager."""
+
+    def __init__(self, found, port=0):
+        self.found, self.events, self.log = found, [], b""
+        self.explained = []
+        self._server = grpc.server(ThreadPoolExecutor(16))
+        pb_grpc.add_ClusterServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self.target = f"127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        self._server.start()
+        return self
+
+    def __exit__(self, *_error):
+        self._server.stop(None).wait()
+
+    def List(self, request, context):
+        return self.found
+
+    def Explain(self, request, context):
+        self.explained.append(request.job_id)
+        row = next((row for row in self.found.jobs if row.job.job_id == request.job_id), None)
+        if row is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no job {request.job_id!r} is known")
+        return explanation(row)
+
+    def Watch(self, request, context):
+        yield from (event for event in self.events if event.entry > request.after)
+        while context.is_active():
+            time.sleep(0.05)
+
+    def Logs(self, request, context):
+        yield pb.LogChunk(content=self.log)
+
+
+def explanation(row):
+    waits = row.phase == pb.WAITING
+    candidate = pb.Candidate(
+        node="node-00", kind="h100", left_compute_milli=350, left_memory_bytes=9 * GIB,
+        need_compute_milli=600, need_memory_bytes=20 * GIB, runtime_s=math.inf,
+        verdict="too little compute left",
+    )  # fmt: skip
+    place = f"; it is no. {row.place_in_queue} in the queue"
+    sentence = f"it waits: no device has left what it needs, as a best-effort job{place}"
+    return pb.Explanation(
+        status=row,
+        sentence=sentence if waits else "it runs",
+        candidates=[candidate] if waits else [],
+    )
+
+
+def told(kind="h100", *, compute_milli=400, memory_bytes=20 * GIB, runtime_s=3600.0):
+    return pb.Told(
+        kind=kind, compute_milli=compute_milli, memory_bytes=memory_bytes, runtime_s=runtime_s,
+        promised_s=1.3 * runtime_s, setup_s=20.0, in_domain=True, foretold=True,
+    )  # fmt: skip
+
+
+def running(name, node="node-00", devices=(0,), *, milli=400, memory_bytes=20 * GIB, **fields):
+    """A job on devices of a node; ``fields`` are the status's."""
+    job = {"job_id": name, "user": "ada", "gpus": len(devices), "latency_sensitive": True}
+    job |= {key: fields.pop(key) for key in ("model", "user", "latency_sensitive") if key in fields}
+    status = {
+        "phase": pb.RUNNING, "attempt": 1, "started_unix_s": 1e9, "submitted_unix_s": 1e9 - 60,
+        "usage_milli": 0.9 * milli, "memory_bytes": 0.6 * memory_bytes,
+        "peak_memory_bytes": 0.8 * memory_bytes, "elapsed_s": 1200.0, "remaining_s": 2400.0,
+        "done": 0.33, "told": [told(compute_milli=milli, memory_bytes=memory_bytes)],
+    } | fields  # fmt: skip
+    for key in ("memory_bytes", "peak_memory_bytes"):
+        status[key] = int(status[key])
+    grants = [pb.Grant(device=d, compute_milli=milli, memory_bytes=memory_bytes) for d in devices]
+    return pb.JobStatus(job=pb.Job(**job), node=node, grants=grants, **status)
+
+
+def waiting(name, place, **fields):
+    """A job in the queue."""
+    return pb.JobStatus(
+        job=pb.Job(job_id=name, user="bob", gpus=1, **fields), phase=pb.WAITING, waited_s=90.0,
+        place_in_queue=place, submitted_unix_s=1e9 + place,
+    )  # fmt: skip
+
+
+def node(name="node-00", devices=2, **fields):
+    device = pb.DeviceStatus(kind="h100", memory_bytes=80 * GIB)
+    return pb.NodeStatus(name=name, devices=[device] * devices, connected=True, **fields)
+
+
+def listing(jobs=(), nodes=()):
+    return pb.ListResponse(jobs=jobs, nodes=nodes or [node()], policy="sharing", last_entry=7)
+
+
+def large(nodes, devices, queue, *, least_milli=150, seed=3):
+    """A cluster whose devices are shared by jobs in all states, and a queue."""
+    rng = Random(seed)
+    jobs: list[pb.JobStatus] = []
+    rows: list[pb.NodeStatus] = []
+    for i in range(nodes):
+        why = {3: "its agent is silent for 42 s", 5: "it is drained"}.get(i, "")
+        rows.append(
+            node(f"node-{i:02d}", devices, why=why, drained=i == 5, heard_s=42.0 * (i == 3))
+        )
+        rows[-1].connected = i != 3
+        for device in range(devices):
+            milli_left, gib_left = 1000, 80
+            while milli_left >= least_milli and gib_left and rng.random() < 0.9:
+                milli = min(milli_left, least_milli * rng.choice((1, 1, 2, 3, 4)))
+                gib = min(gib_left, milli // 25)
+                milli_left, gib_left = milli_left - milli, gib_left - gib
+                jobs.append(_any(rng, len(jobs), rows[-1].name, device, milli, gib))
+    jobs += [waiting(f"sweep-{i:04d}", i, priority=i % 3) for i in range(1, queue + 1)]
+    return listing(jobs, rows)
+
+
+def _any(rng, number, node, device, milli, gib):
+    model = rng.choice(("resnet50", "bert-base", "unet3d", "gpt2-medium"))
+    paused, elapsed_s = rng.random() < 0.04, rng.uniform(60, 4200)
+    peak = rng.uniform(0.61, 1.01) * gib * GIB
+    sensitive = rng.random() < 0.5
+    return running(
+        f"{model}-{number:04d}",
+        node,
+        (device,),
+        milli=milli,
+        memory_bytes=gib * GIB,
+        phase=pb.PAUSED if paused else pb.LEAVING if rng.random() < 0.02 else pb.RUNNING,
+        why="a latency-sensitive job beside it is late" if paused else "",
+        model=model,
+        user=rng.choice(("ada", "bob")),
+        latency_sensitive=sensitive,
+        late=sensitive and rng.random() < 0.05,
+        usage_milli=0.0 if paused else milli * rng.uniform(0.5, 1.1),
+        peak_memory_bytes=peak,
+        elapsed_s=elapsed_s,
+        remaining_s=max(0.0, 3600 - elapsed_s),
+        done=min(1.0, elapsed_s / 3600),
+    )
