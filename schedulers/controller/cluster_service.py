@@ -12,8 +12,8 @@ from presage.features.errors import InvalidRequestError, OverloadedError
 from presage.schedulers.controller.book import OVER
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.core import Core
+from presage.schedulers.controller.events import event_of
 from presage.schedulers.controller.explain import candidates_of, queue_places, sentence_of
-from presage.schedulers.controller.journal import Entry
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.controller.records import Record
 from presage.schedulers.controller.status import node_status, status_of
@@ -158,20 +158,3 @@ def parsed(kind: Any, content: bytes) -> Any:
         return kind.FromString(content)
     except DecodeError as error:
         raise InvalidRequestError(f"no {kind.DESCRIPTOR.name}: {error}") from None
-
-
-_UNTOLD = frozenset({"what", "job_id", "node", "at_s", "at_unix_s", "job", "told"})
-
-
-def event_of(entry: Entry) -> pb.Event:
-    """An entry of the journal, for whoever watches."""
-    record = entry.record
-    details = {key: value for key, value in record.items() if key not in _UNTOLD and value}
-    return pb.Event(
-        entry=entry.seq,
-        at_unix_s=entry.at_unix_s,
-        what=record["what"],
-        job_id=record.get("job_id", ""),
-        node=record.get("node", ""),
-        detail=", ".join(f"{key} {value}" for key, value in details.items()),
-    )
