@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from pathlib import Path
 
@@ -24,12 +26,24 @@ def boot_id() -> str:
 def write_lease(state: Path, until_s: float) -> None:
     """Let the tasks of a state folder run until a second of :func:`boottime_s`.
 
+    On a full disk it takes the place of the one before, byte by byte: tasks run on, and a reader
+    that comes in between finds nothing new.
+
     Raises
     ------
     OSError
         It cannot be written; the one before holds.
     """
-    write_json(state / LEASE, {"until_boottime_s": until_s, "boot_id": boot_id()})
+    said = {"until_boottime_s": until_s, "boot_id": boot_id()}
+    try:
+        write_json(state / LEASE, said)
+    except OSError:
+        with (state / LEASE).open("r+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            text = json.dumps(said).encode().ljust(size)
+            if len(text) > size:  # it would need room
+                raise
+            os.pwrite(file.fileno(), text, 0)
 
 
 def read_lease(state: Path) -> float | None:

@@ -94,13 +94,21 @@ class NodeCore:
         return forgotten
 
     def restore(
-        self, order: pb.TaskOrder, grants: tuple[Grant, ...], step: Step, now_s: float, end: str
+        self, order: pb.TaskOrder, grants: tuple[Grant, ...], now_s: float, end: str
     ) -> None:
-        """A task that an earlier agent had."""
+        """A task of which an earlier agent has made the folder."""
         task = self._add(order, now_s)
-        task.grants, task.step, task.end = grants, step, end
-        if step is not Step.ENDED and not end:
+        fits = task.step is not Step.ENDED
+        task.grants, task.step, task.end, task.seen = grants, Step.STARTED, end, None
+        if not fits or any(grant.device >= self.cluster.devices for grant in grants):
+            self._end(task, "the node has not its devices any more", checkpoint=True)
+            task.grants = ()
+        elif not end:
             self._hold(task, Phase.RUNNING, now_s)
+
+    def made(self, name: Name) -> None:
+        """A task's folder is there: its process may be at any moment."""
+        self.tasks[name].step = Step.STARTED
 
     def see(self, name: Name, seen: Seen, now_s: float) -> None:
         """What was seen of a task's process."""
@@ -208,9 +216,10 @@ class NodeCore:
             )
 
     def _leave(self, task: NodeTask) -> None:
-        """Nothing is decided about a task any more."""
-        job_id = task.name[0]
-        if job_id in self._ledger.jobs and self.tasks.get(task.name) is task:
+        """Nothing is decided about a task any more; the next attempt of its job stays."""
+        job_id, attempt = task.name
+        newer = any(name[0] == job_id and name[1] > attempt for name in self.tasks)
+        if job_id in self._ledger.jobs and not newer:
             self._ledger.forget(job_id)
 
     def _forget(self, task: NodeTask) -> None:
