@@ -19,13 +19,14 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
 from presage.schedulers.agent.lease import boottime_s, write_lease
-from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.names import safe_name, task_name
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
+from presage.schedulers.agent.task_folder import TASKS
 from presage.schedulers.agent.task_process import (
     Task,
     TaskState,
@@ -225,13 +226,22 @@ class Agent:
         self._said = version, self.core.report()
 
     def _make(self, task: NodeTask) -> None:
-        """Make a task's folder: from then on its shim alone says what becomes of it."""
+        """Make a task's folder: from then on its shim alone says what becomes of it.
+
+        On a full disk it waits for room: what it has of its device is taken, and elsewhere would
+        not be told from here.
+        """
+        path = self._options.state.resolve() / TASKS / task_name(*task.name)
         try:
             process = create(self._options.state, self._spec(task), _wanted(task))
         except (TaskFolderError, InvalidJobError) as error:
-            log(logging.ERROR, "not started", job=task.name[0], error=str(error))
-            lost = Seen(0.0, None, task.order.done, None, 0, 0, pb.Exit(lost=True, how=str(error)))
-            self.core.see(task.name, lost, boottime_s())
+            if str(error) != task.why:
+                log(logging.ERROR, "not started", job=task.name[0], error=str(error))
+            task.why = str(error)
+            if isinstance(error, InvalidJobError) or path.exists():
+                over = pb.Exit(lost=path.exists(), how=str(error))
+                lost = Seen(0.0, None, task.order.done, None, 0, 0, over)
+                self.core.see(task.name, lost, boottime_s())
             return
         self._processes[task.name], self._meters[task.name] = process, meter_of(process)
         self.core.made(task.name)

@@ -38,12 +38,9 @@ def write_lease(state: Path, until_s: float) -> None:
     try:
         write_json(state / LEASE, said)
     except OSError:
+        text = json.dumps(said).encode()
         with (state / LEASE).open("r+b", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            text = json.dumps(said).encode().ljust(size)
-            if len(text) > size:  # it would need room
-                raise
-            os.pwrite(file.fileno(), text, 0)
+            os.pwrite(file.fileno(), text.ljust(os.fstat(file.fileno()).st_size), 0)
 
 
 def read_lease(state: Path) -> float | None:

@@ -108,7 +108,8 @@ class NodeCore:
 
     def made(self, name: Name) -> None:
         """A task's folder is there: its process may be at any moment."""
-        self.tasks[name].step = Step.STARTED
+        task = self.tasks[name]
+        task.step, task.why = Step.STARTED, ""
 
     def see(self, name: Name, seen: Seen, now_s: float) -> None:
         """What was seen of a task's process."""
