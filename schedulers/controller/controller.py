@@ -228,7 +228,7 @@ class Controller:
 
     def _failed(self, error: JournalError) -> None:
         """Of a journal that has closed itself nothing more comes: then this process is to end."""
-        if self.journal.closed:
+        if self.journal.closed and self.failure is None:
             self.failure = error
             self._woken.set()
 
