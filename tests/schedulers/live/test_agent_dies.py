@@ -18,6 +18,7 @@ DYING = (sys.executable, HERE / "dying_agent.py")
 MOMENTS = ("create", "created", "launch", "launched", "want", "remove", "renamed", "removed")
 
 
+@all_faults
 def test_an_agent_that_comes_back_finds_its_jobs_as_they_were(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("long", 100, 0.05))
@@ -38,7 +39,7 @@ def test_an_agent_that_comes_back_finds_its_jobs_as_they_were(cluster):
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param(moment, marks=() if moment in ("launch", "renamed") else all_faults)
+        pytest.param(moment, marks=() if moment == "launch" else all_faults)
         for moment in MOMENTS
     ],
 )

@@ -19,7 +19,7 @@ FIRST, _, LAST = os.environ.get("PRESAGE_TEST_DIES_AT", "1-0").partition("-")
 @pytest.mark.parametrize(
     ("when", "each"),
     [
-        ("either", 3),
+        ("either", 5),
         pytest.param("before", 1, marks=all_faults),
         pytest.param("after", 1, marks=all_faults),
     ],

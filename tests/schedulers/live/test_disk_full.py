@@ -54,6 +54,7 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
     cluster.close()
 
 
+@all_faults
 def test_without_room_for_the_journal_jobs_run_on_and_new_ones_are_refused(cluster):
     folder = cluster.folder / "journal"
     with small_disk(folder, "1m"):
@@ -107,6 +108,7 @@ def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
         cluster.kill("n0")
 
 
+@all_faults
 def test_a_job_that_comes_to_a_node_without_room_runs_once_there_is_some(cluster):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):

@@ -27,6 +27,7 @@ needs_postgres = pytest.mark.skipif(
 )
 
 
+@all_faults
 def test_of_two_agents_of_one_name_the_second_is_sent_away(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("long", 100, 0.05))
@@ -78,6 +79,7 @@ def test_an_agent_whose_token_is_wrong_ends_and_its_jobs_run_on(cluster):
     cluster.check(run_once=["long"])
 
 
+@all_faults
 def test_a_controller_on_the_journal_of_another_is_sent_away(cluster):
     cluster.up()
     second = cluster.start(
