@@ -25,6 +25,7 @@ name in the same folder, which it then renames. It is one JSON object, such as
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -155,6 +156,9 @@ def begin(iterations: int) -> Run:
     if file:
         with suppress(ValueError):  # not the main thread: then there is no checkpoint when asked
             signal.signal(signal.SIGUSR1, run._want_checkpoint)
+            # Python takes its handlers away before it ends: the signal would kill a job that is
+            # done, and whoever asked would have it run again.
+            atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
         run._write()
     _limit_memory(os.environ.get(MEMORY, ""))
     return run

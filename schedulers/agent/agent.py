@@ -27,6 +27,7 @@ from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
+from presage.schedulers.agent.task_folder import TASKS
 from presage.schedulers.agent.task_process import (
     Task,
     TaskState,
@@ -46,6 +47,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
 
 LOOK_S = 0.5  # from one look at the tasks to the next
+_OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
 _OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
 
 
@@ -60,7 +62,7 @@ class AgentOptions:
     checkpoints : Path
         Where jobs keep their checkpoints, the same on all nodes that a job may move between.
     heartbeat_s : float
-        From one report to the next, where nothing has changed.
+        From one report to the next, where nothing has changed; less where leases are short.
     """
 
     node: str
@@ -102,11 +104,13 @@ class Agent:
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
+        self.heard = 0  # orders, of whatever content
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
     def begin(self) -> None:
         """Find the tasks of an agent before this one; what nobody answers for is ended."""
         found = adopt(self._options.state)
+        # By attempt, as they came: the last one of a job is the one that may be wanted.
         for task in sorted(found.tasks, key=lambda task: task.spec.attempt):
             self._adopt(task)
         for folder in found.damaged:
@@ -129,6 +133,7 @@ class Agent:
 
     def hear(self, orders: pb.NodeOrders) -> None:
         """What the controller says; it is obeyed with the next look."""
+        self.heard += 1
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
@@ -164,9 +169,15 @@ class Agent:
                 orders=version,
             )
             try:
-                await asyncio.wait_for(self._changed.wait(), self._options.heartbeat_s)
+                await asyncio.wait_for(self._changed.wait(), self.heartbeat_s)
             except TimeoutError:
                 continue
+
+    @property
+    def heartbeat_s(self) -> float:
+        """From one report to the next at most, and from one try to reach the controller."""
+        lease_s = self._lease_s or _OF_A_LEASE * self._options.heartbeat_s
+        return min(self._options.heartbeat_s, lease_s / _OF_A_LEASE)
 
     def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
         """A part of a task's log; negative offsets are from its end."""
@@ -203,36 +214,49 @@ class Agent:
             if known is None or known.step is Step.ENDED:
                 continue
             seen = observe(task, self._meters[name], known.seen)
-            if seen is not None:
-                self.core.see(name, seen, boottime_s())
+            if seen is None:
+                continue
+            # A shim that was killed leaves processes behind; until they are gone, the task is not.
+            if seen.exit is not None and seen.exit.lost and sweep(self._options.state):
+                continue
+            self.core.see(name, seen, boottime_s())
         self.core.decide(boottime_s())
         if boottime_s() < self._lease_until_s:
             for ready in tuple(self.core.ready()):
-                self._launch(ready)
+                self._make(ready)
         for name, known in tuple(self.core.tasks.items()):
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
                 self._want(process, known)
         self._said = version, self.core.report()
 
-    def _launch(self, task: NodeTask) -> None:
-        """Start a task's process; if that cannot be, it is over."""
+    def _make(self, task: NodeTask) -> None:
+        """Make a task's folder: from then on its shim alone says what becomes of it.
+
+        On a full disk it waits for room: what it has of its device is taken, and elsewhere would
+        not be told from here.
+        """
+        path = self._options.state.resolve() / TASKS / task_name(*task.name)
         try:
-            process = self._processes.get(task.name)
-            if process is None:
-                process = create(self._options.state, self._spec(task), _wanted(task))
-                self._processes[task.name] = process
-                self._meters[task.name] = meter_of(process)
-            launch(process)
-            log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
-        except (TaskFolderError, InvalidJobError, OSError) as error:
-            log(logging.ERROR, "not started", job=task.name[0], error=str(error))
-            lost = Seen(0.0, None, task.order.done, None, 0, 0, pb.Exit(lost=True, how=str(error)))
-            self.core.see(task.name, lost, boottime_s())
+            process = create(self._options.state, self._spec(task), _wanted(task))
+        except (TaskFolderError, InvalidJobError) as error:
+            if str(error) != task.why:
+                log(logging.ERROR, "not started", job=task.name[0], error=str(error))
+            task.why = str(error)
+            if isinstance(error, InvalidJobError) or path.exists():
+                over = pb.Exit(lost=path.exists(), how=str(error))
+                lost = Seen(0.0, None, task.order.done, None, 0, 0, over)
+                self.core.see(task.name, lost, boottime_s())
+            return
+        self._processes[task.name], self._meters[task.name] = process, meter_of(process)
+        self.core.made(task.name)
 
     def _want(self, process: Task, task: NodeTask) -> None:
+        """Tell a task's shim what is wanted; one that there is not yet is launched."""
         try:
             want(process.folder, _wanted(task))
+            if task.seen is None and launch(process):
+                log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
         except TaskFolderError as error:
             log(logging.ERROR, "not told", job=task.name[0], error=str(error))
 
@@ -276,9 +300,8 @@ class Agent:
             for grant in grants
         )
         name = task.spec.job_id, task.spec.attempt
-        step = Step.GRANTED if state_of(task.folder) is TaskState.NEW else Step.STARTED
         end = wanted.end.why if wanted.end is not None else ""
-        self.core.restore(order, grants, step, boottime_s(), end=end, paused=wanted.paused)
+        self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused)
         self._processes[name], self._meters[name] = task, meter_of(task)
 
     def _drop(self, name: Name) -> None:

@@ -16,7 +16,7 @@ from presage.serving.channel import Credentials
 from presage.serving.log import log
 
 LOG_BYTES = 256 * 1024  # of a log, at once
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.2, 5.0
+_FIRST_RETRY_S = 0.2
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -42,16 +42,14 @@ async def serve_node(agent: Agent, target: str, credentials: Credentials) -> Non
     retry_s = _FIRST_RETRY_S
     try:
         while True:
-            began_s = asyncio.get_running_loop().time()
+            heard = agent.heard
             try:
                 await _attached(agent, target, credentials, working)
             except grpc.aio.AioRpcError as error:
                 _raise_refused(error)
                 log(logging.WARNING, "no controller", target=target, error=error.details())
-            if asyncio.get_running_loop().time() - began_s > _LAST_RETRY_S:
-                retry_s = _FIRST_RETRY_S
+            retry_s = _FIRST_RETRY_S if agent.heard > heard else min(2 * retry_s, agent.heartbeat_s)
             await asyncio.sleep(retry_s)
-            retry_s = min(2 * retry_s, _LAST_RETRY_S)
     finally:
         working.cancel()
 

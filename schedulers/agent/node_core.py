@@ -98,19 +98,28 @@ class NodeCore:
         self,
         order: pb.TaskOrder,
         grants: tuple[Grant, ...],
-        step: Step,
         now_s: float,
         *,
         end: str,
         paused: bool,
     ) -> None:
-        """A task that an earlier agent had; of a job's attempts in their order."""
+        """A task of which an earlier agent has made the folder; of a job's attempts in order."""
         task = self._add(order, now_s)
-        task.grants, task.step, task.end, task.paused = grants, step, end, paused
-        if end:
+        fits = task.step is not Step.ENDED
+        task.grants, task.step, task.seen = grants, Step.STARTED, None
+        task.end, task.paused = end, paused
+        if not fits or any(grant.device >= self.cluster.devices for grant in grants):
+            self._end(task, "the node has not its devices any more", checkpoint=True)
+            task.grants = ()
+        elif end:
             self._leave(task)
         else:
             self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s)
+
+    def made(self, name: Name) -> None:
+        """A task's folder is there: its process may be at any moment."""
+        task = self.tasks[name]
+        task.step, task.why = Step.STARTED, ""
 
     def see(self, name: Name, seen: Seen, now_s: float) -> None:
         """What was seen of a task's process."""

@@ -17,8 +17,8 @@ class Step(Enum):
     """How far a task is, by what the agent knows of its process."""
 
     WAITING = "waiting"  # for room; there is no process
-    GRANTED = "granted"  # it has devices; its process comes once they are clear
-    STARTED = "started"  # its process runs, or is being ended
+    GRANTED = "granted"  # it has devices; its folder is made once they are clear
+    STARTED = "started"  # it has a folder: its process comes, runs, or is being ended
     ENDED = "ended"
 
 

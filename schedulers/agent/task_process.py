@@ -85,8 +85,9 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
             raise
         sync_folder(tasks)
     except (OSError, TypeError, ValueError) as error:  # ``more`` may be no JSON
+        said = getattr(error, "strerror", None) or error  # without a name that differs each time
         raise TaskFolderError(
-            f"task folder {target} cannot be made ({error}); each attempt at a job has a number of "
+            f"task folder {target} cannot be made ({said}); each attempt at a job has a number of "
             "its own, and its folder needs room on the disk"
         ) from error
     return Task(TaskFolder(target), spec)

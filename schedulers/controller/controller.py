@@ -6,11 +6,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from presage.features.errors import JournalError, UnsureJournalError
+from presage.features.errors import JournalError
 from presage.schedulers.controller.book import Book
 from presage.schedulers.controller.clock import ClusterClock
 from presage.schedulers.controller.core import Core
@@ -114,11 +114,8 @@ class Controller:
         JournalError
             They could not be written; nothing has changed.
         """
-        async with self._busy:
-            records, told = make(self.core, self.now_s(), time.time())
-            await self._write(records)
-        self._tell(records)
-        return told
+        # Whoever asked may go at any moment; what is half written must be known here all the same.
+        return await _to_its_end(self._change(make))
 
     async def report(self, report: pb.NodeReport) -> None:
         """What an agent says."""
@@ -126,7 +123,13 @@ class Controller:
         def follows(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
             return core.report(report, now_s, now_unix_s), None
 
-        await self.change(follows)
+        try:
+            await self.change(follows)
+        except JournalError as error:
+            if self.failure is not None or not self._known(report.node):
+                raise
+            # It is heard nevertheless, so that jobs run on; the agent says all of it again.
+            log(logging.ERROR, "not noted", node=report.node, error=str(error))
         async with self._busy:
             if self.core.heard(report, self.now_s()):
                 self._woken.set()
@@ -135,11 +138,10 @@ class Controller:
         """Decide whenever something has changed, and look at who is silent."""
         while True:
             await self._next()
+            if self.failure is not None:
+                raise self.failure
             try:
                 await self._step()
-            except UnsureJournalError as error:
-                self.failure = error
-                raise
             except JournalError as error:
                 log(logging.ERROR, "not decided", error=str(error))
                 await asyncio.sleep(LOOK_S)
@@ -155,6 +157,17 @@ class Controller:
             await self._entries.wait_for(lambda: self.journal.last_seq > seq)
 
     # ----------------------------------------------------------------------------------------
+
+    def _known(self, node: str) -> bool:
+        known = self.core.book.nodes.get(node)
+        return known is not None and not known.lost
+
+    async def _change(self, make: Callable[[Core, float, float], tuple[list[Record], T]]) -> T:
+        async with self._busy:
+            records, told = make(self.core, self.now_s(), time.time())
+            await self._write(records)
+        self._tell(records)
+        return told
 
     async def _next(self) -> None:
         wait_s = min(LOOK_S, max(0.0, self.core.wake_s - self.now_s()))
@@ -188,15 +201,36 @@ class Controller:
         if not records:
             return
         rows = [to_json(record) for record in records]
-        seq = await asyncio.to_thread(self.journal.append, rows)
+        try:
+            seq = await asyncio.to_thread(self.journal.append, rows)
+        except JournalError as error:
+            self._failed(error)
+            raise
         self.core.apply(records)
         self._unsaved += len(records)
         if self._unsaved >= SNAPSHOT_RECORDS:
-            changed: Mapping[str, Mapping[str, object] | None] = self.core.book.changed()
-            await asyncio.to_thread(self.journal.save, changed, seq)
-            self._unsaved = 0
+            await self._save(seq)
         async with self._entries:
             self._entries.notify_all()
+
+    async def _save(self, seq: int) -> None:
+        """Bring the snapshot up to an entry; where that fails, it is tried again with the next."""
+        book = self.core.book
+        changed: Mapping[str, Mapping[str, object] | None] = book.changed()
+        try:
+            await asyncio.to_thread(self.journal.save, changed, seq)
+        except JournalError as error:  # the records themselves are on disk
+            book.touched.update(changed.keys() - {"now"})
+            self._failed(error)
+            log(logging.ERROR, "no snapshot", error=str(error))
+        else:
+            self._unsaved = 0
+
+    def _failed(self, error: JournalError) -> None:
+        """Of a journal that has closed itself nothing more comes: then this process is to end."""
+        if self.journal.closed and self.failure is None:
+            self.failure = error
+            self._woken.set()
 
     def _tell(self, records: list[Record]) -> None:
         """Let whoever it concerns know."""
@@ -208,3 +242,11 @@ class Controller:
             node = getattr(record, "node", "") or (job.node if job is not None else "")
             if node:
                 self.orders_event(node).set()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do work to its end, also where whoever waits for it is cancelled."""
+    task = asyncio.ensure_future(work)
+    # An error that nobody waits for any more was the cancelled one's.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)

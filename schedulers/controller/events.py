@@ -34,7 +34,7 @@ def event_of(entry: Entry) -> pb.Event:
     )
 
 
-def detail_of(record: Record) -> str:
+def detail_of(record: Record) -> str:  # noqa: PLR0911 - one for each kind of record
     """What there is to say beside what, whose and where."""
     match record:
         case Submitted():

@@ -152,6 +152,11 @@ class Journal:
             self._store.close()
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing can be written or read any more."""
+        return self._closed
+
+    @property
     def last_seq(self) -> int:
         """Number of the newest entry; 0 where none was ever written."""
         assert self._last is not None

@@ -339,6 +339,7 @@ def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     try:
         for name, command in zip(names, commands, strict=True):
             with (state / f"{name}.log").open("ab") as said:

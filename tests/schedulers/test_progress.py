@@ -289,3 +289,20 @@ def _is_sound(report: Report | None) -> None:
 
 def _no_space(_: int) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_job_that_is_asked_for_a_checkpoint_as_it_ends_ends_well(places):
+    code = (
+        "import os, signal\nfrom presage.schedulers import progress\n"
+        "run, job = progress.begin(1), os.getpid()\n"
+        "if os.fork() == 0:\n"
+        "    try:\n"
+        "        while True: os.kill(job, signal.SIGUSR1)\n"
+        "    except ProcessLookupError: os._exit(0)\n"
+        "run.step(1)\n"
+    )
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": SOURCE}, check=False
+        )
+        assert done.returncode == 0

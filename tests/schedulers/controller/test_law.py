@@ -177,9 +177,8 @@ class World:
         node.to_controller.clear()
         for name in sorted(node.disk, key=lambda name: name[1]):
             process = node.disk[name]
-            step = Step.GRANTED if process.began_s is None else Step.STARTED
             node.agent.restore(
-                process.order, process.grants, step, self.now_s, end=process.why, paused=False
+                process.order, process.grants, self.now_s, end=process.why, paused=False
             )
             assert name in node.agent.tasks
 
@@ -205,18 +204,23 @@ class World:
         for task in tuple(agent.ready()):
             if self.now_s >= node.lease_s:
                 break
-            self.launch(node, task)
+            node.disk[task.name] = Process(task.order, task.grants)
             if self.chance(0.02):
                 node.agent = None
                 return
+            agent.made(task.name)
         for name, task in agent.tasks.items():
             process = node.disk.get(name)
-            if process is not None and process.ended is None and task.end and not process.why:
+            if process is None or process.ended is not None:
+                continue
+            if task.end and not process.why:
                 process.why = task.end
                 patience_s = self.draw.uniform(0.0, GRACE_S) if task.checkpoint else 0.0
                 process.end_by_s = self.now_s + patience_s
                 if task.checkpoint:
                     process.saved = process.done
+            if process.began_s is None:
+                self.launch(node, name, process)
         self.observe(node)
         node.number += 1
         node.sent[node.number] = self.now_s
@@ -228,29 +232,29 @@ class World:
             )
         )  # fmt: skip
 
-    def launch(self, node, task):
-        process = node.disk.get(task.name)
-        if process is None:
-            process = node.disk[task.name] = Process(task.order, task.grants)
+    def launch(self, node, name, process):
         if self.chance(0.05):
-            return  # it dies before the shim has begun
-        if process.began_s is None:
-            process.began_s = self.now_s
-            process.done = process.saved = task.order.done
-            assert task.name not in self.started, f"{task.name} was started twice"
-            self.started.append(task.name)
-            there = self.running.setdefault(task.name[0], set())
-            there.add(task.name)
-            assert len(there) == 1, f"{there} run at once"
+            return  # the agent dies before the shim has begun
+        if process.why or self.now_s >= node.lease_s:  # so its shim finds it, and starts nothing
+            process.ended = pb.Exit(asked=bool(process.why), lost=not process.why, how="no start")
+            return
+        process.began_s = self.now_s
+        process.done = process.saved = process.order.done
+        assert name not in self.started, f"{name} was started twice"
+        self.started.append(name)
+        there = self.running.setdefault(name[0], set())
+        there.add(name)
+        assert len(there) == 1, f"{there} run at once"
 
     def observe(self, node):
         for name, process in node.disk.items():
-            if process.began_s is None or name not in node.agent.tasks:
+            if name not in node.agent.tasks or (process.began_s is None and not process.ended):
                 continue
             if node.agent.tasks[name].step is Step.ENDED:
                 continue
+            began_s = self.now_s if process.began_s is None else process.began_s
             seen = Seen(
-                self.now_s - process.began_s + 0.001, process.done, process.saved, 100.0, GIB, GIB,
+                self.now_s - began_s + 0.001, process.done, process.saved, 100.0, GIB, GIB,
                 process.ended,
             )  # fmt: skip
             node.agent.see(name, seen, self.now_s)

@@ -1,0 +1,270 @@
+"""A live cluster of real processes, jobs that keep a ledger, and what must be true in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+import presage
+from presage.features.errors import ServiceError
+from presage.schedulers.agent.processes import environment, pids, stat
+from presage.schedulers.controller.journal import Journal
+from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.job import LEDGER, processes_of
+from tests.serving.processes import free_port
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+SOURCE = str(Path(presage.__file__).parent.parent)
+ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
+PRESAGE = (sys.executable, "-m", "presage", "cluster")
+WITHIN_S = 60.0  # for anything to come true on a busy machine
+OVER = (pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED)
+T = TypeVar("T")
+# What takes long and adds little to the rest is run by hand.
+all_faults = pytest.mark.skipif(
+    os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
+)
+
+
+class Line(NamedTuple):
+    """Of the ledger: see ``job.py``."""
+
+    what: str
+    job: str
+    attempt: int
+    pid: int
+    number: int
+
+
+def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "") -> T:
+    """What ``holds`` returns, once that is anything; a controller that is away is waited for."""
+    end_s = time.monotonic() + within_s
+    while True:
+        with suppress(ServiceError):
+            if found := holds():
+                return found
+        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what or holds}"
+        time.sleep(0.05)
+
+
+class LiveCluster:
+    """A controller and agents, each with one device of its own name.
+
+    Attributes
+    ----------
+    acknowledged : set of str
+        Jobs of which the controller has said that it has them.
+    command : list of str
+        What a controller or an agent is run by, as in a network of its own.
+    """
+
+    def __init__(self, folder: Path, *, lease_s: float = 60.0, host: str = "127.0.0.1") -> None:
+        self.folder, self.lease_s, self.host = folder, lease_s, host
+        self.port = free_port()
+        self.target = f"{host}:{self.port}"
+        self.ledger = folder / "ledger"
+        self.ledger.touch()
+        self.journal = str(folder / "journal" / "controller.db")
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.acknowledged: set[str] = set()
+        self.client = ClusterClient(self.target, timeout_s=20.0)
+        self.environment: dict[str, str] = {}
+
+    # Processes ------------------------------------------------------------------------------
+
+    def start(self, name: str, command: Sequence[object]) -> subprocess.Popen[bytes]:
+        """A process, in a session of its own, whose words go to a file."""
+        with self.log(name).open("ab") as said:
+            process = subprocess.Popen(
+                [*map(str, command)], stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+                env={**os.environ, **ENVIRONMENT, **self.environment}, start_new_session=True,
+            )  # fmt: skip
+        self.running[name] = process
+        return process
+
+    def controller(
+        self, *more: object, by: Sequence[object] = (*PRESAGE, "controller")
+    ) -> subprocess.Popen[bytes]:
+        """Start the controller."""
+        options = ["--journal", self.journal, "--port", self.port, "--lease-s", self.lease_s]
+        if self.host != "127.0.0.1":
+            options += ["--host", self.host, "--allow-remote"]
+        return self.start("controller", [*by, *options, *more])
+
+    def agent(
+        self, node: str, *more: object, by: Sequence[object] = (*PRESAGE, "agent")
+    ) -> subprocess.Popen[bytes]:
+        """Start a node's agent."""
+        cpu = min(os.sched_getaffinity(0))
+        return self.start(
+            node,
+            [
+                *by, "--node", node, "--controller", self.target,
+                "--state", self.folder / node, "--checkpoints", self.folder / "checkpoints",
+                "--device", f"cpu-1={cpu}", "--memory-gib", 2, "--heartbeat-s", 0.5, *more,
+            ],
+        )  # fmt: skip
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Signal a process, and wait until it has ended; how it did."""
+        process = self.running.pop(name)
+        process.send_signal(number)
+        return process.wait(WITHIN_S)
+
+    def signal(self, pid: int, number: int) -> None:
+        """Signal a process, if it is there."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    def up(self, *nodes: str) -> None:
+        """Start all, and wait until they know each other."""
+        self.controller()
+        for node in nodes:
+            self.agent(node)
+        self.connected(*nodes)
+
+    def connected(self, *nodes: str) -> None:
+        """Wait until these, and no others, are given jobs."""
+        until(lambda: {n.name for n in self.all().nodes if not n.why} == set(nodes), what=nodes)
+
+    def log(self, name: str) -> Path:
+        """What a process of that name says."""
+        return self.folder / f"{name}.log"
+
+    # Jobs -----------------------------------------------------------------------------------
+
+    def job(
+        self, name: str, iterations: int = 20, step_s: float = 0.05, every: int = 0, *how: str,
+        grace_s: float = 10.0, **more: Any,
+    ) -> pb.Job:  # fmt: skip
+        """A job that keeps the ledger."""
+        words = [HERE / "job.py", self.ledger, iterations, step_s, every, *how]
+        return pb.Job(
+            job_id=name,
+            command=[sys.executable, *map(str, words)],
+            environment={**ENVIRONMENT, LEDGER: str(self.ledger)},
+            iterations=iterations,
+            grace_s=grace_s,
+            **more,
+        )
+
+    def submit(self, *jobs: pb.Job) -> None:
+        """Until the controller has them."""
+        until(lambda: [self.client.submit(jobs)])
+        self.acknowledged |= {job.job_id for job in jobs}
+
+    def cancel(self, *names: str) -> None:
+        """Until the controller has noted it."""
+
+        def done() -> bool:
+            self.client.cancel(names)
+            return True
+
+        until(done)
+
+    def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> None:
+        """Until the controller has noted it."""
+        until(lambda: [self.client.drain(node, undo=undo, evict=evict)])
+
+    def all(self) -> pb.ListResponse:
+        """Jobs, also those that are over, and nodes."""
+        return self.client.list(ended=True)
+
+    def status(self, name: str) -> pb.JobStatus:
+        """Of a job."""
+        return until(lambda: self.client.list([name], ended=True)).jobs[0]
+
+    def phases(self) -> dict[str, int]:
+        """Of all jobs."""
+        return {row.job.job_id: row.phase for row in self.all().jobs}
+
+    def runs(self, name: str, attempt: int = 1, beyond: int = 0) -> Line:
+        """Wait until a job's attempt has done something; its line."""
+        wanted = ("did", name, attempt)
+
+        def found() -> list[Line]:
+            lines = [line for line in self.lines() if line[:3] == wanted]
+            return [line for line in lines if line.number > beyond]
+
+        return until(found, what=f"{name}.{attempt} does more than {beyond}")[0]
+
+    def over(self, *names: str, within_s: float = 2 * WITHIN_S) -> dict[str, int]:
+        """Wait until jobs are over; how all stand."""
+        until(
+            lambda: all(self.phases().get(name) in OVER for name in names),
+            within_s,
+            f"{names} over",
+        )
+        return self.phases()
+
+    def records(self) -> list[dict[str, Any]]:
+        """All of the journal; the controller must not run."""
+        with Journal.open(self.journal) as journal:
+            return [entry.record for entry in journal.read()]
+
+    def lines(self) -> list[Line]:
+        """The ledger."""
+        rows = [line.split() for line in self.ledger.read_text().splitlines()]
+        return [Line(w, job, int(a), int(p), int(n)) for w, job, a, p, n in rows]
+
+    def starts(self, name: str) -> list[Line]:
+        """A job's attempts, as they began."""
+        return [line for line in self.lines() if (line.what, line.job) == ("start", name)]
+
+    # What must be true ----------------------------------------------------------------------
+
+    def check(self, *, run_once: Sequence[str] = ()) -> None:
+        """No job is lost, none ran twice or beside itself, no work was done again in vain."""
+        phases = self.phases()
+        assert self.acknowledged <= phases.keys(), "a job that was acknowledged is lost"
+        lines = self.lines()
+        assert [line for line in lines if line.what == "beside"] == []
+        started = Counter((line.job, line.attempt) for line in lines if line.what == "start")
+        assert [name for name, times in started.items() if times > 1] == [], "started twice"
+        saved: dict[str, int] = defaultdict(int)
+        for line in lines:
+            if line.what == "saved":
+                saved[line.job] = max(saved[line.job], line.number)
+            if line.what == "start":
+                assert line.number >= saved[line.job], f"{line}: {saved[line.job]} were saved"
+        for job, phase in phases.items():
+            ends = [line for line in lines if (line.what, line.job) == ("end", job)]
+            assert len(ends) == (phase == pb.FINISHED) or phase == pb.CANCELLED, (job, phase, ends)
+        for name in run_once:
+            assert len(self.starts(name)) == 1, self.starts(name)
+        until(lambda: not processes_of(str(self.ledger)), what="no process of a job is left")
+
+    def close(self) -> None:
+        """End all that still runs."""
+        self.client.close()
+        for name in list(self.running):
+            self.kill(name)
+        for pid in pids():
+            said = environment(pid).get(b"PRESAGE_STATE", b"")
+            if said.startswith(os.fsencode(self.folder)):
+                self.signal(pid, signal.SIGKILL)
+        for pid in self.shims():
+            self.signal(pid, signal.SIGKILL)
+
+    def shims(self) -> list[int]:
+        """Processes that answer for tasks of this cluster."""
+        found = []
+        for pid in pids():
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                ours = os.fsencode(self.folder) in words and b"agent.shim import" in words
+                if ours and (said := stat(pid)) and said.state not in "ZX":
+                    found.append(pid)
+        return found

@@ -1,0 +1,95 @@
+"""A job that tells, in a file that all jobs share, what becomes of it. Run as a program.
+
+    python job.py LEDGER ITERATIONS STEP_S [EVERY] [HOW]
+
+It saves every so many iterations (0: only when it is asked to). HOW are words: it "fails" once, or
+"breaks" each time, is "deaf" to signals, or "polite" and exits with 0, or says that it is "done";
+it "forks" a child that goes its own way, "writes" a lot. Each line of the ledger is
+``what job attempt pid number``, written at once and whole: "start" with the first iteration,
+"did" and "saved" with how many are done, "failed", "end"; "beside" with the pid of another process
+of the same job that was alive when this one started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from presage.schedulers import progress
+
+LEDGER = "TEST_LEDGER"  # by which a scan of /proc tells the processes of one test from others
+
+
+def processes_of(ledger: str, job: str | None = None) -> dict[int, str]:
+    """Task by process, of processes that live; of one job, or of all."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            said = dict(
+                pair.partition(b"=")[::2] for pair in (path / "environ").read_bytes().split(b"\0")
+            )
+            state = (path / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue
+        task = os.fsdecode(said.get(b"PRESAGE_TASK", b""))
+        if said.get(LEDGER.encode()) != os.fsencode(ledger) or state in b"ZX" or not task:
+            continue
+        if job is None or task.rpartition(".")[0] == job:
+            found[int(path.name)] = task
+    return found
+
+
+def main() -> None:
+    ledger, iterations, step_s, every, *how = sys.argv[1:]
+    opened = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    job, _, attempt = os.environ["PRESAGE_TASK"].rpartition(".")
+
+    def say(what: str, number: int) -> None:
+        os.write(opened, f"{what} {job} {attempt} {os.getpid()} {number}\n".encode())
+
+    for pid in processes_of(ledger, job).keys() - {os.getpid()}:
+        say("beside", pid)
+    if "deaf" in how:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    run = progress.begin(int(iterations))
+    if "deaf" in how:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if "polite" in how or "done" in how:
+
+        def leave(*_: object) -> None:
+            if "done" in how:
+                run.step(run.iterations)
+                say("end", run.iterations)
+            os._exit(0)
+
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, leave)
+    if "forks" in how and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+    say("start", run.first)
+    again = f"failed {job} " in Path(ledger).read_text()
+    if "breaks" in how or ("fails" in how and not again):
+        time.sleep(0.3)
+        say("failed", 0)
+        sys.exit(3)
+    for done in range(run.first + 1, run.iterations + 1):
+        time.sleep(float(step_s))
+        if "writes" in how:
+            os.write(1, b"x" * 1024 * 1024)
+        run.step(done)
+        say("did", done)
+        if run.checkpoint_wanted or (int(every) and done % int(every) == 0):
+            run.saved(done)
+            say("saved", done)
+    say("end", run.iterations)
+
+
+if __name__ == "__main__":
+    main()

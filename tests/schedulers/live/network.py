@@ -1,0 +1,82 @@
+"""A network namespace for agents, on a wire to the controller that can be cut in each direction."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+CONTROLLER, AGENT = "10.231.77.1", "10.231.77.2"
+_NOBODY = "02:00:00:00:00:99"
+
+
+class Network:
+    """Made by :func:`network`."""
+
+    def __init__(self) -> None:
+        self.namespace = f"presage{os.getpid()}"
+        self._wire = f"pr{os.getpid()}"
+        # By side: how to name its namespace, its device, and the other's address.
+        self._sides: dict[str, tuple[tuple[str, ...], str, str]] = {
+            "controller": ((), self._wire, AGENT),
+            "agent": (("-n", self.namespace), "a0", CONTROLLER),
+        }
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """What runs a command in it."""
+        return ("ip", "netns", "exec", self.namespace)
+
+    def make(self) -> None:
+        """Raises OSError or CalledProcessError where that is not allowed."""
+        _ip("netns", "add", self.namespace)
+        _ip("link", "add", self._wire, "type", "veth", "peer", "a0", "netns", self.namespace)
+        for side, address in (("controller", CONTROLLER), ("agent", AGENT)):
+            where, device, _ = self._sides[side]
+            _ip(*where, "addr", "add", f"{address}/30", "dev", device)
+            _ip(*where, "link", "set", device, "up")
+
+    def remove(self) -> None:
+        """Whatever there is of it."""
+        with suppress(OSError, subprocess.CalledProcessError):
+            _ip("netns", "del", self.namespace)
+
+    def cut(self, *sides: str) -> None:
+        """What these sides send goes to nobody, and nobody is told."""
+        for side in sides:
+            self._address(side, _NOBODY)
+
+    def heal(self) -> None:
+        """All arrives again."""
+        for side, other in (("controller", "agent"), ("agent", "controller")):
+            where, device, _ = self._sides[other]
+            (link,) = _ip(*where, "-j", "link", "show", "dev", device)
+            self._address(side, link["address"])
+
+    def _address(self, side: str, of_other: str) -> None:
+        where, device, address = self._sides[side]
+        told = ("lladdr", of_other, "dev", device, "nud", "permanent")
+        _ip(*where, "neigh", "replace", address, *told)
+
+
+def _ip(*words: str) -> Any:
+    done = subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout) if "-j" in words else None
+
+
+@contextmanager
+def network() -> Iterator[Network | None]:
+    """None where this machine lets us make none."""
+    made = Network()
+    try:
+        try:
+            made.make()
+        except (OSError, subprocess.CalledProcessError):
+            yield None
+            return
+        yield made
+    finally:
+        made.remove()

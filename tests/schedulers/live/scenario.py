@@ -1,0 +1,78 @@
+"""A day of a cluster: jobs that want different things, whatever becomes of its controller."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.cluster import LiveCluster
+
+ENDS = {
+    "long": pb.FINISHED,
+    "keeps": pb.FINISHED,
+    "urgent": pb.FINISHED,
+    "again": pb.FINISHED,
+    "fails": pb.FAILED,
+    "unwanted": pb.CANCELLED,
+    "stopped": pb.CANCELLED,
+}
+
+
+@contextmanager
+def restarted(cluster: LiveCluster, commands: Iterator[Sequence[object]]) -> Iterator[list[int]]:
+    """Start the controller again whenever it has ended; how it did, each time."""
+    ends: list[int] = []
+    over = threading.Event()
+
+    def keep() -> None:
+        process = cluster.controller(by=next(commands))
+        while not over.wait(0.02):
+            if (code := process.poll()) is not None:
+                ends.append(code)
+                process = cluster.controller(by=next(commands))
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield ends
+    finally:
+        over.set()
+        thread.join()
+
+
+def play(cluster: LiveCluster) -> None:
+    """Two nodes: jobs that save, are evicted, cancelled, fail and are drained; until all is over.
+
+    Each step is taken again until the controller has said yes, as its users would.
+    """
+    cluster.submit(
+        cluster.job("long", 60, 0.05, 10), cluster.job("keeps", 60, 0.05), cluster.job("unwanted")
+    )
+    cluster.cancel("unwanted")
+    cluster.runs("long")
+    cluster.runs("keeps")
+    cluster.submit(cluster.job("urgent", 10, 0.05, latency_sensitive=True))
+    cluster.submit(
+        cluster.job("again", 10, 0.05, 0, "fails", retries=1),
+        cluster.job("fails", 10, 0.05, 0, "breaks"),
+        cluster.job("stopped", 100_000, 0.05),
+    )
+    cluster.runs("urgent")
+    cluster.drain("n1", evict=True)
+    cluster.over("urgent")
+    cluster.drain("n1", undo=True)
+    cluster.runs("stopped")
+    cluster.cancel("stopped")
+    cluster.over(*ENDS)
+
+
+def check(cluster: LiveCluster) -> None:
+    """That all of it came out as it should."""
+    assert cluster.phases() == ENDS
+    cluster.check()
+    failed = [line.job for line in cluster.lines() if line.what == "failed"]
+    # One that fails just as it is sent away is not counted as a failure, and runs again.
+    assert Counter(failed) - Counter(fails=len(failed)) == {"again": 1}

@@ -1,0 +1,124 @@
+"""Disks without room: under the controller's journal, and under an agent's state."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from presage.features.errors import ServiceError
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.cluster import LiveCluster, all_faults, until
+
+LEASE_S = 4.0
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """A file system of its own."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets us mount no file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """No room on it, to the last byte."""
+    filling = folder / "filling"
+    with filling.open("ab", buffering=0) as file:
+        for _ in range(20):  # what others free meanwhile is taken, too
+            with suppress(OSError):
+                while True:
+                    file.write(b"x" * 512)
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        filling.unlink()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
+    cluster = LiveCluster(tmp_path, lease_s=LEASE_S)
+    yield cluster
+    cluster.close()
+
+
+@all_faults
+def test_without_room_for_the_journal_jobs_run_on_and_new_ones_are_refused(cluster):
+    folder = cluster.folder / "journal"
+    with small_disk(folder, "1m"):
+        cluster.up("n0", "n1")
+        cluster.submit(cluster.job("long", 220, 0.05), cluster.job("short", 30, 0.05))
+        cluster.runs("long")
+        cluster.runs("short")
+        with full(folder):
+            with pytest.raises(ServiceError, match="make room on its disk") as refused:
+                while True:  # there may be room for some
+                    refused_or_taken(cluster, f"more-{time.time()}")
+            assert "\n" not in str(refused.value)
+            until(lambda: [line for line in cluster.lines() if line.what == "end"])
+            time.sleep(1.5 * LEASE_S)
+            beyond = max(line.number for line in cluster.lines() if line.what == "did")
+            cluster.runs("long", beyond=beyond)
+        cluster.submit(cluster.job("after", 5))
+
+        assert set(cluster.over(*cluster.acknowledged).values()) == {pb.FINISHED}
+        cluster.check(run_once=sorted(cluster.acknowledged))
+        cluster.kill("controller")
+        cluster.controller()
+        assert until(cluster.phases).keys() >= cluster.acknowledged
+        cluster.kill("controller")
+        cluster.kill("n0")
+        cluster.kill("n1")
+
+
+def refused_or_taken(cluster: LiveCluster, name: str) -> None:
+    cluster.client.submit([cluster.job(name, 1)])
+    cluster.acknowledged.add(name)
+
+
+@all_faults
+def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
+    folder = cluster.folder / "n0"
+    with small_disk(folder, "1m"):
+        cluster.up("n0")
+        cluster.submit(cluster.job("long", 220, 0.05, 10))
+        first = cluster.runs("long", beyond=20)
+        with full(folder):
+            time.sleep(2 * LEASE_S)
+            assert cluster.runs("long", beyond=120).pid == first.pid
+            cluster.cancel("long")  # of which nobody can tell its shim
+            cluster.submit(cluster.job("next", 5))
+            time.sleep(0.5 * LEASE_S)
+            assert not cluster.starts("next")
+
+        assert cluster.over("long", "next")["next"] == pb.FINISHED
+        cluster.check(run_once=["long", "next"])
+        cluster.kill("n0")
+
+
+@all_faults
+def test_a_job_that_comes_to_a_node_without_room_runs_once_there_is_some(cluster):
+    folder = cluster.folder / "n0"
+    with small_disk(folder, "1m"):
+        cluster.up("n0")
+        with full(folder):
+            cluster.submit(cluster.job("next", 5))
+            until(lambda: "room on the disk" in cluster.status("next").why)
+            time.sleep(3)
+            attempts = cluster.status("next").attempt
+        assert cluster.over("next") == {"next": pb.FINISHED}
+        assert (attempts, cluster.status("next").attempt) == (1, 1)
+        cluster.check(run_once=["next"])
+        cluster.kill("n0")

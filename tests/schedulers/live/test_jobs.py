@@ -1,0 +1,72 @@
+"""Jobs that do not do as they are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.cluster import LiveCluster, all_faults, until
+from tests.schedulers.live.job import processes_of
+
+LOG_BYTES = 64 * 2**20
+
+
+@pytest.mark.parametrize("how", ["deaf", "forks", pytest.param("polite", marks=all_faults)])
+def test_whatever_a_job_does_when_it_is_cancelled_nothing_of_it_is_left(cluster, how):
+    cluster.up("n0")
+    cluster.submit(cluster.job("odd", 10_000, 0.05, 0, how, grace_s=1.0))
+    cluster.runs("odd")
+
+    cluster.cancel("odd")
+
+    assert cluster.over("odd") == {"odd": pb.CANCELLED}
+    cluster.check(run_once=["odd"])
+
+
+@all_faults
+def test_jobs_that_are_sent_away_go_on_whatever_they_make_of_it(cluster):
+    cluster.up("n0")
+    cluster.submit(cluster.job("deaf", 60, 0.05, 5, "deaf", grace_s=1.0))
+    cluster.runs("deaf", beyond=10)
+    evict(cluster)
+    assert cluster.runs("deaf", attempt=2).number > 10
+    cluster.cancel("deaf")
+    cluster.submit(cluster.job("polite", 20, 0.05, 0, "polite"))
+    cluster.runs("polite", beyond=3)
+    evict(cluster)
+
+    # It ended well, but not all of its work is done.
+    cluster.over("deaf", "polite")
+    assert cluster.phases()["polite"] == pb.FINISHED
+    assert [line.attempt for line in cluster.starts("polite")] == [1, 2]
+    cluster.check()
+
+
+def test_a_job_that_comes_to_its_end_just_when_it_is_sent_away_is_not_run_again(cluster):
+    cluster.up("n0")
+    cluster.submit(cluster.job("done", 10_000, 0.05, 0, "done"))
+    cluster.runs("done")
+
+    evict(cluster)
+
+    assert cluster.over("done") == {"done": pb.FINISHED}
+    cluster.check(run_once=["done"])
+
+
+@all_faults
+def test_a_job_that_writes_without_end_fills_no_disk(cluster):
+    cluster.up("n0")
+    cluster.submit(cluster.job("writes", 400, 0.005, 0, "writes"))
+    cluster.runs("writes", beyond=300)
+    logs = list((cluster.folder / "n0" / "tasks").glob("*/log*"))
+
+    assert sum(path.stat().st_size for path in logs) < 4 * LOG_BYTES
+    assert cluster.over("writes") == {"writes": pb.FINISHED}
+    cluster.check(run_once=["writes"])
+
+
+def evict(cluster: LiveCluster) -> None:
+    """Send away whatever runs on n0, and let it come back."""
+    cluster.drain("n0", evict=True)
+    until(lambda: not processes_of(str(cluster.ledger)))
+    cluster.drain("n0", undo=True)
