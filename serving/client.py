@@ -25,6 +25,7 @@ from presage.serving.forecasts import (
 from presage.serving.job_features import job_of
 from presage.serving.outcomes import Outcome, Reported
 from presage.serving.questions import Question
+from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 
 Answer = TypeVar("Answer")
@@ -133,6 +134,10 @@ class PresageClient:
         """Tell what really happened; what was accepted is on the server's disk."""
         return self._ask(questions.report(outcomes))
 
+    def report_rows(self, rows: Sequence[pb.Outcome]) -> Reported:
+        """As :meth:`report`, of outcomes that were written before, as messages."""
+        return self._ask(questions.report_rows(rows))
+
     def reload(self) -> ReleaseInfo:
         """Let the server look for a newer release now; raises RefusedReleaseError."""
         return self._ask(questions.reload())
@@ -232,6 +237,10 @@ class AsyncPresageClient:
     async def report(self, outcomes: Sequence[Outcome]) -> Reported:
         """As :meth:`PresageClient.report`."""
         return await self._ask(questions.report(outcomes))
+
+    async def report_rows(self, rows: Sequence[pb.Outcome]) -> Reported:
+        """As :meth:`PresageClient.report_rows`."""
+        return await self._ask(questions.report_rows(rows))
 
     async def reload(self) -> ReleaseInfo:
         """As :meth:`PresageClient.reload`."""

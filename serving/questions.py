@@ -72,6 +72,12 @@ def report(outcomes: Sequence[Outcome]) -> Question[Reported]:
     )
 
 
+def report_rows(rows: Sequence[pb.Outcome]) -> Question[Reported]:
+    """Outcomes that were written before, as messages."""
+    request = pb.ReportOutcomesRequest(outcomes=rows)
+    return Question("ReportOutcomes", request, wire_outcomes.read_reported)
+
+
 def predict_matrix(
     placements: Sequence[Placement], coverage: float
 ) -> Iterator[Question[list[JobForecast]]]:

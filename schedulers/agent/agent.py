@@ -24,10 +24,11 @@ from presage.schedulers.agent.names import safe_name, task_name
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
+from presage.schedulers.agent.outcomes import Outbox, outcome_of
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
-from presage.schedulers.agent.task_folder import TASKS
+from presage.schedulers.agent.task_folder import TASKS, TaskFolder
 from presage.schedulers.agent.task_process import (
     Task,
     TaskState,
@@ -45,6 +46,7 @@ from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
+from presage.serving.v1 import prediction_pb2 as pb_outcome
 
 LOOK_S = 0.5  # from one look at the tasks to the next
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
@@ -105,6 +107,7 @@ class Agent:
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
         self.heard = 0  # orders, of whatever content
+        self.outbox = Outbox(options.state)
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
     def begin(self) -> None:
@@ -206,8 +209,8 @@ class Agent:
         version = self._said[0]
         orders, self._orders = self._orders, None
         if orders is not None:
-            for name in self.core.obey(orders, boottime_s()):
-                self._drop(name)
+            for over in self.core.obey(orders, boottime_s()):
+                self._drop(over)
             version = orders.version
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
@@ -304,15 +307,29 @@ class Agent:
         self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused)
         self._processes[name], self._meters[name] = task, meter_of(task)
 
-    def _drop(self, name: Name) -> None:
-        task = self._processes.pop(name, None)
-        self._meters.pop(name, None)
-        if task is not None:
-            keep_log(task.folder)
-            try:
-                remove(task.folder)
-            except TaskFolderError as error:
-                log(logging.ERROR, "not removed", error=str(error))
+    def _drop(self, over: NodeTask) -> None:
+        """A task that is over, and on the controller's disk."""
+        task = self._processes.pop(over.name, None)
+        self._meters.pop(over.name, None)
+        if task is None:
+            return
+        outcome = self._outcome(over, task.folder)
+        if outcome is not None:
+            self.outbox.put(outcome, task.folder.name)
+        keep_log(task.folder)
+        try:
+            remove(task.folder)
+        except TaskFolderError as error:
+            log(logging.ERROR, "not removed", error=str(error))
+
+    def _outcome(self, over: NodeTask, folder: TaskFolder) -> pb_outcome.Outcome | None:
+        if not over.grants:
+            return None
+        slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
+        mode = "cpu-quota" if slot.cuda is None else "time-slice"
+        if shim is not None and shim.compute == "mps":
+            mode = "mps"
+        return outcome_of(over, slot, self.core.tasks, self._agent_id, mode)
 
 
 def _wanted(task: NodeTask) -> Wanted:

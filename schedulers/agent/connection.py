@@ -8,8 +8,9 @@ from typing import Any
 
 import grpc
 
-from presage.features.errors import RefusedAgentError
+from presage.features.errors import PresageError, RefusedAgentError
 from presage.schedulers.agent.agent import Agent
+from presage.schedulers.agent.outcomes import Service
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
@@ -17,6 +18,7 @@ from presage.serving.log import log
 
 LOG_BYTES = 256 * 1024  # of a log, at once
 _FIRST_RETRY_S = 0.2
+_TELL_S = 5.0  # from one try to tell outcomes to the next
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -29,8 +31,15 @@ _OPTIONS = (
 )
 
 
-async def serve_node(agent: Agent, target: str, credentials: Credentials) -> None:
+async def serve_node(
+    agent: Agent, target: str, credentials: Credentials, service: Service | None = None
+) -> None:
     """Keep an agent's node as its controller wants it, until cancelled.
+
+    Parameters
+    ----------
+    service : Service, optional
+        The prediction service, which is told how jobs ended.
 
     Raises
     ------
@@ -39,6 +48,7 @@ async def serve_node(agent: Agent, target: str, credentials: Credentials) -> Non
     """
     await asyncio.to_thread(agent.begin)
     working = asyncio.create_task(agent.run())
+    telling = asyncio.create_task(_tell(agent, service)) if service is not None else None
     retry_s = _FIRST_RETRY_S
     try:
         while True:
@@ -52,6 +62,20 @@ async def serve_node(agent: Agent, target: str, credentials: Credentials) -> Non
             await asyncio.sleep(retry_s)
     finally:
         working.cancel()
+        if telling is not None:
+            telling.cancel()
+
+
+async def _tell(agent: Agent, service: Service) -> None:
+    """Tell outcomes, again and again until they are taken."""
+    while True:
+        try:
+            told = await asyncio.to_thread(agent.outbox.send, service)
+            if told:
+                log(logging.INFO, "outcomes told", outcomes=told)
+        except (PresageError, OSError) as error:
+            log(logging.WARNING, "outcomes not told", error=str(error))
+        await asyncio.sleep(_TELL_S)
 
 
 async def _attached(

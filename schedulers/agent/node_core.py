@@ -71,7 +71,7 @@ class NodeCore:
 
     # What it is told ------------------------------------------------------------------------
 
-    def obey(self, orders: pb.NodeOrders, now_s: float) -> list[Name]:
+    def obey(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
         """Take all that the node is to have; the tasks that are forgotten with that."""
         self._set_policy(orders)
         wanted = {(one.job.job_id, one.attempt): one for one in orders.tasks}
@@ -90,7 +90,7 @@ class NodeCore:
         for one in orders.forget:
             known = self.tasks.get((one.job_id, one.attempt))
             if known is not None and known.step is Step.ENDED and not known.ordered:
-                forgotten.append(known.name)
+                forgotten.append(known)
                 self._forget(known)
         return forgotten
 
@@ -124,6 +124,7 @@ class NodeCore:
     def see(self, name: Name, seen: Seen, now_s: float) -> None:
         """What was seen of a task's process."""
         task = self.tasks[name]
+        self._note(task, seen)
         task.seen = seen
         if seen.exit is not None:
             task.step = Step.ENDED
@@ -257,6 +258,19 @@ class NodeCore:
             task.why = "there is no room for what it was given"
             del self._attempts[job_id]
 
+    def _note(self, task: NodeTask, seen: Seen) -> None:
+        """Add what was seen of a task to what will be told of it."""
+        more_s = max(0.0, seen.ran_s - task.runtime_s)
+        task.busy_s += more_s * (seen.usage_milli or 0.0) / WHOLE
+        if seen.done and (task.last is None or seen.done > task.last[1]):
+            task.last = seen.ran_s, seen.done
+            task.first = task.first or task.last
+        devices = {grant.device for grant in task.grants}
+        for name, other in self.tasks.items():
+            there = other.step is Step.STARTED and other is not task
+            if there and not devices.isdisjoint(grant.device for grant in other.grants):
+                task.beside[name] = task.beside.get(name, 0.0) + more_s
+
     def _done(self, task: NodeTask, seen: Seen) -> float:
         """Part of a job that is done; of one that does not say, as was foretold."""
         if seen.done is not None:
@@ -293,11 +307,12 @@ class NodeCore:
                 task.grants, task.step = action.grants, Step.GRANTED
                 task.why = ""
             case Resize():
-                before, task.grants = task.grants, action.grants
+                before, task.grants, task.steady = task.grants, action.grants, False
                 more = action.grants[0].compute_milli - before[0].compute_milli
                 task.why = f"{'given' if more > 0 else 'left with'} {_share(action.grants)}"
             case Pause():
-                task.paused, task.why = True, "paused: busier than foretold, and in time"
+                task.steady, task.paused = False, True
+                task.why = "paused: busier than foretold, and in time"
             case Resume():
                 task.paused, task.why = False, ""
             case Preempt():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -62,6 +62,15 @@ class NodeTask:
         Whether it is to save its state first.
     why : str
         What was last done about it, in a sentence.
+    steady : bool
+        Whether it has had one share all the time, and was never paused.
+    busy_s : float
+        Device-seconds that it kept its device busy.
+    first, last : tuple of (float, float), or None
+        When it was first seen to have done something, and last: seconds since its start, and the
+        part that was done.
+    beside : dict of (str, int) to float
+        Seconds that others were on its device.
     """
 
     order: pb.TaskOrder
@@ -75,6 +84,11 @@ class NodeTask:
     late: bool = False
     why: str = ""
     seen: Seen | None = None
+    steady: bool = True
+    busy_s: float = 0.0
+    first: tuple[float, float] | None = None
+    last: tuple[float, float] | None = None
+    beside: dict[Name, float] = field(default_factory=dict)
 
     @property
     def name(self) -> Name:

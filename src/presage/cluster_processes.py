@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from presage.features.errors import ConfigError, ServiceError
-from presage.live_forecaster import live_forecaster
+from presage.live_forecaster import is_service, live_forecaster, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,6 +149,12 @@ def agent(
     ] = None,
     forecast: Forecast = "none",
     risk: Risk = 0.1,
+    report: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The service that is told how jobs ended."),
+    ] = None,
+    forecast_token_file: Secret = None,
+    forecast_ca: Authority = None,
     heartbeat_s: Annotated[float, typer.Option(min=0.1, help="Between reports.")] = 5.0,
     token_file: Secret = None,
     ca: Authority = None,
@@ -160,7 +166,12 @@ def agent(
     from presage.schedulers.agent.connection import serve_node
     from presage.serving.log import log_as_json
 
-    second = None if forecast == "none" else live_forecaster(forecast, risk, token_file, ca)
+    second = None
+    if forecast != "none":
+        second = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
+    service = None
+    if report is not None:
+        service = service_of(report, forecast_token_file, forecast_ca)
     options = AgentOptions(
         node, _slots(device, memory_gib), state, checkpoints or state / "checkpoints", heartbeat_s
     )
@@ -168,7 +179,9 @@ def agent(
     log_as_json()
 
     async def serve() -> None:
-        working = asyncio.ensure_future(serve_node(Agent(options, second), controller, credentials))
+        working = asyncio.ensure_future(
+            serve_node(Agent(options, second), controller, credentials, service)
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, working.cancel)
@@ -218,6 +231,7 @@ def up(
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
                 "--device", given, "--memory-gib", f"{memory_gib or _memory_gib() / agents:.3f}",
                 "--forecast", forecast,
+                *(("--report", forecast) if is_service(forecast) else ()),
             ]
         )  # fmt: skip
     _run_together(commands, state, target)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from presage.schedulers.forecasts import Forecaster
+    from presage.serving.client import PresageClient
 
 
 def live_forecaster(
@@ -39,6 +40,11 @@ def live_forecaster(
     return lambda: Predicted(predictor, risk=risk)
 
 
+def is_service(text: str) -> bool:
+    """Whether that is an address, and no folder."""
+    return text != "none" and not Path(text).is_dir()
+
+
 def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
     """A release in this process, or the client of a service, which need not be up yet."""
     if Path(text).is_dir():
@@ -46,6 +52,17 @@ def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
         from presage.serving.predictor import Predictor
 
         return Predictor(load_release(Path(text)))
+    return service_of(text, token_file, ca)
+
+
+def service_of(text: str, token_file: Path | None, ca: Path | None) -> PresageClient:
+    """The client of the service at HOST:PORT, which need not be up yet.
+
+    Raises
+    ------
+    ConfigError
+        It is no address.
+    """
     from presage.scenario import client_of
     from presage.serving.channel import Credentials
 

@@ -196,8 +196,8 @@ class World:
             sent_s = node.sent.pop(orders.answers, None)
             if sent_s is not None:
                 node.lease_s = max(node.lease_s, sent_s + LEASE_S)
-            for name in agent.obey(orders, self.now_s):
-                node.disk.pop(name, None)
+            for task in agent.obey(orders, self.now_s):
+                node.disk.pop(task.name, None)
             node.version = orders.version
         self.observe(node)
         agent.decide(self.now_s)

@@ -1,0 +1,152 @@
+"""What jobs really did, told to the prediction service: kept on disk until it has taken it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from presage.schedulers.agent.names import task_name
+from presage.schedulers.agent.node_task import Name, NodeTask
+from presage.schedulers.agent.slot import Slot
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.v1 import cluster_pb2 as cluster_pb
+from presage.serving.log import log
+from presage.serving.outcomes import Reported
+from presage.serving.v1 import prediction_pb2 as pb
+from presage.serving.wire import write_job
+
+OUTCOMES = "outcomes"  # in the agent's state folder
+LEAST_S = 5.0  # that steps are timed for
+MOST_TOGETHER = 256
+
+
+class Service(Protocol):
+    """What :class:`presage.serving.client.PresageClient` is here."""
+
+    def report_rows(self, rows: list[pb.Outcome]) -> Reported:
+        """Tell what happened; what was accepted is on the server's disk."""
+        ...
+
+
+def outcome_of(
+    task: NodeTask, device: Slot, tasks: Mapping[Name, NodeTask], agent_id: str, mode: str
+) -> pb.Outcome | None:
+    """What is told of a task that ended; None if that is nothing.
+
+    That is so of a job that nobody could foretell, having no features, and of one that was ended
+    before its time. Step and run time are told only if its share never changed.
+
+    Parameters
+    ----------
+    tasks : mapping
+        All that are on the node.
+    mode : str
+        How it was held to its share: "cpu-quota", "time-slice" or "mps".
+    """
+    seen, features = task.seen, task.submitted.job.features
+    if seen is None or seen.exit is None or features is None or not task.grants:
+        return None
+    failure = _failure(seen.exit)
+    if failure is None:
+        return None
+    row = pb.Outcome(
+        job=write_job(features),
+        device=pb.Device(kind=device.kind),
+        share=_share(task, mode),
+        finished_at_unix_s=time.time(),
+        failure=failure,
+        idempotency_key=f"{agent_id}/{task_name(*task.name)}",
+        neighbours=[
+            pb.Outcome.Neighbour(job=write_job(other), share=_share(of, mode))
+            for of in tasks.values()
+            if task.beside.get(of.name, 0.0) > seen.ran_s / 2
+            and (other := of.submitted.job.features) is not None
+        ],
+    )
+    if seen.peak_memory_bytes:
+        row.memory_peak_bytes = seen.peak_memory_bytes
+    if task.busy_s and seen.ran_s > LEAST_S:
+        row.compute_utilization = min(1.0, task.busy_s / seen.ran_s)
+    if task.steady and not failure:
+        _add_times(row, task, seen.ran_s)
+    return row
+
+
+def _add_times(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
+    if task.order.attempt == 1:
+        row.runtime_s = ran_s
+    if task.first is None or task.last is None:
+        return
+    (first_s, first), (last_s, last) = task.first, task.last
+    steps = (last - first) * task.submitted.job.iterations
+    if steps >= 1 and last_s - first_s >= LEAST_S:
+        row.step_time_median_s = (last_s - first_s) / steps
+
+
+def _failure(how: cluster_pb.Exit) -> str | None:
+    """As outcomes have it; None of a task that was ended, and of one that nobody ended."""
+    if how.finished:
+        return ""
+    if how.out_of_memory:
+        return "out-of-memory"
+    return None if how.asked or how.lost else "crash"
+
+
+def _share(task: NodeTask, mode: str) -> pb.Share:
+    milli = task.grants[0].compute_milli
+    if milli == WHOLE and not task.beside:
+        return pb.Share(fraction=1.0, mode="exclusive")
+    return pb.Share(fraction=milli / WHOLE, mode=mode)
+
+
+class Outbox:
+    """Outcomes that the service has not taken yet, a file each.
+
+    Parameters
+    ----------
+    state : Path
+        The agent's folder.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / OUTCOMES
+
+    def put(self, outcome: pb.Outcome, name: str) -> None:
+        """Keep one; a disk that is full keeps none."""
+        partial = self._folder / f".{name}"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            partial.write_bytes(outcome.SerializeToString())
+            partial.replace(self._folder / name)
+        except OSError as error:
+            log(logging.WARNING, "an outcome was not kept", error=str(error))
+
+    def send(self, service: Service) -> int:
+        """Tell those that are kept, oldest first; how many it took, or will never take.
+
+        Raises
+        ------
+        PresageError
+            It cannot be told now.
+        """
+        paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
+        rows, sent = [], []
+        for path in paths[:MOST_TOGETHER]:
+            try:
+                rows.append(pb.Outcome.FromString(path.read_bytes()))
+                sent.append(path)
+            except DecodeError:
+                path.unlink(missing_ok=True)
+        if not rows:
+            return 0
+        told = service.report_rows(rows)
+        for position, error in told.refused.items():
+            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(error))
+        for path in sent:
+            path.unlink(missing_ok=True)
+        return len(sent)
