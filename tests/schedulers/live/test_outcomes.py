@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,9 +63,9 @@ def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
             client.submit(jobs)
             until(lambda: all(row.ended_unix_s for row in client.list(ended=True).jobs), 90.0)
         kept = tmp_path / "state" / "n0" / "outcomes"
-        until(lambda: kept.is_dir() and len(os.listdir(kept)) == 2)
+        until(lambda: kept.is_dir() and len(list(kept.iterdir())) == 2)
         with service(service_port, log):
-            until(lambda: not os.listdir(kept))
+            until(lambda: not list(kept.iterdir()))
 
     rows = [Outcome.FromString(row.message) for row in read_outcomes(log)]
     told = {row.idempotency_key.partition("/")[2]: row for row in rows}
