@@ -277,7 +277,10 @@ class Agent:
             str(checkpoint),
             {**inherited, **submitted.environment},
             tuple(cpus) or None,
-            next((slot.cuda for slot in slots if slot.cuda is not None), None),
+            cuda=slots[0].cuda,
+            # Of a GPU no more than was foretold: whoever is beside it has the rest.
+            memory_bytes=0 if slots[0].cuda is None else task.grants[0].memory_bytes,
+            device_memory_bytes=0 if slots[0].cuda is None else slots[0].memory_bytes,
             grace_s=submitted.grace_s,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),

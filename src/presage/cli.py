@@ -295,10 +295,13 @@ def serve(context: typer.Context) -> None:
 def token(
     name: Annotated[str, typer.Argument(help="Who it is for, as logs and limits call it.")],
     role: Annotated[
-        list[str] | None, typer.Option(help="predict, report or admin; repeat it.")
+        list[str] | None,
+        typer.Option(
+            help="predict, report, admin; of a live cluster submit, agent, admin. Repeat it."
+        ),
     ] = None,
     file: Annotated[
-        Path, typer.Option(help="Token file of `presage serve --tokens`; a line is added.")
+        Path, typer.Option(help="Token file of a server's `--tokens`; a line is added.")
     ] = Path("tokens"),
 ) -> None:
     """Make a token for a caller of the server; it is printed this once, and kept as a hash."""
