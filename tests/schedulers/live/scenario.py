@@ -49,7 +49,9 @@ def play(cluster: LiveCluster) -> None:
     Each step is taken again until the controller has said yes, as its users would.
     """
     cluster.submit(
-        cluster.job("long", 60, 0.05, 10), cluster.job("keeps", 60, 0.05), cluster.job("unwanted")
+        cluster.job("long", 60, 0.05, 10),
+        cluster.job("keeps", 60, 0.05),
+        cluster.job("unwanted", 100_000),
     )
     cluster.cancel("unwanted")
     cluster.runs("long")

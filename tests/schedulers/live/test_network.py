@@ -29,15 +29,17 @@ def wire() -> Iterator[Network]:
 def cut_off(wire: Network, tmp_path: Path) -> Iterator[LiveCluster]:
     """n0 at the other end of the wire, n1 beside the controller; a job runs on n0."""
     cluster = LiveCluster(tmp_path, lease_s=LEASE_S, host=CONTROLLER)
-    cluster.controller()
-    cluster.agent("n0", by=(*wire.by, *PRESAGE, "agent"))
-    cluster.connected("n0")
-    cluster.submit(cluster.job("long", 300, 0.05, 0, grace_s=2.0))
-    cluster.runs("long", beyond=10)
-    cluster.agent("n1")
-    cluster.connected("n0", "n1")
-    yield cluster
-    cluster.close()
+    try:
+        cluster.controller()
+        cluster.agent("n0", by=(*wire.by, *PRESAGE, "agent"))
+        cluster.connected("n0")
+        cluster.submit(cluster.job("long", 300, 0.05, 0, grace_s=2.0))
+        cluster.runs("long", beyond=10)
+        cluster.agent("n1")
+        cluster.connected("n0", "n1")
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @all_faults
