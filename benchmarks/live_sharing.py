@@ -285,7 +285,7 @@ def simulate(
         one.job_id: alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"]
         for one in jobs
     }
-    truth = Measured(duration_s, world, KIND, capped=True)
+    truth = Measured(duration_s, world, KIND, weighed=True)
     done = Simulation(Cluster(nodes), policy_of(policy), Table(world), truth, submitted)
     done.run()
     metrics = metrics_of(done)

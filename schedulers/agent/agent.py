@@ -72,6 +72,7 @@ class AgentOptions:
     state: Path
     checkpoints: Path
     heartbeat_s: float = 5.0
+    hard_shares: bool = False
 
 
 class Agent:
@@ -282,6 +283,7 @@ class Agent:
             memory_bytes=0 if slots[0].cuda is None else task.grants[0].memory_bytes,
             device_memory_bytes=0 if slots[0].cuda is None else slots[0].memory_bytes,
             grace_s=submitted.grace_s,
+            hard=options.hard_shares,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),
                 "grants": [list(grant) for grant in task.grants],

@@ -95,6 +95,20 @@ class Isolation:
             )
         return f"cgroup v{group.version}" if took else ""
 
+    def weigh(self, compute_milli: int) -> str:
+        """Let the task have that part of its processors when all are wanted; "" if that cannot be.
+
+        Of what its neighbours leave it may use more.
+        """
+        group = self._with("cpu")
+        if group is None:
+            return ""
+        if group.version == 2:
+            took = group.write("cpu.weight", str(max(1, compute_milli // 10)))
+        else:
+            took = group.write("cpu.shares", str(max(2, compute_milli)))
+        return f"cgroup v{group.version} weight" if took else ""
+
     def limit_memory(self, memory_bytes: int) -> str:
         """Let the task take so much of the machine's memory; "" if that cannot be."""
         group = self._with("memory")

@@ -19,7 +19,7 @@ class ShareLimit:
     Attributes
     ----------
     how : str
-        "cgroup v1", "cgroup v2", "mps" or "duty cycle"; "" until a share is set.
+        "cgroup v1", "cgroup v1 weight" (or v2), "mps" or "duty cycle"; "" until a share is set.
     duty : DutyCycle
         When the job is to run at all.
     most_milli : int
@@ -41,14 +41,19 @@ class ShareLimit:
             return False
         self._milli = compute_milli
         if self._spec.cuda is None:
-            cpus = cpu_count(self._spec) * compute_milli / WHOLE
-            how = self._isolation.limit_cpus(None if compute_milli == WHOLE else cpus)
+            how = self._of_cpus(compute_milli)
             of_time = WHOLE if how else compute_milli
         else:
             how, of_time = "mps" if self._by_mps else "", self._of_gpu_time(compute_milli)
         self.how = how or "duty cycle"
         self.duty = DutyCycle(of_time, now_s)
         return True
+
+    def _of_cpus(self, compute_milli: int) -> str:
+        if not self._spec.hard:
+            return self._isolation.weigh(compute_milli)
+        cpus = cpu_count(self._spec) * compute_milli / WHOLE
+        return self._isolation.limit_cpus(None if compute_milli == WHOLE else cpus)
 
     def _of_gpu_time(self, compute_milli: int) -> int:
         # MPS has whole hundredths, and never changes them: what is below is a matter of time.

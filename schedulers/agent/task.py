@@ -41,6 +41,8 @@ class TaskSpec:
         That it has to write a checkpoint, when it is ended with one.
     log_bytes : int
         Above which its log is begun anew; the end of the one before is kept.
+    hard : bool
+        Whether its share of processors is all that it gets, or what it gets when others want more.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping
@@ -59,6 +61,7 @@ class TaskSpec:
     device_memory_bytes: int = 0
     grace_s: float = 30.0
     log_bytes: int = LOG_BYTES
+    hard: bool = True
     groups: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
 

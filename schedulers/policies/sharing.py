@@ -60,7 +60,7 @@ class Sharing:
         least_milli: int = 100,
         check_s: float = 10.0,
         overcommit: float = 1.0,
-        home_s: float = 600.0,
+        home_s: float = 60.0,
         ageing_s: float = math.inf,
         ties: str = "first",
     ) -> None:

@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     least_milli: int = 100
     check_s: float = 10.0
     overcommit: float = 1.0
-    home_s: float = 600.0
+    home_s: float = 60.0
     ageing_s: float = math.inf
 
     def check(self) -> Settings:

@@ -32,6 +32,15 @@ class Measured:
         Whether the compute that a job is granted is all that it gets, as by MPS's thread
         percentage: then it is as slow as its share makes it, if that is slower than its neighbours
         do. Else shares only say who goes where, and jobs take what they need.
+    weighed : bool
+        Whether a job's share is what it gets when its neighbours want the rest, and it may use what
+        they leave, as by control groups' weights. Then those that nobody measured together slow
+        each other down by nothing else.
+
+    Raises
+    ------
+    ValueError
+        Both ``capped`` and ``weighed``.
     """
 
     def __init__(
@@ -41,9 +50,12 @@ class Measured:
         traced_kind: str,
         *,
         capped: bool = False,
+        weighed: bool = False,
     ) -> None:
+        if capped and weighed:
+            raise ValueError("a share is either all that a job gets, or what it gets at least")
         self._duration_s, self._measured = duration_s, measurements
-        self._traced_kind, self._capped = traced_kind, capped
+        self._traced_kind, self._capped, self._weighed = traced_kind, capped, weighed
         self._spread: dict[tuple[str, str], dict[int, float]] = {}
         for (model, kind, devices), times in measurements.spread.items():
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
@@ -87,12 +99,15 @@ class Measured:
         if known is None:
             known = self._together[kind, models] = self._beside(kind, models)
         slowdowns = [known[job.model] for job, _ in members]
-        if self._capped:
-            return [
-                max(slowdown, self._busy(job.model, kind) * WHOLE / milli)
-                for slowdown, (job, milli) in zip(slowdowns, members, strict=True)
-            ]
-        return slowdowns
+        if not (self._capped or self._weighed):
+            return slowdowns
+        busy = [self._busy(job.model, kind) for job, _ in members]
+        shares = [milli for _, milli in members]
+        given = [milli / WHOLE for milli in shares] if self._capped else divided(busy, shares)
+        return [
+            max(slowdown, needs / gets) if needs else slowdown
+            for slowdown, needs, gets in zip(slowdowns, busy, given, strict=True)
+        ]
 
     def _busy(self, model: str, kind: str) -> float:
         return self._measured.busy.get((model, kind), 1.0)
@@ -107,6 +122,8 @@ class Measured:
                 )
                 for model in models
             }
+        if len(models) == 2 and self._weighed:
+            return dict.fromkeys(models, 1.0)
         if len(models) == 2:
             busy = sum(self._busy(model, kind) for model in models)
             return dict.fromkeys(models, max(1.0, busy))
@@ -116,3 +133,24 @@ class Measured:
             pairs = (tuple(sorted((model, other))) for other in others)
             found[model] = 1.0 + sum(self._beside(kind, pair)[model] - 1.0 for pair in pairs)
         return found
+
+
+def divided(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """What each gets of a device that all want parts of, in proportion to their weights.
+
+    Who wants less than that gets what it wants; the others have the rest in the same proportion.
+    """
+    given = [0.0] * len(wanted)
+    left, hungry = 1.0, set(range(len(wanted)))
+    while hungry:
+        weight = sum(weights[i] for i in hungry)
+        sated = {i for i in hungry if wanted[i] <= left * weights[i] / weight}
+        if not sated:
+            for i in hungry:
+                given[i] = left * weights[i] / weight
+            break
+        for i in sated:
+            given[i] = wanted[i]
+        left -= sum(wanted[i] for i in sated)
+        hungry -= sated
+    return given

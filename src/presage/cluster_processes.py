@@ -155,6 +155,14 @@ def agent(
     ] = None,
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
+    hard_shares: Annotated[
+        bool,
+        typer.Option(
+            "--hard-shares",
+            help="A share of processors is all that a job gets; by default it may use what its "
+            "neighbours leave.",
+        ),
+    ] = False,
     heartbeat_s: Annotated[float, typer.Option(min=0.1, help="Between reports.")] = 5.0,
     token_file: Secret = None,
     ca: Authority = None,
@@ -173,7 +181,12 @@ def agent(
     if report is not None:
         service = service_of(report, forecast_token_file, forecast_ca)
     options = AgentOptions(
-        node, _slots(device, memory_gib), state, checkpoints or state / "checkpoints", heartbeat_s
+        node,
+        _slots(device, memory_gib),
+        state,
+        checkpoints or state / "checkpoints",
+        heartbeat_s,
+        hard_shares,
     )
     credentials = credentials_of(token_file, ca, cert, key)
     log_as_json()

@@ -19,7 +19,7 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.measured import Measured, divided
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client import PresageClient
@@ -45,8 +45,8 @@ def of(model: str, job_id: str = "", **values):
     return job(job_id or model, model=model, **values)
 
 
-def beside(*models: str, kind: str = "v100", milli: int = 1000, capped: bool = False):
-    world = Measured({}, SMALL, "v100", capped=capped)
+def beside(*models: str, kind: str = "v100", milli: int = 1000, **limits: bool):
+    world = Measured({}, SMALL, "v100", **limits)
     members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
     return world.slowdowns(kind, members)
 
@@ -277,3 +277,33 @@ def test_how_much_longer_is_read_where_both_were_timed():
     assert spread_of(table) == {
         ("a", "v100", 2): pytest.approx(1.5), ("a", "v100", 4): pytest.approx(1.1 / 0.4),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "weights", "given"),
+    [
+        ((0.3, 0.4), (300, 400), (0.3, 0.4)),
+        ((1.0, 1.0), (750, 250), (0.75, 0.25)),
+        ((0.2, 1.0), (500, 500), (0.2, 0.8)),
+        ((0.1, 0.9, 0.9), (100, 600, 300), (0.1, 0.6, 0.3)),
+        ((0.9,), (100,), (0.9,)),
+    ],
+)
+def test_a_device_is_divided_by_weights_and_what_is_left_by_one_goes_to_the_others(
+    wanted, weights, given
+):
+    assert divided(wanted, weights) == pytest.approx(given)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 1000)), min_size=1, max_size=6))
+def test_nothing_of_a_device_is_left_while_anybody_wants_more(members):
+    wanted, weights = zip(*members, strict=True)
+    given_ = divided(wanted, weights)
+    assert all(got <= want + 1e-9 for got, want in zip(given_, wanted, strict=True))
+    assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
+
+
+def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():
+    assert beside("a", milli=250, weighed=True) == [1.0]
+    with pytest.raises(ValueError, match="either"):
+        beside("a", capped=True, weighed=True)

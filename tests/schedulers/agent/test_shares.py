@@ -73,6 +73,24 @@ def test_a_share_holds_and_changes_take_effect(node, groups):
     until(lambda: share(folder, 1.0) < 0.25)
 
 
+def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node, tmp_path):
+    if not group_for("cpu", tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    large = node.start(COUNTS, job_id="large", cpus=(0,), wanted=Wanted(900), hard=False)
+    counts(large)
+    assert large.shim_state().compute.endswith(" weight")
+    small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=Wanted(100), hard=False)
+    counts(small)
+    until(lambda: share(large, 1.0) > 3 * share(small, 1.0))
+
+    want(large, Wanted(100))
+    want(small, Wanted(900))
+    until(lambda: share(small, 1.0) > 3 * share(large, 1.0))
+
+    want(small, Wanted(900, paused=True))
+    until(lambda: share(large, 0.5) > 0.35)
+
+
 def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
     folder = node.start(COUNTS, wanted=Wanted(500), groups=groups)
     counts(folder)
@@ -183,6 +201,8 @@ def test_version_2_is_told_in_its_own_words(tmp_path):
     assert group.read("cpu.max") == "1000 1000000"
     isolation.limit_cpus(None)
     assert group.read("cpu.max") == "max 100000"
+    assert isolation.weigh(250) == "cgroup v2 weight"
+    assert group.read("cpu.weight") == "25"
     assert isolation.limit_memory(4096) == "cgroup v2"
     assert group.read("memory.max") == "4096"
     assert isolation.cpu_s() == 2.5
@@ -205,6 +225,8 @@ def test_version_1_is_told_in_its_own_words(tmp_path):
     assert cpu.read("cpu.cfs_quota_us") == "50000"
     isolation.limit_cpus(None)
     assert cpu.read("cpu.cfs_quota_us") == "-1"
+    assert isolation.weigh(250) == "cgroup v1 weight"
+    assert cpu.read("cpu.shares") == "250"
     assert isolation.limit_memory(4096) == "cgroup v1"
     assert isolation.cpu_s() == 2.5
     assert isolation.memory_bytes() == 120
