@@ -309,8 +309,10 @@ class Agent:
         )
         name = task.spec.job_id, task.spec.attempt
         end = wanted.end.why if wanted.end is not None else ""
-        self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused)
         self._processes[name], self._meters[name] = task, meter_of(task)
+        seen = observe(task, self._meters[name], None)
+        ran_s = 0.0 if seen is None else seen.ran_s
+        self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused, ran_s=ran_s)
 
     def _drop(self, over: NodeTask) -> None:
         """A task that is over, and on the controller's disk."""

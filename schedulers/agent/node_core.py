@@ -12,7 +12,7 @@ from random import Random
 
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Action, Pause, Preempt, Resize, Resume, Start
-from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.agent.node_task import PACE_S, Name, NodeTask, Seen, Step
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import WHOLE, Grant
@@ -102,6 +102,7 @@ class NodeCore:
         *,
         end: str,
         paused: bool,
+        ran_s: float,
     ) -> None:
         """A task of which an earlier agent has made the folder; of a job's attempts in order."""
         task = self._add(order, now_s)
@@ -114,7 +115,7 @@ class NodeCore:
         elif end:
             self._leave(task)
         else:
-            self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s)
+            self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s, ran_s)
 
     def made(self, name: Name) -> None:
         """A task's folder is there: its process may be at any moment."""
@@ -133,7 +134,7 @@ class NodeCore:
         task.step = Step.STARTED
         job_id = name[0]
         done = self._done(task, seen)
-        self._progress.report(job_id, done, now_s, 0.0)
+        self._progress.report(job_id, done, now_s, task.per_s)
         if seen.usage_milli is not None:
             self._usage.report(job_id, now_s, seen.usage_milli)
 
@@ -243,13 +244,13 @@ class NodeCore:
             self._progress.forget(job_id)
             self._usage.forget(job_id)
 
-    def _hold(self, task: NodeTask, phase: Phase, now_s: float) -> None:
+    def _hold(self, task: NodeTask, phase: Phase, now_s: float, ran_s: float) -> None:
         """A task that had devices before has them in the ledger, if it can."""
         job_id = task.name[0]
         standing = self._ledger.standing(job_id)
         job = self._ledger.jobs[job_id]
         self._ledger.forget(job_id)
-        first_s = min(standing.first_start_s, now_s)
+        first_s = min(standing.first_start_s, now_s) - ran_s
         try:
             self._ledger.adopt(
                 job, standing._replace(phase=phase, grants=task.grants, first_start_s=first_s)
@@ -265,6 +266,9 @@ class NodeCore:
         if seen.done and (task.last is None or seen.done > task.last[1]):
             task.last = seen.ran_s, seen.done
             task.first = task.first or task.last
+            task.marks.append(task.last)
+            while task.marks[0][0] < seen.ran_s - PACE_S:
+                task.marks.popleft()
         devices = {grant.device for grant in task.grants}
         for name, other in self.tasks.items():
             there = other.step is Step.STARTED and other is not task
@@ -302,6 +306,7 @@ class NodeCore:
         task = self._current(getattr(action, "job_id", ""))
         if task is None:
             return
+        task.marks.clear()  # from now on it goes at another pace
         match action:
             case Start():
                 task.grants, task.step = action.grants, Step.GRANTED
@@ -342,7 +347,8 @@ class NodeCore:
             outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
             elapsed_s = task.order.elapsed_s + task.runtime_s
             done = self._progress.at(job.job_id, now_s)
-            task.late = violated(elapsed_s, done, outlook)
+            pace_s = self._progress.pace_s(job.job_id)
+            task.late = violated(elapsed_s, done, outlook, pace_s)
 
     def _end_overflows(self) -> None:
         """Who came last to a device whose memory is exceeded has run out of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 Name = tuple[str, int]  # of a job's attempt
+PACE_S = 10.0  # a pace is that of the last so many seconds
+LEAST_PACE_S = 3.0  # of fewer it cannot be told
 
 
 class Step(Enum):
@@ -71,6 +74,8 @@ class NodeTask:
         part that was done.
     beside : dict of (str, int) to float
         Seconds that others were on its device.
+    marks : deque of (float, float)
+        As ``last``, of the last ``PACE_S``, since its share was last changed.
     """
 
     order: pb.TaskOrder
@@ -89,11 +94,20 @@ class NodeTask:
     first: tuple[float, float] | None = None
     last: tuple[float, float] | None = None
     beside: dict[Name, float] = field(default_factory=dict)
+    marks: deque[tuple[float, float]] = field(default_factory=deque)
 
     @property
     def name(self) -> Name:
         """Job and attempt."""
         return self.submitted.job.job_id, self.order.attempt
+
+    @property
+    def per_s(self) -> float:
+        """Part of the job that it does each second, of late; 0 where that cannot be told yet."""
+        if not self.marks:
+            return 0.0
+        (first_s, first), (last_s, last) = self.marks[0], self.marks[-1]
+        return (last - first) / (last_s - first_s) if last_s - first_s >= LEAST_PACE_S else 0.0
 
     @property
     def runtime_s(self) -> float:

@@ -178,7 +178,12 @@ class World:
         for name in sorted(node.disk, key=lambda name: name[1]):
             process = node.disk[name]
             node.agent.restore(
-                process.order, process.grants, self.now_s, end=process.why, paused=False
+                process.order,
+                process.grants,
+                self.now_s,
+                end=process.why,
+                paused=False,
+                ran_s=self.now_s - (process.began_s or self.now_s),
             )
             assert name in node.agent.tasks
 
