@@ -147,7 +147,7 @@ class Book:
     clock: ClockSet | None = None
     now_s: float = 0.0
     count: int = 0
-    touched: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
         """One record, after all before it."""

@@ -34,8 +34,8 @@ class Measured:
         do. Else shares only say who goes where, and jobs take what they need.
     weighed : bool
         Whether a job's share is what it gets when its neighbours want the rest, and it may use what
-        they leave, as by control groups' weights. Then those that nobody measured together slow
-        each other down by nothing else.
+        they leave, as by control groups' weights. Then those that nobody measured together wait
+        for each other when they happen to want it at once (:func:`met`).
 
     Raises
     ------
@@ -104,6 +104,8 @@ class Measured:
         busy = [self._busy(job.model, kind) for job, _ in members]
         shares = [milli for _, milli in members]
         given = [milli / WHOLE for milli in shares] if self._capped else divided(busy, shares)
+        if self._weighed and (kind, models) not in self._measured.slowdowns:
+            slowdowns = list(map(max, slowdowns, met(busy, shares)))
         return [
             max(slowdown, needs / gets) if needs else slowdown
             for slowdown, needs, gets in zip(slowdowns, busy, given, strict=True)
@@ -133,6 +135,30 @@ class Measured:
             pairs = (tuple(sorted((model, other))) for other in others)
             found[model] = 1.0 + sum(self._beside(kind, pair)[model] - 1.0 for pair in pairs)
         return found
+
+
+def met(busy: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """How slow jobs become by chance: each wants a device now and then, and finds others there.
+
+    A step of a job that keeps a part b of a device busy is b of work there and 1 - b elsewhere. Of
+    two with equal weights each then takes 1 + b b' times as long, by mean value analysis of a
+    closed network with a shared processor: who comes finds the other there b' of the time.
+    Unequal weights turn that to the disadvantage of the smaller; of more than two the effects are
+    added. It does not hold where more is wanted than there is.
+
+    References
+    ----------
+    Reiser, Lavenberg: Mean-Value Analysis of Closed Multichain Queuing Networks, JACM 1980.
+    """
+    return [
+        1.0
+        + sum(
+            mine * theirs * 2 * weight / (own + weight)
+            for j, (theirs, weight) in enumerate(zip(busy, weights, strict=True))
+            if j != i
+        )
+        for i, (mine, own) in enumerate(zip(busy, weights, strict=True))
+    ]
 
 
 def divided(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured import Measured, divided
+from presage.schedulers.simulator.measured import Measured, divided, met
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client import PresageClient
@@ -301,6 +301,13 @@ def test_nothing_of_a_device_is_left_while_anybody_wants_more(members):
     given_ = divided(wanted, weights)
     assert all(got <= want + 1e-9 for got, want in zip(given_, wanted, strict=True))
     assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
+
+
+def test_two_jobs_that_want_a_device_at_random_wait_for_each_other():
+    assert met([0.5, 0.5], [500, 500]) == [1.25, 1.25]
+    assert met([0.5, 0.4], [900, 100]) == pytest.approx([1.04, 1.36])
+    assert met([1.0, 1.0], [500, 500]) == [2.0, 2.0]
+    assert met([0.7], [700]) == [1.0]
 
 
 def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():

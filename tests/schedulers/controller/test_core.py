@@ -1,0 +1,284 @@
+"""The controller's core by examples: what follows from what users and agents say."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.controller.book import Book, Stage
+from presage.schedulers.controller.core import END_S, Core
+from presage.schedulers.controller.records import of_json, to_json
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import read_told
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+LEASE_S, GRACE_S = 20.0, 5.0
+V100, K80 = ("v100", 16 * GIB), ("k80", 12 * GIB)
+
+
+class Told:
+    """Foretells a job whose model is its thousandths: twice as long on a k80."""
+
+    def outlooks(self, asked):
+        return [self._of(job, kind) for job, kind in asked]
+
+    def slowdowns(self, asked):
+        return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def _of(self, job, kind):
+        if not job.model:
+            return None
+        runtime_s = 100.0 if kind == "v100" else 200.0
+        return Outlook(runtime_s, int(job.model), 4 * GIB, high_s=1.2 * runtime_s)
+
+
+class World:
+    """A core whose records are applied at once, and kept."""
+
+    def __init__(self, policy=None):
+        self.now_s = 0.0
+        self.policy = policy or Sharing().of_controller()
+        self.rows = []
+        self.known = {}
+        self.core = self.begin()
+
+    def begin(self):
+        book = Book()
+        for row in self.rows:
+            book.apply(of_json(row))
+        return Core(
+            book, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0
+        )
+
+    def _forecasts(self, cluster, now_s):
+        key = tuple(node.name for node in cluster.nodes)
+        if key not in self.known:
+            self.known[key] = Forecasts(Told(), cluster)
+        return self.known[key]
+
+    def write(self, records):
+        self.rows += [to_json(record) for record in records]
+        self.core.apply(records)
+        return [type(record).__name__ for record in records]
+
+    def submit(self, *names, **values):
+        jobs = [submitted(name, **values) for name in names]
+        records, known = self.core.submit(jobs, self.now_s, self.now_s)
+        self.write(records)
+        return known
+
+    def report(self, node, devices=(V100,), tasks=(), orders=0, agent_id="one"):
+        message = pb.NodeReport(
+            node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks,
+            devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
+        )  # fmt: skip
+        assert not self.core.refuses(message, self.now_s)
+        wrote = self.write(self.core.report(message, self.now_s, self.now_s))
+        self.core.heard(message, self.now_s)
+        return wrote
+
+    def decide(self):
+        return self.write(self.core.decide(self.now_s, self.now_s))
+
+    def stage(self, name):
+        return self.core.book.jobs[name].stage
+
+
+def submitted(name, model="", retries=0, **values):
+    job = Job(name, 0.0, model=model, **values)
+    return SubmittedJob(job, ("train", name), grace_s=GRACE_S, retries=retries)
+
+
+def task(name, attempt=1, phase=pb.TASK_RUNNING, ran_s=1.0, **values):
+    return pb.Task(job_id=name, attempt=attempt, phase=phase, ran_s=ran_s, **values)
+
+
+def ended(name, attempt=1, saved=0.0, why="", **how):
+    over = pb.Exit(**how)
+    return task(name, attempt, pb.TASK_ENDED, 10.0, exit=over, saved=saved, why=why)
+
+
+def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_kind():
+    world = World()
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("job", model="300")
+    assert world.decide() == ["Placed"]
+
+    (order,) = world.core.orders("a").tasks
+    assert order.job.command == ["train", "job"]
+    assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.grants] == [
+        (0, 300, 4 * GIB)
+    ]
+    told = read_told(order.told)
+    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 100.0, "k80": 200.0}
+    assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
+    assert told["v100"].promised_s == 120.0
+    assert not world.core.orders("b").tasks
+
+
+def test_a_job_that_was_taken_is_known_and_another_of_its_name_is_refused():
+    world = World()
+    assert world.submit("job", model="300") == []
+    assert world.submit("job", model="300") == ["job"]
+    with pytest.raises(InvalidJobError, match="job 'job' is another one"):
+        world.submit("job", model="400")
+    with pytest.raises(InvalidJobError, match="job 'twice' is another one"):
+        world.submit("twice", "twice")
+
+
+def test_a_controller_that_begins_again_knows_what_the_journal_says_and_asks_agents_for_the_rest():
+    world = World()
+    world.report("a")
+    world.submit("runs", "waits", model="700")
+    world.decide()
+    world.report("a", tasks=[task("runs")])
+    world.core = world.begin()
+
+    assert world.stage("runs") is Stage.RUNNING
+    assert world.decide() == []  # its node has not reported: it is given nothing
+    world.report("a", tasks=[task("runs")])
+    assert world.decide() == []
+    world.report("a", tasks=[ended("runs", finished=True)])
+    assert world.stage("runs") is Stage.FINISHED
+    assert world.decide() == ["Placed"]
+    assert world.stage("waits") is Stage.PLACED
+
+
+def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim_waits_until_gone():
+    world = World(Sharing(least_milli=1000).of_controller())
+    world.report("a")
+    world.submit("victim", model="800")
+    world.decide()
+    world.report("a", tasks=[task("victim")])
+    world.submit("urgent", model="800", latency_sensitive=True)
+    assert sorted(world.decide()) == ["Placed", "Withdrawn"]
+
+    orders = {one.job.job_id: one for one in world.core.orders("a").tasks}
+    assert orders["victim"].end == "a latency-sensitive job needs its devices"
+    assert not orders["victim"].discard
+    assert world.decide() == []  # it has not left yet, and is started nowhere
+    left = ended("victim", saved=0.4, asked=True, why="it made room")
+    world.report("a", tasks=[left, task("urgent")])
+    assert world.stage("victim") is Stage.WAITING
+    assert world.core.book.jobs["victim"].saved == 0.4
+
+
+def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    world.decide()
+    world.report("a", tasks=[task("job", saved=0.3)])
+
+    world.now_s = LEASE_S + GRACE_S + END_S - 0.1
+    assert world.core.silent(world.now_s) == []
+    world.report("b", agent_id="two")
+    assert world.decide() == []  # it may still run there
+
+    world.now_s += 0.2
+    assert world.write(world.core.silent(world.now_s)) == ["NodeLost", "Returned"]
+    world.report("b", agent_id="two")
+    assert world.decide() == ["Placed"]
+    job = world.core.book.jobs["job"]
+    assert (job.node, job.attempt, job.saved) == ("b", 2, 0.3)
+    # It comes back: what it says of the first attempt is no news, and may be forgotten.
+    assert world.report("a", tasks=[ended("job", finished=True)]) == ["NodeJoined"]
+    assert world.stage("job") is Stage.PLACED
+    assert [one.attempt for one in world.core.orders("a").forget] == [1]
+
+
+def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
+    world = World()
+    world.report("a")
+    other = pb.NodeReport(node="a", agent_id="two", devices=[pb.Device(kind="k80", memory_bytes=1)])
+    assert "another agent is node 'a'" in world.core.refuses(other, 1.0)
+    assert not world.core.refuses(other, LEASE_S + END_S)
+
+
+def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    world.decide()
+    version = world.core.orders("a").version
+    assert world.report("a", orders=version - 1) == []  # it had not been told
+    assert world.report("a", orders=version) == ["Returned"]
+
+
+def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone():
+    world = World()
+    world.report("a")
+    world.submit("fails", model="300", retries=1)
+    world.submit("grows", model="300")
+    world.decide()
+    world.report("a", tasks=[ended("fails", how="status 1"), ended("grows", out_of_memory=True)])
+    assert (world.stage("fails"), world.stage("grows")) == (Stage.WAITING, Stage.WAITING)
+
+    world.now_s = 100.0
+    world.report("a", tasks=[])
+    world.decide()
+    (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "fails")
+    assert not order.alone
+    world.report("a", tasks=[ended("fails", 2, how="status 1")])
+    assert world.stage("fails") is Stage.FAILED
+    world.decide()
+    (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "grows")
+    assert order.alone
+    assert order.grants[0].compute_milli == 1000
+    world.report("a", tasks=[ended("grows", 2, out_of_memory=True)])
+    assert world.stage("grows") is Stage.FAILED
+
+
+def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():
+    world = World()
+    world.report("a")
+    world.submit("runs", "waits", model="700")
+    world.decide()
+    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Withdrawn", "Ended"]
+    (order,) = world.core.orders("a").tasks
+    assert order.end
+    assert order.discard
+    world.report("a", tasks=[ended("runs", asked=True)])
+    assert world.stage("runs") is Stage.CANCELLED
+    assert world.core.cancel(["runs"], 2.0, 2.0) == []
+    with pytest.raises(UnknownJobError, match="no job 'nobody'"):
+        world.core.cancel(["nobody"], 2.0, 2.0)
+
+
+def test_a_decision_that_could_not_be_written_is_as_if_it_had_not_been():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    assert len(world.core.decide(1.0, 1.0)) == 1
+    world.core.undo()
+
+    assert world.stage("job") is Stage.WAITING
+    assert world.decide() == ["Placed"]
+
+
+def test_a_snapshot_and_the_entries_after_it_are_the_book():
+    world = World()
+    world.report("a")
+    world.submit("one", "two", model="400")
+    world.decide()
+    rows = world.core.book.changed()
+    world.report("a", tasks=[task("one"), ended("two", finished=True)])
+    rows |= world.core.book.changed()
+
+    assert Book.of_rows(rows) == world.begin().book
+
+
+def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
+    world = World()
+    world.report("a", [V100, K80])
+    world.submit("large", model="900")
+    world.submit("for k80", model="900", kinds=("k80",))
+    world.decide()
+
+    found = {one.job.job_id: one.grants[0].device for one in world.core.orders("a").tasks}
+    assert found == {"large": 0, "for k80": 1}
