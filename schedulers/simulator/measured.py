@@ -103,12 +103,16 @@ class Measured:
             return slowdowns
         busy = [self._busy(job.model, kind) for job, _ in members]
         shares = [milli for _, milli in members]
-        given = [milli / WHOLE for milli in shares] if self._capped else divided(busy, shares)
-        if self._weighed and (kind, models) not in self._measured.slowdowns:
+        if self._capped:
+            return [
+                max(slowdown, needs * WHOLE / milli)
+                for slowdown, needs, milli in zip(slowdowns, busy, shares, strict=True)
+            ]
+        if (kind, models) not in self._measured.slowdowns:
             slowdowns = list(map(max, slowdowns, met(busy, shares)))
         return [
             max(slowdown, needs / gets) if needs else slowdown
-            for slowdown, needs, gets in zip(slowdowns, busy, given, strict=True)
+            for slowdown, needs, gets in zip(slowdowns, busy, divided(busy, shares), strict=True)
         ]
 
     def _busy(self, model: str, kind: str) -> float:

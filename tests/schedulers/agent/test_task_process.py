@@ -100,7 +100,7 @@ def test_a_shim_is_nobodys_child_and_leads_a_session(node):
     assert os.getsid(shim) == shim
     assert Path(f"/proc/{shim}/fd/0").readlink() == Path(os.devnull)
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(shim, os.WNOHANG)
 
 
 def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
