@@ -19,7 +19,7 @@ from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.live.node_devices import cluster_of
-from presage.schedulers.live.wire import read_grants, read_job, read_told
+from presage.schedulers.live.wire import read_grants, read_job, read_told, write_grants
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.reported_progress import Progress
@@ -372,12 +372,7 @@ class NodeCore:
             job_id=task.name[0],
             attempt=task.order.attempt,
             phase=phase,
-            grants=[
-                pb.Grant(
-                    device=g.device, compute_milli=g.compute_milli, memory_bytes=g.memory_bytes
-                )
-                for g in task.grants
-            ],
+            grants=write_grants(task.grants),
             late=task.late,
             why=task.why,
             saved=task.order.done,

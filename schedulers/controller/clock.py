@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
+from presage.schedulers.agent.lease import boot_id, boottime_s
 from presage.schedulers.controller.records import ClockSet
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ClusterClock:
@@ -31,16 +27,12 @@ class ClusterClock:
     """
 
     def __init__(self, known: ClockSet | None, least_s: float) -> None:
-        boot_id, here_s = _BOOT_ID.read_text().strip(), _here_s()
+        boot, here_s = boot_id(), boottime_s()
         self.new: ClockSet | None = None
-        if known is None or known.boot_id != boot_id or here_s + known.offset_s < least_s:
-            known = self.new = ClockSet(boot_id, least_s - here_s, least_s)
+        if known is None or known.boot_id != boot or here_s + known.offset_s < least_s:
+            known = self.new = ClockSet(boot, least_s - here_s, least_s)
         self._offset_s = known.offset_s
 
     def now_s(self) -> float:
         """The time."""
-        return _here_s() + self._offset_s
-
-
-def _here_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return boottime_s() + self._offset_s

@@ -34,7 +34,7 @@ from presage.schedulers.controller.records import (
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.live.node_devices import cluster_of
 from presage.schedulers.live.submitted_job import SubmittedJob
-from presage.schedulers.live.wire import to_json, write_job, write_told
+from presage.schedulers.live.wire import to_json, write_grants, write_job, write_told
 from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -454,10 +454,7 @@ def _order(job: LiveJob) -> pb.TaskOrder:
     return pb.TaskOrder(
         job=ParseDict(dict(job.row), pb.Job()),
         attempt=job.attempt,
-        grants=[
-            pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
-            for device, milli, memory in job.grants
-        ],
+        grants=write_grants(job.grants),
         told=[ParseDict(dict(one), pb.Told()) for one in job.told],
         elapsed_s=job.ran_s,
         done=job.saved,

@@ -6,7 +6,7 @@ from google.protobuf.json_format import ParseDict
 
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
-from presage.schedulers.live.wire import read_told
+from presage.schedulers.live.wire import read_told, write_grants
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 _PHASES = {
@@ -33,10 +33,7 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
         why=job.why,
         attempt=job.attempt,
         node=job.node,
-        grants=[
-            pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
-            for device, milli, memory in job.grants
-        ],
+        grants=write_grants(job.grants),
         submitted_unix_s=job.submitted_unix_s,
         started_unix_s=job.started_unix_s,
         ended_unix_s=job.ended_unix_s,

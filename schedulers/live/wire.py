@@ -96,19 +96,17 @@ def job_of_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
     return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
 
 
-def write_grants(grants: Iterable[Grant], first_device: int = 0) -> list[pb.Grant]:
-    """Grants of one node, whose first device has that number in the cluster."""
+def write_grants(grants: Iterable[Sequence[int]]) -> list[pb.Grant]:
+    """Grants of one node, or rows of such: device, thousandths, bytes."""
     return [
-        pb.Grant(device=device - first_device, compute_milli=milli, memory_bytes=memory)
+        pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
         for device, milli, memory in grants
     ]
 
 
-def read_grants(rows: Iterable[pb.Grant], first_device: int = 0) -> tuple[Grant, ...]:
-    """Grants by the numbers of the cluster."""
-    return tuple(
-        Grant(row.device + first_device, row.compute_milli, row.memory_bytes) for row in rows
-    )
+def read_grants(rows: Iterable[pb.Grant]) -> tuple[Grant, ...]:
+    """As they were written."""
+    return tuple(Grant(row.device, row.compute_milli, row.memory_bytes) for row in rows)
 
 
 def write_told(kind: str, outlook: Outlook) -> pb.Told:
