@@ -1,12 +1,13 @@
 """Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 40
+Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 45
 minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
 their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
 
-First every kind of job runs alone, through the same cluster: what is measured of it then is the
-forecast, and the simulator's truth. Then the same submissions are run under each policy, and
-simulated. Every outcome is kept in ``--output``, and not made again.
+First every kind of job runs alone on a core, and every two kinds together on one, through the same
+cluster: what is measured of them then is the forecast, and the simulator's truth. Then the same
+submissions are run under each policy, and simulated. Every outcome is kept in ``--output``, and not
+made again.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from live_sharing_page import page
 
 from presage.features.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.work import colocation_id
 from presage.pipelines.profiling.zoo import parse
 from presage.schedulers.cluster import Cluster, Node
 from presage.schedulers.forecasters.table import Table
@@ -46,8 +49,9 @@ PAGE = Path("docs/benchmarks/live_sharing.md")
 KIND, NODES, PORT = "cpu-1", 2, 50161
 NODE_GIB = 4.0
 JOB = str(Path(__file__).parent.parent / "examples/cluster_job.py")
-SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 7.0
-ALONE_S = 25.0  # how long a kind of job is measured
+SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 15.0
+SHORTEST_S, LONGEST_S = 30.0, 90.0
+ALONE_S, TOGETHER_S = 25.0, 15.0  # how long kinds of jobs are measured
 # Of the zoo, and how long a step waits for its samples.
 KINDS = {
     "resnet/w16-d8/b8/sgd": 0.03,
@@ -58,7 +62,7 @@ KINDS = {
     "unet/w8-d2-s32/b8/adam": 0.03,
 }
 POLICIES = {
-    "sharing": "sharing:check_s=5",
+    "sharing": "sharing:check_s=2",
     "sharing, never looked at": "sharing:check_s=86400",
     "bin-packing": "bin-packing",
     "exclusive": "best-fit",
@@ -86,7 +90,8 @@ def main() -> None:
     output.mkdir(parents=True, exist_ok=True)
     alone = _kept(output / "alone.json", lambda: measured_alone(output))
     tables = output / "tables"
-    write_tables(alone, tables)
+    together = _kept(output / "together.json", lambda: measured_together(output, alone))
+    write_tables(alone, together, tables)
     jobs = submissions(alone)
     live = {
         name: _kept(
@@ -95,7 +100,7 @@ def main() -> None:
         for name, policy in POLICIES.items()
     }
     simulated = {name: simulate(policy, jobs, alone, tables) for name, policy in POLICIES.items()}
-    PAGE.write_text("\n".join(page(alone, jobs, live, simulated)) + "\n")
+    PAGE.write_text("\n".join(page(alone, together, jobs, live, simulated)) + "\n")
 
 
 def _kept(path: Path, make: Any) -> Any:
@@ -106,7 +111,7 @@ def _kept(path: Path, make: Any) -> Any:
 
 
 def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
-    """The same each time: kinds in turn, lengths of 20 to 60 s, drawn by a seed.
+    """The same each time: kinds in turn, lengths drawn by a seed.
 
     Users request half a core of what keeps less than 45 % of it busy, and else all of it.
     """
@@ -117,7 +122,7 @@ def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
     found = []
     for number in range(JOBS):
         kind = names[number % len(names)]
-        length_s = draw.uniform(20.0, 60.0)
+        length_s = draw.uniform(SHORTEST_S, LONGEST_S)
         iterations = max(10, round(length_s / alone[kind]["step_s"]))
         request = 500 if alone[kind]["busy"] < 0.45 else 1000
         found.append(
@@ -125,6 +130,16 @@ def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
         )
         at_s += draw.expovariate(1 / EVERY_S)
     return found
+
+
+class Sample(NamedTuple):
+    """What the cluster says of a running job at a time."""
+
+    at_s: float
+    elapsed_s: float
+    steps: float
+    usage_milli: float
+    memory_bytes: int
 
 
 @contextmanager
@@ -173,46 +188,86 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
 
 
 def measured_alone(output: Path) -> dict[str, dict[str, float]]:
-    """Of each kind of job: its step, its setup, how busy and how large it is."""
-    found: dict[str, dict[str, float]] = {}
+    """Of each kind of job: its step, its setup, how busy and how large it is.
+
+    Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
+    """
+    kinds, found = sorted(KINDS), {}
     with cluster(output / "alone", "best-fit", "none") as client:
-        for kind in KINDS:
-            name = kind.replace("/", "-")
-            client.submit([_job(name, kind, 10**6)])
-            _until(lambda name=name: client.list([name]).jobs[0].done > 0)
-            samples = [_sample(client, name)]
-            while samples[-1][0] - samples[0][0] < ALONE_S:
-                time.sleep(1.0)
-                samples.append(_sample(client, name))
-            client.cancel([name])
-            found[kind] = _of_samples(samples)
+        for pair in zip(kinds[::2], kinds[1::2], strict=True):
+            found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, ALONE_S)), strict=True)
     return found
 
 
-def _sample(client: ClusterClient, name: str) -> tuple[float, float, float, float, float]:
-    row = client.list([name]).jobs[0]
-    return time.monotonic(), row.elapsed_s, row.done * 10**6, row.usage_milli, row.memory_bytes
+def measured_together(
+    output: Path, alone: Mapping[str, Mapping[str, float]]
+) -> list[tuple[tuple[str, str], tuple[float, float]]]:
+    """Of every two kinds on one core, with equal shares: their steps, in seconds.
+
+    Two such pairs are measured at a time.
+    """
+    pairs, found = list(combinations_with_replacement(sorted(alone), 2)), []
+    with cluster(output / "together", "bin-packing", "none") as client:
+        for i in range(0, len(pairs), NODES):
+            kinds = [kind for pair in pairs[i : i + NODES] for kind in pair]
+            steps = [_of_samples(one)["step_s"] for one in _watched(client, kinds, 500, TOGETHER_S)]
+            found += zip(
+                pairs[i : i + NODES], zip(steps[::2], steps[1::2], strict=True), strict=True
+            )
+    return found
 
 
-def _of_samples(samples: Sequence[tuple[float, ...]]) -> dict[str, float]:
+def _watched(
+    client: ClusterClient, kinds: Sequence[str], milli: int, for_s: float
+) -> list[list[Sample]]:
+    """A job of each kind at once, from when all of them have made a step on."""
+    before = len(client.list(ended=True).jobs)
+    names = [f"{before + i}-{kind.replace('/', '-')}" for i, kind in enumerate(kinds)]
+    for name, kind in zip(names, kinds, strict=True):
+        client.submit([_job(name, kind, 10**6, compute_milli=milli)])
+    _until(lambda: all(row.done > 0 for row in client.list(names).jobs))
+    samples = [[one] for one in _sample(client, names)]
+    while samples[0][-1].at_s - samples[0][0].at_s < for_s:
+        time.sleep(1.0)
+        for of, sample in zip(samples, _sample(client, names), strict=True):
+            of.append(sample)
+    client.cancel(names)
+    _until(lambda: not client.list().jobs)
+    return samples
+
+
+def _sample(client: ClusterClient, names: Sequence[str]) -> list[Sample]:
+    rows = {row.job.job_id: row for row in client.list(names).jobs}
+    now_s = time.monotonic()
+    return [
+        Sample(now_s, row.elapsed_s, row.done * 10**6, row.usage_milli, row.memory_bytes)
+        for row in map(rows.__getitem__, names)
+    ]
+
+
+def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
     """Between the first look at which steps were done and the last."""
     first, last = samples[len(samples) // 5], samples[-1]
-    step_s = (last[0] - first[0]) / (last[2] - first[2])
+    step_s = (last.at_s - first.at_s) / (last.steps - first.steps)
     parts = [
-        (b[0] - a[0]) / (b[2] - a[2])
+        (b.at_s - a.at_s) / (b.steps - a.steps)
         for a, b in zip(samples[:-3], samples[3:], strict=True)
-        if b[2] > a[2]
+        if b.steps > a.steps
     ]
     return {
         "step_s": step_s,
         "step_high_s": max(step_s, sorted(parts)[int(0.9 * (len(parts) - 1))]),
-        "setup_s": max(0.0, first[1] - first[2] * step_s),
-        "busy": statistics.mean(one[3] for one in samples[-5:]) / 1000,
-        "memory_bytes": max(one[4] for one in samples),
+        "setup_s": max(0.0, first.elapsed_s - first.steps * step_s),
+        "busy": statistics.mean(one.usage_milli for one in samples[-5:]) / 1000,
+        "memory_bytes": max(one.memory_bytes for one in samples),
     }
 
 
-def write_tables(alone: Mapping[str, Mapping[str, float]], target: Path) -> None:
+def write_tables(
+    alone: Mapping[str, Mapping[str, float]],
+    together: Sequence[tuple[Sequence[str], Sequence[float]]],
+    target: Path,
+) -> None:
     """What was measured, as a campaign's tables."""
     made = Imported(Origin("live", "this machine", "none"))
     for kind, of in alone.items():
@@ -226,6 +281,16 @@ def write_tables(alone: Mapping[str, Mapping[str, float]], target: Path) -> None
             step_time_p90_s=of["step_high_s"], setup_s=of["setup_s"],
             compute_utilization=min(1.0, of["busy"]), memory_peak_bytes=int(of["memory_bytes"]),
         )  # fmt: skip
+    for kinds, steps_s in together:
+        members = [
+            {
+                "job_id": kind,
+                "step_time_median_s": step_s,
+                "solo_step_time_s": alone[kind]["step_s"],
+            }
+            for kind, step_s in zip(kinds, steps_s, strict=True)
+        ]
+        made.colocation(colocation_id(list(kinds), KIND), members, KIND, campaign="live")
     made.write(target)
 
 
@@ -259,6 +324,7 @@ def _outcome(row: pb.JobStatus) -> dict[str, Any]:
         "ran_s": ran_s,
         "waited_s": row.waited_s,
         "attempts": row.attempt,
+        "of_promised": ran_s / promised,
         "late": bool(row.job.latency_sensitive and ran_s > promised),
         "urgent": row.job.latency_sensitive,
     }
@@ -291,6 +357,10 @@ def simulate(
     metrics = metrics_of(done)
     return {
         "jct_s": {one.job.job_id: one.end_s - one.job.submit_s for one in done.ended},
+        "of_promised": {
+            one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.promised_s
+            for one in done.ended
+        },
         "late_share": metrics.late_share,
         "preemptions": metrics.preemptions,
     }

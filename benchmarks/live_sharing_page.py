@@ -10,6 +10,7 @@ from typing import Any
 
 def page(
     alone: Mapping[str, Mapping[str, float]],
+    together: Sequence[tuple[Sequence[str], Sequence[float]]],
     jobs: Sequence[Any],
     live: Mapping[str, Mapping[str, Mapping[str, Any]]],
     simulated: Mapping[str, Mapping[str, Any]],
@@ -21,24 +22,32 @@ def page(
         "Written by `python benchmarks/live_sharing.py`: a controller and two agents, each with "
         f"one core of this machine ({os.cpu_count()} in all), and {len(jobs)} real training jobs, "
         f"{sum(one.urgent for one in jobs)} of them latency-sensitive, submitted over "
-        f"{jobs[-1].after_s:.0f} s. Forecasts are what was measured of each kind of job alone, "
-        "through the same cluster; the simulator has the same for its truth."
+        f"{jobs[-1].after_s:.0f} s. Forecasts are what was measured of each kind of job alone on a "
+        "core, and of every two on one, through the same cluster; the simulator has the same for "
+        "its truth."
     )
     yield ""
     yield from _table(
-        ("job", "waits for samples a step", "step", "setup", "busy", "memory"),
+        ("job", "step", "setup", "busy", "memory"),
         [
             (
-                kind, "", f"{1e3 * of['step_s']:.0f} ms", f"{of['setup_s']:.1f} s",
+                kind, f"{1e3 * of['step_s']:.0f} ms", f"{of['setup_s']:.1f} s",
                 f"{of['busy']:.0%}", f"{of['memory_bytes'] / 2**20:.0f} MiB",
             )
             for kind, of in alone.items()
         ],
     )  # fmt: skip
     yield ""
+    slower = [
+        s / alone[k]["step_s"]
+        for kinds, steps in together
+        for k, s in zip(kinds, steps, strict=True)
+    ]
+    yield f"Two on one core with equal shares are {min(slower):.2f} to {max(slower):.2f} times as slow, {mean(slower):.2f} in the mean."
+    yield ""
     yield from _table(
-        ("policy", "JCT mean", "simulated", "off by", "waited mean", "late", "late, simulated",
-         "ended and run again", "finished"),
+        ("policy", "JCT mean", "simulated", "off by", "waited mean", "late", "simulated",
+         "time of that promised", "simulated", "ended and run again", "finished"),
         [_row(name, live[name], simulated[name]) for name in live],
     )  # fmt: skip
     yield ""
@@ -58,6 +67,8 @@ def _row(
         f"{mean(one['waited_s'] for one in live.values()):.1f} s",
         f"{sum(one['late'] for one in urgent)} of {len(urgent)}",
         "-" if simulated["late_share"] is None else f"{simulated['late_share'] * len(urgent):.0f}",
+        f"{mean(one['of_promised'] for one in urgent):.2f}",
+        f"{mean(simulated['of_promised'][name] for name, one in live.items() if one['urgent']):.2f}",
         str(sum(one["attempts"] - 1 for one in live.values())),
         str(sum(one["phase"] == "FINISHED" for one in live.values())),
     )

@@ -34,8 +34,9 @@ class Measured:
         do. Else shares only say who goes where, and jobs take what they need.
     weighed : bool
         Whether a job's share is what it gets when its neighbours want the rest, and it may use what
-        they leave, as by control groups' weights. Then those that nobody measured together wait
-        for each other when they happen to want it at once (:func:`met`).
+        they leave, as by control groups' weights. Then what was measured of a pair is what they do
+        to each other at equal weights, and two that nobody measured wait for each other when they
+        happen to want the device at once.
 
     Raises
     ------
@@ -94,26 +95,45 @@ class Measured:
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
         """At least 1: that a job was measured a little faster beside another is noise."""
+        busy = [self._busy(job.model, kind) for job, _ in members]
+        shares = [milli for _, milli in members]
+        if self._weighed:
+            gets = divided(busy, shares)
+            effects = [
+                [self._effect(kind, job.model, other.model) for other, _ in members]
+                for job, _ in members
+            ]
+            return [
+                max(slowdown, needs / gets_one) if needs else slowdown
+                for slowdown, needs, gets_one in zip(met(effects, shares), busy, gets, strict=True)
+            ]
         models = tuple(sorted(job.model for job, _ in members))
         known = self._together.get((kind, models))
         if known is None:
             known = self._together[kind, models] = self._beside(kind, models)
         slowdowns = [known[job.model] for job, _ in members]
-        if not (self._capped or self._weighed):
+        if not self._capped:
             return slowdowns
-        busy = [self._busy(job.model, kind) for job, _ in members]
-        shares = [milli for _, milli in members]
-        if self._capped:
-            return [
-                max(slowdown, needs * WHOLE / milli)
-                for slowdown, needs, milli in zip(slowdowns, busy, shares, strict=True)
-            ]
-        if (kind, models) not in self._measured.slowdowns:
-            slowdowns = list(map(max, slowdowns, met(busy, shares)))
         return [
-            max(slowdown, needs / gets) if needs else slowdown
-            for slowdown, needs, gets in zip(slowdowns, busy, divided(busy, shares), strict=True)
+            max(slowdown, needs * WHOLE / milli)
+            for slowdown, needs, milli in zip(slowdowns, busy, shares, strict=True)
         ]
+
+    def _effect(self, kind: str, model: str, other: str) -> float:
+        """How much slower a model is beside another of equal weight, in parts of its own time.
+
+        Where nobody measured: a step that keeps a part b of a device busy is b of work there and
+        1 - b elsewhere; it takes 1 + b b' times as long, by mean value analysis of a closed network
+        with a shared processor: who comes finds the other there b' of the time.
+
+        References
+        ----------
+        Reiser, Lavenberg: Mean-Value Analysis of Closed Multichain Queuing Networks, JACM 1980.
+        """
+        pair = tuple(sorted((model, other)))
+        if (kind, pair) in self._measured.slowdowns:
+            return self._beside(kind, pair)[model] - 1.0
+        return self._busy(model, kind) * self._busy(other, kind)
 
     def _busy(self, model: str, kind: str) -> float:
         return self._measured.busy.get((model, kind), 1.0)
@@ -128,8 +148,6 @@ class Measured:
                 )
                 for model in models
             }
-        if len(models) == 2 and self._weighed:
-            return dict.fromkeys(models, 1.0)
         if len(models) == 2:
             busy = sum(self._busy(model, kind) for model in models)
             return dict.fromkeys(models, max(1.0, busy))
@@ -141,28 +159,18 @@ class Measured:
         return found
 
 
-def met(busy: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """How slow jobs become by chance: each wants a device now and then, and finds others there.
+def met(effects: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    """Slowdown of each of several jobs that meet on a device now and then.
 
-    A step of a job that keeps a part b of a device busy is b of work there and 1 - b elsewhere. Of
-    two with equal weights each then takes 1 + b b' times as long, by mean value analysis of a
-    closed network with a shared processor: who comes finds the other there b' of the time.
-    Unequal weights turn that to the disadvantage of the smaller; of more than two the effects are
-    added. It does not hold where more is wanted than there is.
-
-    References
-    ----------
-    Reiser, Lavenberg: Mean-Value Analysis of Closed Multichain Queuing Networks, JACM 1980.
+    ``effects[i][j]`` is how much slower i is beside j where both weigh the same. Unequal weights
+    turn it to the disadvantage of the smaller; of more than two the effects are added. It does not
+    hold where more is wanted than there is.
     """
     return [
-        1.0
-        + sum(
-            mine * theirs * 2 * weight / (own + weight)
-            for j, (theirs, weight) in enumerate(zip(busy, weights, strict=True))
-            if j != i
-        )
-        for i, (mine, own) in enumerate(zip(busy, weights, strict=True))
-    ]
+        1.0 + sum(effect * 2 * weight / (own + weight)
+                  for j, (effect, weight) in enumerate(zip(of, weights, strict=True)) if j != i)
+        for i, (of, own) in enumerate(zip(effects, weights, strict=True))
+    ]  # fmt: skip
 
 
 def divided(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:

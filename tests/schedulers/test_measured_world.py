@@ -303,11 +303,17 @@ def test_nothing_of_a_device_is_left_while_anybody_wants_more(members):
     assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
 
 
-def test_two_jobs_that_want_a_device_at_random_wait_for_each_other():
-    assert met([0.5, 0.5], [500, 500]) == [1.25, 1.25]
-    assert met([0.5, 0.4], [900, 100]) == pytest.approx([1.04, 1.36])
-    assert met([1.0, 1.0], [500, 500]) == [2.0, 2.0]
-    assert met([0.7], [700]) == [1.0]
+def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
+    effects = [[9.0, 0.2], [0.4, 9.0]]  # what a job does to itself is not asked
+    assert met(effects, [500, 500]) == pytest.approx([1.2, 1.4])
+    assert met(effects, [900, 100]) == pytest.approx([1.04, 1.72])
+    assert met([[9.0]], [700]) == [1.0]
+
+
+def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chance():
+    assert beside("a", "b", milli=500, weighed=True) == pytest.approx([1.2, 1.5])
+    assert beside("b", "b", milli=500, weighed=True) == pytest.approx([1.49, 1.49])
+    assert beside("c", "c", milli=500, weighed=True) == [2.0, 2.0]  # all of it, for all we know
 
 
 def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():
