@@ -351,7 +351,7 @@ def simulate(
         one.job_id: alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"]
         for one in jobs
     }
-    truth = Measured(duration_s, world, KIND, weighed=True)
+    truth = Measured(duration_s, world, KIND, shares="weights")
     done = Simulation(Cluster(nodes), policy_of(policy), Table(world), truth, submitted)
     done.run()
     metrics = metrics_of(done)

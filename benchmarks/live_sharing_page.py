@@ -39,11 +39,14 @@ def page(
     )  # fmt: skip
     yield ""
     slower = [
-        s / alone[k]["step_s"]
-        for kinds, steps in together
-        for k, s in zip(kinds, steps, strict=True)
+        step_s / alone[kind]["step_s"]
+        for kinds, steps_s in together
+        for kind, step_s in zip(kinds, steps_s, strict=True)
     ]
-    yield f"Two on one core with equal shares are {min(slower):.2f} to {max(slower):.2f} times as slow, {mean(slower):.2f} in the mean."
+    yield (
+        f"Two on one core with equal shares are {min(slower):.2f} to {max(slower):.2f} times as "
+        f"slow as alone, {mean(slower):.2f} times in the mean."
+    )
     yield ""
     yield from _table(
         ("policy", "JCT mean", "simulated", "off by", "waited mean", "late", "simulated",
@@ -58,17 +61,18 @@ def _row(
     name: str, live: Mapping[str, Mapping[str, Any]], simulated: Mapping[str, Any]
 ) -> tuple[str, ...]:
     jct_s, told_s = _jct_s(live), mean(simulated["jct_s"].values())
-    urgent = [one for one in live.values() if one["urgent"]]
+    urgent = {job: one for job, one in live.items() if one["urgent"]}
+    late = simulated["late_share"]
     return (
         name,
         f"{jct_s:.1f} s",
         f"{told_s:.1f} s",
         f"{told_s / jct_s - 1:+.1%}",
         f"{mean(one['waited_s'] for one in live.values()):.1f} s",
-        f"{sum(one['late'] for one in urgent)} of {len(urgent)}",
-        "-" if simulated["late_share"] is None else f"{simulated['late_share'] * len(urgent):.0f}",
-        f"{mean(one['of_promised'] for one in urgent):.2f}",
-        f"{mean(simulated['of_promised'][name] for name, one in live.items() if one['urgent']):.2f}",
+        f"{sum(one['late'] for one in urgent.values())} of {len(urgent)}",
+        "-" if late is None else f"{late * len(urgent):.0f}",
+        f"{mean(one['of_promised'] for one in urgent.values()):.2f}",
+        f"{mean(simulated['of_promised'][job] for job in urgent):.2f}",
         str(sum(one["attempts"] - 1 for one in live.values())),
         str(sum(one["phase"] == "FINISHED" for one in live.values())),
     )

@@ -73,7 +73,7 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         )
         for job in trace.jobs
     ]
-    truth = Measured(trace.duration_s, world, KIND, capped=True)
+    truth = Measured(trace.duration_s, world, KIND, shares="caps")
     policy = Timed(policy_of(run.policy))
     forecaster = _forecaster(run, truth, cluster, world, releases)
     done = Simulation(cluster, policy, forecaster, truth, jobs, seed=run.seed)

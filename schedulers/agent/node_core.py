@@ -29,6 +29,7 @@ from presage.schedulers.state import State
 from presage.schedulers.usage import Usage
 from presage.schedulers.v1 import cluster_pb2 as pb
 
+PATIENCE_S = 5.0  # for room that was there when the controller chose this node
 _SURE = 1.02  # more than a device's memory by less is how it is counted
 _PHASES = {Step.WAITING: pb.TASK_WAITING, Step.GRANTED: pb.TASK_WAITING, Step.ENDED: pb.TASK_ENDED}
 
@@ -146,17 +147,9 @@ class NodeCore:
         self._end_overflows()
         if self._policy is None:
             self._as_bound(now_s)
-            return
-        state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
-        forecasts = self._forecasts(self.cluster, now_s)
-        actions = self._policy.decide(state, forecasts, Random(0))  # noqa: S311
-        try:
-            self._ledger.apply(actions, now_s)
-        except ImpossibleActionError:  # of one; the others need not suffer
-            actions = [action for action in actions if self._applied(action, now_s)]
-        for action in actions:
-            self._carry_out(action)
-        self._late(forecasts, now_s)
+        else:
+            self._by_policy(self._policy, now_s)
+        self._hand_back(now_s)
 
     def ready(self) -> Iterator[NodeTask]:
         """Tasks whose processes are to be started: they have devices that nobody is leaving."""
@@ -193,7 +186,7 @@ class NodeCore:
 
     def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
-        task = NodeTask(order, submitted)
+        task = NodeTask(order, submitted, now_s)
         earlier = [one for one in self.tasks.values() if one.name[0] == task.name[0]]
         for one in earlier:  # of an attempt before: it is over, or is to be
             self._leave(one)
@@ -349,6 +342,24 @@ class NodeCore:
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
             task.late = violated(elapsed_s, done, outlook, pace_s)
+
+    def _by_policy(self, policy: Sharing, now_s: float) -> None:
+        state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
+        forecasts = self._forecasts(self.cluster, now_s)
+        actions = policy.decide(state, forecasts, Random(0))  # noqa: S311
+        try:
+            self._ledger.apply(actions, now_s)
+        except ImpossibleActionError:  # of one; the others need not suffer
+            actions = [action for action in actions if self._applied(action, now_s)]
+        for action in actions:
+            self._carry_out(action)
+        self._late(forecasts, now_s)
+
+    def _hand_back(self, now_s: float) -> None:
+        """Let the controller choose again for who finds no room: it was given away meanwhile."""
+        for task in tuple(self.tasks.values()):
+            if task.step is Step.WAITING and now_s - task.came_s > PATIENCE_S:
+                self._end(task, "there was no room left for it on its node", checkpoint=False)
 
     def _end_overflows(self) -> None:
         """Who came last to a device whose memory is exceeded has run out of it."""

@@ -55,6 +55,8 @@ class NodeTask:
 
     Attributes
     ----------
+    came_s : float
+        When it was ordered.
     ordered : bool
         Whether the controller's last orders have it.
     grants : tuple of Grant
@@ -80,6 +82,7 @@ class NodeTask:
 
     order: pb.TaskOrder
     submitted: SubmittedJob
+    came_s: float
     ordered: bool = True
     step: Step = Step.WAITING
     grants: tuple[Grant, ...] = ()

@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
+
 from presage.schedulers.controller.records import (
     ClockSet,
     Ended,
+    Forgotten,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -22,6 +25,7 @@ from presage.schedulers.controller.records import (
 )
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import job_of_json
+from presage.schedulers.v1 import cluster_pb2 as pb
 
 
 class Stage(StrEnum):
@@ -54,7 +58,10 @@ class LiveJob:
     number : int
         Counts the jobs as they were submitted.
     attempt : int
-        How often it was placed.
+        Number of its last placement; counted from ``earlier`` on.
+    earlier : int
+        Where a job of its name may have been forgotten, the attempts that that one may have had: a
+        node that was away for long does not take one's task for the other's.
     node : str
         Where it is, or was last.
     grants : list of [device, compute_milli, memory_bytes]
@@ -80,6 +87,7 @@ class LiveJob:
     stage: Stage = Stage.WAITING
     why: str = ""
     attempt: int = 0
+    earlier: int = 0
     node: str = ""
     grants: list[list[int]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -93,6 +101,19 @@ class LiveJob:
     waited_s: float = 0.0
     ran_s: float = 0.0
     _submitted: SubmittedJob | None = None  # not of a snapshot
+    _message: pb.Job | None = None
+
+    @property
+    def message(self) -> pb.Job:
+        """The protocol's; not to be changed."""
+        if self._message is None:
+            self._message = ParseDict(dict(self.row), pb.Job())
+        return self._message
+
+    @property
+    def starts(self) -> int:
+        """How often it was placed."""
+        return self.attempt - self.earlier
 
     @property
     def submitted(self) -> SubmittedJob:
@@ -135,8 +156,12 @@ class Book:
         Jobs that each node has, or is to have.
     now_s : float
         Time of the last record.
+    over : dict of str to None
+        Jobs that are, those first that have been for longest.
     count : int
         Jobs that were ever submitted.
+    attempts : int
+        The last attempt of any job that was forgotten.
     touched : set of str
         Keys of the rows that changed since :meth:`changed` was asked for.
     """
@@ -144,15 +169,17 @@ class Book:
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     at_node: dict[str, dict[str, LiveJob]] = field(default_factory=dict)
+    over: dict[str, None] = field(default_factory=dict)
     clock: ClockSet | None = None
     now_s: float = 0.0
     count: int = 0
+    attempts: int = 0
     touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
         """One record, after all before it."""
         self.now_s = max(self.now_s, record.at_s)
-        self.touched.add(_key(record))
+        self.touched.update(_keys(record))
         match record:
             case Submitted():
                 self.jobs[record.job_id] = LiveJob(
@@ -162,8 +189,14 @@ class Book:
                     record.at_unix_s,
                     record.at_s,
                     self.count,
+                    attempt=self.attempts,
+                    earlier=self.attempts,
                 )
                 self.count += 1
+            case Forgotten():
+                for job_id in record.job_ids:
+                    del self.over[job_id]
+                    self.attempts = max(self.attempts, self.jobs.pop(job_id).attempt)
             case NodeJoined():
                 known = self.nodes.get(record.node)
                 drained = known.drained if known else False
@@ -196,6 +229,8 @@ class Book:
             case Returned():
                 job.why, job.saved = record.why, max(job.saved, record.saved)
                 job.ran_s += record.ran_s
+                if not record.ran_s:  # it was not there
+                    job.grants = []
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 self._to(job, Stage.WAITING, record.at_s)
@@ -212,19 +247,24 @@ class Book:
             self.at_node.setdefault(job.node, {})[job.job_id] = job
         else:
             self.at_node.get(job.node, {}).pop(job.job_id, None)
+        if stage in OVER:
+            self.over[job.job_id] = None
 
     # As rows of a snapshot ------------------------------------------------------------------
 
-    def changed(self) -> dict[str, dict[str, Any]]:
-        """Rows of a snapshot that are otherwise than when this was last asked for."""
+    def changed(self) -> dict[str, dict[str, Any] | None]:
+        """Rows of a snapshot that are otherwise than when this was last asked for; None: gone."""
         rows = {key: self._row(key) for key in sorted(self.touched)}
         self.touched.clear()
-        return rows | {"now": {"now_s": self.now_s, "count": self.count}}
+        now = {"now_s": self.now_s, "count": self.count, "attempts": self.attempts}
+        return rows | {"now": now}
 
-    def _row(self, key: str) -> dict[str, Any]:
+    def _row(self, key: str) -> dict[str, Any] | None:
         what, _, name = key.partition(" ")
         if what == "job":
-            job = self.jobs[name]
+            job = self.jobs.get(name)
+            if job is None:
+                return None
             return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
         found = self.nodes[name] if what == "node" else self.clock
         assert found is not None
@@ -246,16 +286,21 @@ class Book:
                 book.clock = ClockSet(**row)
             elif key == "now":
                 book.now_s, book.count = row["now_s"], row["count"]
+                book.attempts = row["attempts"]
+        over = (job for job in book.jobs.values() if job.stage in OVER)
+        book.over = {job.job_id: None for job in sorted(over, key=lambda job: job.since_s)}
         book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))
         return book
 
 
-def _key(record: Record) -> str:
-    """The key of the row that a record changes."""
+def _keys(record: Record) -> list[str]:
+    """Keys of the rows that a record changes."""
     match record:
         case NodeJoined() | NodeDrained() | NodeLost():
-            return f"node {record.node}"
+            return [f"node {record.node}"]
         case ClockSet():
-            return "clock"
+            return ["clock"]
+        case Forgotten():
+            return [f"job {job_id}" for job_id in record.job_ids]
         case _:
-            return f"job {record.job_id}"
+            return [f"job {record.job_id}"]

@@ -92,7 +92,7 @@ class ClusterService:
                 last_entry=self._controller.journal.last_seq,
             )
 
-        return (await self._controller.look(seen)).SerializeToString()
+        return (await self._controller.survey(seen)).SerializeToString()
 
     async def watch(
         self, requests: AsyncIterator[bytes], call: Call
@@ -134,7 +134,7 @@ class ClusterService:
                 candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
             )
 
-        found = await self._controller.look(explained)
+        found = await self._controller.survey(explained)
         entries = self._controller.journal.of_job(request.job_id, MOST_HISTORY)
         found.history.extend(event_of(entry) for entry in entries)
         return found.SerializeToString()

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from presage.features.errors import JournalError
 from presage.schedulers.controller.book import Book
 from presage.schedulers.controller.clock import ClusterClock
-from presage.schedulers.controller.core import Core
+from presage.schedulers.controller.core import MOST_OVER, Core
 from presage.schedulers.controller.journal import Journal
 from presage.schedulers.controller.records import Record, of_json, to_json
 from presage.schedulers.forecasts import Forecaster
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 TOGETHER_S = 0.02  # changes that come so soon after another are decided on with it
 LOOK_S = 1.0  # from one look at who is silent to the next
+HISTORY_S = 7 * 86_400.0  # that entries are kept for; what they say of jobs stays in the book
 SNAPSHOT_RECORDS = 5_000  # after so many the book's rows are saved: a restart reads no more
 
 
@@ -67,6 +68,7 @@ class Controller:
         leases: Leases,
         *,
         sharing: pb.Sharing | None = None,
+        most_over: int = MOST_OVER,
     ) -> None:
         self.journal, self.sharing = journal, sharing
         rows, seq = journal.load()
@@ -83,6 +85,7 @@ class Controller:
             now_s=self.now_s(),
             lease_s=leases.lease_s,
             suspect_s=leases.suspect_s,
+            most_over=most_over,
             version=secrets.randbits(40) << 16,
         )
         self._busy = asyncio.Lock()  # held by whoever looks at the core or changes it
@@ -102,9 +105,21 @@ class Controller:
                 await self._write([self._clock.new])
 
     async def look(self, at: Callable[[Core, float], T]) -> T:
-        """What somebody sees in the core."""
+        """What somebody sees in the core at a glance."""
         async with self._busy:
             return at(self.core, self.now_s())
+
+    async def survey(self, at: Callable[[Core, float], T]) -> T:
+        """What somebody sees in all of the core; others are served meanwhile, but do not change it.
+
+        It may have to ask the forecaster.
+        """
+
+        async def in_thread() -> T:
+            async with self._busy:
+                return await asyncio.to_thread(at, self.core, self.now_s())
+
+        return await _to_its_end(in_thread())
 
     async def change(self, make: Callable[[Core, float, float], tuple[list[Record], T]]) -> T:
         """Change the core by records; when this returns they are on disk.
@@ -182,7 +197,7 @@ class Controller:
         core = self.core
         async with self._busy:
             lost = core.silent(self.now_s())
-            await self._write(lost)
+            await self._write([*lost, *core.forgets(self.now_s())])
             began_s = time.monotonic()
             decided = await asyncio.to_thread(core.decide, self.now_s(), time.time())
             took_s = time.monotonic() - began_s
@@ -216,9 +231,10 @@ class Controller:
     async def _save(self, seq: int) -> None:
         """Bring the snapshot up to an entry; where that fails, it is tried again with the next."""
         book = self.core.book
-        changed: Mapping[str, Mapping[str, object] | None] = book.changed()
+        changed = book.changed()
         try:
             await asyncio.to_thread(self.journal.save, changed, seq)
+            await asyncio.to_thread(self.journal.prune, time.time() - HISTORY_S)
         except JournalError as error:  # the records themselves are on disk
             book.touched.update(changed.keys() - {"now"})
             self._failed(error)

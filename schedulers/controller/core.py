@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode,
 from presage.schedulers.controller.mirror import Mirror
 from presage.schedulers.controller.records import (
     Ended,
+    Forgotten,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -39,6 +41,7 @@ from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_OVERFLOWS = 8
+MOST_OVER = 10_000
 END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths
 
 
@@ -82,6 +85,8 @@ class Core:
         How long after its last heartbeat a node's jobs run on.
     suspect_s : float
         After so long without a heartbeat a node is given no more jobs.
+    most_over : int
+        Of the jobs that are over so many are kept.
     version : int
         Of the first orders; another one each time that a controller begins.
     """
@@ -95,12 +100,13 @@ class Core:
         now_s: float,
         lease_s: float,
         suspect_s: float,
+        most_over: int = MOST_OVER,
         version: int = 1,
         seed: int = 0,
     ) -> None:
         self.book, self.policy = book, policy
         self._forecasts = forecasts
-        self.lease_s, self._suspect_s = lease_s, suspect_s
+        self.lease_s, self._suspect_s, self._most_over = lease_s, suspect_s, most_over
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.nodes = {name: SeenNode(now_s) for name in book.nodes}
         self._orders: dict[str, _Orders] = {}
@@ -190,7 +196,10 @@ class Core:
         """
         found = self.book.jobs.get(job_id)
         if found is None:
-            raise UnknownJobError(f"there is no job {job_id!r}; `presage cluster ps --all` lists")
+            raise UnknownJobError(
+                f"there is no job {job_id!r}, or it has long been over; `presage cluster ps --all` "
+                "lists"
+            )
         return found
 
     # Agents ---------------------------------------------------------------------------------
@@ -260,6 +269,13 @@ class Core:
                 else:
                     records.append(_returned(job, why, saved, now_s))
         return records
+
+    def forgets(self, now_s: float) -> list[Record]:
+        """Jobs that have been over for longest, where too many are known."""
+        too_many = len(self.book.over) - self._most_over
+        if too_many <= 0:
+            return []
+        return [Forgotten(list(islice(self.book.over, too_many)), now_s)]
 
     def orders(self, name: str) -> pb.NodeOrders:
         """All that a node is to have."""
@@ -452,7 +468,7 @@ def _had_all(job: LiveJob) -> bool:
 def _order(job: LiveJob) -> pb.TaskOrder:
     leaving = job.stage is Stage.LEAVING
     return pb.TaskOrder(
-        job=ParseDict(dict(job.row), pb.Job()),
+        job=job.message,
         attempt=job.attempt,
         grants=write_grants(job.grants),
         told=[ParseDict(dict(one), pb.Told()) for one in job.told],

@@ -7,6 +7,7 @@ from presage.schedulers.controller.journal import Entry
 from presage.schedulers.controller.records import (
     ClockSet,
     Ended,
+    Forgotten,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -51,6 +52,8 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911 - one for each kind of re
         case Ended():
             ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
             return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
+        case Forgotten():
+            return f"{len(record.job_ids)} jobs that have been over for longest"
         case NodeJoined():
             return f"{len(record.devices)} devices"
         case NodeDrained():

@@ -17,7 +17,7 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     if job.stage is Stage.WAITING:
         mirror = core.mirror(now_s)
         before = f"; it is no. {place} in the queue" if place else ""
-        after = f" after {job.why}" if job.why and job.attempt else ""
+        after = f" after {job.why}" if job.why and job.starts else ""
         if mirror is None:
             return f"it waits: no node is up{before}"
         if job.job_id in mirror.impossible:
@@ -31,7 +31,7 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         }[job.stage]
         share = ", ".join(f"{row[1] / 10:g} % of device {row[0]}" for row in job.grants)
         why = f": {job.why}" if job.why else ""
-        return f"{doing} {where} with {share}, attempt {job.attempt}{why}"
+        return f"{doing} {where} with {share}, attempt {job.starts}{why}"
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
 
 

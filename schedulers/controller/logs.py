@@ -45,7 +45,7 @@ class Logs:
         offset = request.offset
         while True:
             job = await self._controller.look(lambda core, _: core.job(request.job_id))
-            if not job.attempt:
+            if not job.starts:
                 raise ServiceError(f"job {request.job_id!r} has not run yet; there is no log")
             name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
             part = await self._ask(job.node, name, offset)

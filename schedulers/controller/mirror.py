@@ -220,7 +220,7 @@ class Mirror:
             since_s,
             grants,
             attained_s=live.ran_s * max(1, len(live.grants)),
-            starts=live.attempt,
+            starts=live.starts,
             overflows=live.overflows,
             waited_s=live.waited_s,
             first_start_s=math.inf if live.first_start_s is None else live.first_start_s,

@@ -99,6 +99,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Jobs that have been over for longest are not known any more."""
+
+    job_ids: list[str]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJoined:
     """A node said what it has; ``devices`` are [kind, memory_bytes]."""
 
@@ -135,13 +143,13 @@ class ClockSet:
 
 
 Record = (
-    Submitted | Placed | Started | Withdrawn | Returned | Ended
+    Submitted | Placed | Started | Withdrawn | Returned | Ended | Forgotten
     | NodeJoined | NodeDrained | NodeLost | ClockSet
 )  # fmt: skip
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
-        Submitted, Placed, Started, Withdrawn, Returned, Ended,
+        Submitted, Placed, Started, Withdrawn, Returned, Ended, Forgotten,
         NodeJoined, NodeDrained, NodeLost, ClockSet,
     )
 }  # fmt: skip

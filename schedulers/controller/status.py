@@ -28,10 +28,10 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
     told = [ParseDict(dict(one), pb.Told()) for one in job.told]
     waits = job.stage is Stage.WAITING
     status = pb.JobStatus(
-        job=ParseDict(dict(job.row), pb.Job()),
+        job=_shown(job.message),
         phase=_PHASES[job.stage],
         why=job.why,
-        attempt=job.attempt,
+        attempt=job.starts,
         node=job.node,
         grants=write_grants(job.grants),
         submitted_unix_s=job.submitted_unix_s,
@@ -51,6 +51,15 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
         if outlook is not None:
             status.remaining_s = outlook.remaining_s(task.done)
     return status
+
+
+def _shown(job: pb.Job) -> pb.Job:
+    """Without what is long, or its user's secret."""
+    shown = pb.Job()
+    shown.CopyFrom(job)
+    shown.ClearField("features")
+    shown.ClearField("environment")
+    return shown
 
 
 def _add_task(status: pb.JobStatus, task: pb.Task) -> None:

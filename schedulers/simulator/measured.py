@@ -10,6 +10,8 @@ from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 from presage.schedulers.simulator.measurements import Measurements
 
+SHARES = ("none", "caps", "weights")
+
 
 class Measured:
     """Truth by measurements of each job's model.
@@ -28,20 +30,19 @@ class Measured:
     ----------
     duration_s : mapping of str to float
         By job.
-    capped : bool
-        Whether the compute that a job is granted is all that it gets, as by MPS's thread
-        percentage: then it is as slow as its share makes it, if that is slower than its neighbours
-        do. Else shares only say who goes where, and jobs take what they need.
-    weighed : bool
-        Whether a job's share is what it gets when its neighbours want the rest, and it may use what
-        they leave, as by control groups' weights. Then what was measured of a pair is what they do
-        to each other at equal weights, and two that nobody measured wait for each other when they
-        happen to want the device at once.
+    shares : str
+        What compute that is granted does. "none": it only says who goes where, and jobs take what
+        they need. "caps": it is all that a job gets, as by MPS's thread percentage; a job is as
+        slow as its share makes it, if that is slower than its neighbours do. "weights": it is what
+        a job gets when its neighbours want the rest, and it may use what they leave, as by control
+        groups' weights. Then what was measured of a pair is what they do to each other at equal
+        weights, and two that nobody measured wait for each other when they happen to want the
+        device at once.
 
     Raises
     ------
     ValueError
-        Both ``capped`` and ``weighed``.
+        ``shares`` is none of these.
     """
 
     def __init__(
@@ -50,13 +51,12 @@ class Measured:
         measurements: Measurements,
         traced_kind: str,
         *,
-        capped: bool = False,
-        weighed: bool = False,
+        shares: str = "none",
     ) -> None:
-        if capped and weighed:
-            raise ValueError("a share is either all that a job gets, or what it gets at least")
+        if shares not in SHARES:
+            raise ValueError(f"shares={shares!r}, must be one of {', '.join(SHARES)}")
         self._duration_s, self._measured = duration_s, measurements
-        self._traced_kind, self._capped, self._weighed = traced_kind, capped, weighed
+        self._traced_kind, self._shares = traced_kind, shares
         self._spread: dict[tuple[str, str], dict[int, float]] = {}
         for (model, kind, devices), times in measurements.spread.items():
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
@@ -95,28 +95,32 @@ class Measured:
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
         """At least 1: that a job was measured a little faster beside another is noise."""
-        busy = [self._busy(job.model, kind) for job, _ in members]
-        shares = [milli for _, milli in members]
-        if self._weighed:
-            gets = divided(busy, shares)
-            effects = [
-                [self._effect(kind, job.model, other.model) for other, _ in members]
-                for job, _ in members
-            ]
-            return [
-                max(slowdown, needs / gets_one) if needs else slowdown
-                for slowdown, needs, gets_one in zip(met(effects, shares), busy, gets, strict=True)
-            ]
+        if self._shares == "weights":
+            return self._by_weights(kind, members)
         models = tuple(sorted(job.model for job, _ in members))
         known = self._together.get((kind, models))
         if known is None:
             known = self._together[kind, models] = self._beside(kind, models)
         slowdowns = [known[job.model] for job, _ in members]
-        if not self._capped:
+        if self._shares == "none":
             return slowdowns
         return [
-            max(slowdown, needs * WHOLE / milli)
-            for slowdown, needs, milli in zip(slowdowns, busy, shares, strict=True)
+            max(slowdown, self._busy(job.model, kind) * WHOLE / milli)
+            for slowdown, (job, milli) in zip(slowdowns, members, strict=True)
+        ]
+
+    def _by_weights(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
+        busy = [self._busy(job.model, kind) for job, _ in members]
+        weights = [milli for _, milli in members]
+        effects = [
+            [self._effect(kind, job.model, other.model) for other, _ in members]
+            for job, _ in members
+        ]
+        return [
+            max(slowdown, needs / gets) if needs else slowdown
+            for slowdown, needs, gets in zip(
+                met(effects, weights), busy, divided(busy, weights), strict=True
+            )
         ]
 
     def _effect(self, kind: str, model: str, other: str) -> float:

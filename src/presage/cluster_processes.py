@@ -69,6 +69,9 @@ def controller(
     forecast: Forecast = "none",
     risk: Risk = 0.1,
     lease_s: Lease = 120.0,
+    keep_ended: Annotated[
+        int, typer.Option(min=0, metavar="JOBS", help="That are over, and are still listed.")
+    ] = 10_000,
     host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
@@ -114,7 +117,7 @@ def controller(
 
     async def serve() -> None:
         leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
-        working = Controller(opened, chosen, made, leases, sharing=sharing)
+        working = Controller(opened, chosen, made, leases, sharing=sharing, most_over=keep_ended)
         await run_controller(working, options, policy, _ready, metrics)
 
     try:

@@ -47,6 +47,9 @@ class Scenario:
         Tables of what jobs do to each other; without them they do nothing.
     draw_models : bool
         Whether every job's model is drawn from the measured ones, also where the trace names one.
+    shares : str
+        What compute that is granted does, where ``measured`` is given: see
+        :class:`presage.schedulers.simulator.measured.Measured`.
     load : float
         How many times as fast as traced jobs arrive.
     risk : float
@@ -70,6 +73,7 @@ class Scenario:
     seed: int = 0
     measured: Path | None = None
     draw_models: bool = False
+    shares: str = "none"
     load: float = 1.0
     risk: float = 0.1
     noise: float = 0.0
@@ -83,6 +87,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         from presage.schedulers.policies.named import policy_of
+        from presage.schedulers.simulator.measured import SHARES
 
         policy_of(self.policy)
         for field, right, must_be in (
@@ -100,6 +105,10 @@ class Scenario:
                 raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
         if self.forecast == "table" and self.measured is None:
             raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
+        if self.shares not in SHARES:
+            raise ConfigError(f"shares={self.shares!r}, must be one of {', '.join(SHARES)}")
+        if self.shares != "none" and self.measured is None:
+            raise ConfigError("shares need what jobs do; name the folder of tables as `measured`")
         if self.draw_models and self.measured is None:
             raise ConfigError("draw_models needs models to draw; name their folder as `measured`")
 
@@ -242,7 +251,7 @@ def _world(
         if scenario.draw_models:
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = with_models(trace, measurements, kinds, seed=scenario.seed)
-        truth = Measured(trace.duration_s, measurements, kinds[0])
+        truth = Measured(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
     trace = loaded(trace, scenario.load)
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s

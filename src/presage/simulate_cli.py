@@ -79,6 +79,15 @@ def simulate(
             rich_help_panel=_WORLD,
         ),
     ] = False,
+    shares: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="Of compute, with --measured: none, they only say who goes where; caps, as MPS; "
+            "weights, as control groups.",
+            rich_help_panel=_WORLD,
+        ),
+    ] = "none",
     load: Annotated[
         float, typer.Option(help="Jobs arrive so many times as fast.", rich_help_panel=_WORLD)
     ] = 1.0,
@@ -185,8 +194,8 @@ def simulate(
     scenarios = {
         name: Scenario(
             trace=trace, cluster=cluster, policy=name, forecast=forecast, seed=seed,
-            measured=measured, draw_models=draw_models, load=load, risk=risk, noise=noise,
-            bias=bias, faults=faults, from_day=from_day,
+            measured=measured, draw_models=draw_models, shares=shares, load=load, risk=risk,
+            noise=noise, bias=bias, faults=faults, from_day=from_day,
             checkpoint_interval_s=checkpoint_interval_s, checkpoint_cost_s=checkpoint_cost_s,
             restart_s=restart_s, keep_going=keep_going,
         )
@@ -253,6 +262,7 @@ def _facts(scenario: Scenario) -> dict[str, str]:
         "seed": f"{scenario.seed}",
         "load": f"{scenario.load:g}" if scenario.load != 1 else "",
         "measured": scenario.measured.name if scenario.measured else "",
+        "shares": scenario.shares if scenario.shares != "none" else "",
         "faults": scenario.faults,
     }
     return {name: text for name, text in said.items() if text}

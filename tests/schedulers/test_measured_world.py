@@ -45,8 +45,8 @@ def of(model: str, job_id: str = "", **values):
     return job(job_id or model, model=model, **values)
 
 
-def beside(*models: str, kind: str = "v100", milli: int = 1000, **limits: bool):
-    world = Measured({}, SMALL, "v100", **limits)
+def beside(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
+    world = Measured({}, SMALL, "v100", shares=shares)
     members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
     return world.slowdowns(kind, members)
 
@@ -73,9 +73,9 @@ def test_the_effects_of_several_neighbours_are_added():
 
 def test_a_share_slows_a_job_where_it_is_all_that_it_gets():
     assert beside("a", milli=250) == [1.0]
-    assert beside("a", milli=250, capped=True) == [2.0]  # it needs half of the device
-    assert beside("a", milli=600, capped=True) == [1.0]
-    assert beside("a", "b", milli=500, capped=True) == [1.2, 1.5]  # neighbours slow it more
+    assert beside("a", milli=250, shares="caps") == [2.0]  # it needs half of the device
+    assert beside("a", milli=600, shares="caps") == [1.0]
+    assert beside("a", "b", milli=500, shares="caps") == [1.2, 1.5]  # neighbours slow it more
 
 
 def test_another_kind_of_device_is_as_much_slower_as_a_step_there():
@@ -311,12 +311,12 @@ def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
 
 
 def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chance():
-    assert beside("a", "b", milli=500, weighed=True) == pytest.approx([1.2, 1.5])
-    assert beside("b", "b", milli=500, weighed=True) == pytest.approx([1.49, 1.49])
-    assert beside("c", "c", milli=500, weighed=True) == [2.0, 2.0]  # all of it, for all we know
+    assert beside("a", "b", milli=500, shares="weights") == pytest.approx([1.2, 1.5])
+    assert beside("b", "b", milli=500, shares="weights") == pytest.approx([1.49, 1.49])
+    assert beside("c", "c", milli=500, shares="weights") == [2.0, 2.0]  # all of it, for all we know
 
 
 def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():
-    assert beside("a", milli=250, weighed=True) == [1.0]
-    with pytest.raises(ValueError, match="either"):
-        beside("a", capped=True, weighed=True)
+    assert beside("a", milli=250, shares="weights") == [1.0]
+    with pytest.raises(ValueError, match="none, caps, weights"):
+        beside("a", shares="weight")

@@ -283,6 +283,8 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
         (("--seed", "-1"), "seed=-1, must be a whole number >= 0"),
         (("--risk", "0.6"), "risk=0.6, must be above 0 and at most 0.5"),
         (("--draw-models",), "draw_models needs models to draw; name their folder"),
+        (("--shares", "caps"), "shares need what jobs do; name the folder of tables"),
+        (("--shares", "some"), "must be one of none, caps, weights"),
         (("--forecast", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
         (
             ("--faults", "30"),

@@ -39,8 +39,9 @@ class Told:
 class World:
     """A core whose records are applied at once, and kept."""
 
-    def __init__(self, policy=None):
+    def __init__(self, policy=None, most_over=1000):
         self.now_s = 0.0
+        self.most_over = most_over
         self.policy = policy or Sharing().of_controller()
         self.rows = []
         self.known = {}
@@ -51,8 +52,9 @@ class World:
         for row in self.rows:
             book.apply(of_json(row))
         return Core(
-            book, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0
-        )
+            book, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0,
+            most_over=self.most_over,
+        )  # fmt: skip
 
     def _forecasts(self, cluster, now_s):
         key = tuple(node.name for node in cluster.nodes)
@@ -271,6 +273,45 @@ def test_a_snapshot_and_the_entries_after_it_are_the_book():
     rows |= world.core.book.changed()
 
     assert Book.of_rows(rows) == world.begin().book
+
+
+def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
+    world = World(most_over=2)
+    world.report("a")
+    world.submit("one", "two", "three", "waiting", model="200")
+    world.decide()
+    names = ("three", "one", "two")
+    for number, name in enumerate(names):
+        world.now_s = float(number)
+        later = [task(other) for other in (*names[number + 1 :], "waiting")]
+        world.report("a", tasks=[ended(name, finished=True), *later])
+    rows = world.core.book.changed()
+    assert world.write(world.core.forgets(world.now_s)) == ["Forgotten"]
+    assert not world.core.forgets(world.now_s)
+
+    assert set(world.core.book.jobs) == {"one", "two", "waiting"}
+    with pytest.raises(UnknownJobError, match="long been over"):
+        world.core.job("three")
+    rows |= world.core.book.changed()
+    assert rows["job three"] is None
+    kept = {key: row for key, row in rows.items() if row is not None}
+    assert Book.of_rows(kept) == world.begin().book == world.core.book
+
+
+def test_no_task_of_a_forgotten_job_passes_for_one_of_the_next_job_of_its_name():
+    world = World(most_over=0)
+    world.report("a")
+    world.submit("job", model="900")
+    world.decide()
+    world.report("a", tasks=[ended("job", finished=True)])
+    world.write(world.core.forgets(0.0))
+    assert world.submit("job", model="900") == []  # it is a new one
+    world.decide()
+
+    assert [one.attempt for one in world.core.orders("a").tasks] == [2]
+    world.report("a", tasks=[ended("job", attempt=1, finished=True)])  # a node that was away
+    assert world.stage("job") is Stage.PLACED
+    assert world.core.book.jobs["job"].starts == 1
 
 
 def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():

@@ -1,0 +1,150 @@
+"""What an agent decides by itself about its node (requirement N8), without processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.schedulers.agent.node_core import PATIENCE_S, NodeCore
+from presage.schedulers.agent.node_task import Seen, Step
+from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import write_grants, write_job, write_told
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+CHECK_S = 10.0
+
+
+class Second:
+    """The agent's own predictor: knows better of jobs of a model "known"."""
+
+    def outlooks(self, asked):
+        return [
+            Outlook(50.0, 200, GIB, high_s=60.0) if job.model == "known" else None
+            for job, _ in asked
+        ]
+
+    def slowdowns(self, asked):
+        return [None] * len(asked)
+
+
+class Node:
+    """An agent's core on two V100s, and orders for it as a controller gives them."""
+
+    def __init__(self, second=None):
+        self._known = {}
+        self._orders = {}
+        told = {}
+        of_told = ToldForecasts(told, second)
+        self.core = NodeCore("a", [("v100", 16 * GIB)] * 2, self._forecasts(of_told), told)
+
+    def _forecasts(self, forecaster):
+        def of(cluster, now_s):
+            if cluster not in self._known:
+                self._known[cluster] = Forecasts(forecaster, cluster)
+            return self._known[cluster]
+
+        return of
+
+    def order(self, name, milli, *, device=0, model="", runtime_s=100.0, **values):
+        submitted = SubmittedJob(Job(name, 0.0, model=model, **values), ("train",))
+        outlook = Outlook(runtime_s, milli, GIB, high_s=1.2 * runtime_s)
+        self._orders[name] = pb.TaskOrder(
+            job=write_job(submitted), attempt=1, told=[write_told("v100", outlook)],
+            grants=write_grants([Grant(device, milli, GIB)]),
+        )  # fmt: skip
+
+    def obey(self, now_s):
+        sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
+        orders = pb.NodeOrders(version=1, tasks=self._orders.values(), sharing=sharing)
+        self.core.obey(orders, now_s)
+        self.core.decide(now_s)
+        for task in tuple(self.core.ready()):
+            self.core.made(task.name)
+
+    def runs(self, now_s, **done):
+        for name, part in done.items():
+            milli = self.grant(name).compute_milli
+            self.core.see((name, 1), Seen(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s)
+        self.core.decide(now_s)
+
+    def task(self, name):
+        return self.core.tasks[name, 1]
+
+    def grant(self, name):
+        return self.task(name).grants[0]
+
+
+def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever_it_is_told():
+    node = Node()
+    for name in ("one", "two", "three"):  # all for device 0, by a controller that knows no better
+        node.order(name, 600, latency_sensitive=True)
+    node.obey(1.0)
+
+    assert {node.grant("one").device, node.grant("two").device} == {0, 1}
+    assert node.task("three").step is Step.WAITING
+    assert not node.task("three").end
+
+    node.core.decide(1.0 + PATIENCE_S + 1)  # nor will there be room for it: let it go elsewhere
+    (back,) = [one for one in node.core.report() if one.job_id == "three"]
+    assert back.exit.asked
+    assert back.why == "there was no room left for it on its node"
+
+
+def test_n8_second_predictor_goes_before_what_the_controller_sent():
+    node = Node(Second())
+    node.order("known", 900, model="known")
+    node.order("other", 700)
+    node.obey(1.0)
+
+    assert node.grant("known").compute_milli == 200
+    assert node.grant("other").compute_milli == 700
+
+
+def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
+    node = Node()
+    node.order("first", 300, latency_sensitive=True)
+    node.obey(1.0)
+    assert node.grant("first").device == 0
+
+    node.order("second", 300, device=0, latency_sensitive=True)
+    node.obey(2.0)
+    assert node.grant("second").device == 1
+
+
+def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
+    node = Node()
+    node.order("late", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(5.0, late=0.01)
+    assert node.grant("late").compute_milli == 300
+
+    node.runs(CHECK_S + 1, late=0.02)  # of 100 s a tenth has passed
+    assert node.task("late").late
+    assert node.grant("late").compute_milli > 300
+
+
+@pytest.mark.parametrize("late_s", [30.0, 60.0])
+def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_s):
+    node = Node()
+    node.order("late", 500, latency_sensitive=True)
+    node.order("beside", 900)
+    node.order("small", 400, device=1)
+    node.obey(1.0)
+    for look in range(1, 12):
+        running = {name: 0.001 * look for (name, _), task in node.core.tasks.items()
+                   if task.step is Step.STARTED and not task.end}  # fmt: skip
+        node.runs(late_s + look * CHECK_S, **running)
+        for device in (0, 1):
+            shares = [
+                grant.compute_milli
+                for task in node.core.tasks.values()
+                if not task.end
+                for grant in task.grants
+                if grant.device == device
+            ]
+            assert sum(shares) <= 1000
+    assert node.grant("late").compute_milli == 1000
