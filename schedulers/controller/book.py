@@ -100,8 +100,9 @@ class LiveJob:
     failures: int = 0
     waited_s: float = 0.0
     ran_s: float = 0.0
-    _submitted: SubmittedJob | None = None  # not of a snapshot
-    _message: pb.Job | None = None
+    # Of the row, once somebody has asked; not of a snapshot.
+    _submitted: SubmittedJob | None = field(default=None, compare=False)
+    _message: pb.Job | None = field(default=None, compare=False)
 
     @property
     def message(self) -> pb.Job:

@@ -14,17 +14,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from presage.features.errors import ConfigError, JournalError, one_line
+from presage.features.errors import ConfigError, JournalError
 from presage.schedulers.controller.journal_sqlite import SqliteStore
+from presage.schedulers.controller.journal_store import Store
+from presage.schedulers.controller.journal_text import as_json, escaped, job_id_of, key_of
 
 VERSION = 1
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _PAGE = 1_000  # entries that are read at once
 _CHUNK = 10_000  # entries that are deleted at once: appends wait no longer than for these
-_MOST_KEY = 1_000  # characters: PostgreSQL's index takes 2,700 bytes
 
 _TABLES = (
     "CREATE TABLE presage_journal (version INTEGER NOT NULL, snapshot_seq {big} NOT NULL)",
@@ -62,45 +63,6 @@ class Entry(NamedTuple):
     seq: int
     at_unix_s: float
     record: dict[str, Any]
-
-
-class Store(Protocol):
-    """A database, and the lock on it; every method raises JournalError.
-
-    Attributes
-    ----------
-    where : str
-        What messages call it, without its password.
-    big : str
-        Its type of 64-bit integers.
-    """
-
-    where: str
-    big: str
-
-    def begin(self) -> bool:
-        """Begin a transaction under the lock; whether lock and connection had to be taken anew.
-
-        Raises ConfigError where another process has the lock.
-        """
-
-    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement, with ``?`` for values."""
-
-    def run_many(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Run a statement for each row."""
-
-    def commit(self) -> None:
-        """Raises UnsureJournalError where nobody knows whether it was done."""
-
-    def rollback(self) -> None:
-        """Undo what was not committed; raises nothing."""
-
-    def tables(self) -> set[str]:
-        """Names of those that it has."""
-
-    def close(self) -> None:
-        """Let go of database and lock; raises nothing."""
 
 
 class Journal:
@@ -172,8 +134,8 @@ class Journal:
         ValueError
             A record would come back as another one: it is no JSON object.
         """
-        texts = [_as_json(record, f"record {number}") for number, record in enumerate(records)]
-        job_ids = [_job_id(record) for record in records]
+        texts = [as_json(record, f"record {number}") for number, record in enumerate(records)]
+        job_ids = [job_id_of(record) for record in records]
         with self._mutex:
             first = self.last_seq + 1
             if not texts:
@@ -210,7 +172,7 @@ class Journal:
     def of_job(self, job_id: str, most: int) -> list[Entry]:
         """The newest entries of a job, ``most`` of them, newest last."""
         with self._looking():
-            found = self._store.run(_OF_JOB, _escaped(job_id), most)
+            found = self._store.run(_OF_JOB, escaped(job_id), most)
         return [self._entry(*row) for row in reversed(found)]
 
     def save(self, rows: Mapping[str, Mapping[str, Any] | None], seq: int) -> None:
@@ -221,9 +183,9 @@ class Journal:
         ValueError
             A row is no JSON object, or ``seq`` is older than the snapshot or not written yet.
         """
-        gone = [(_key(key),) for key, row in rows.items() if row is None]
+        gone = [(key_of(key),) for key, row in rows.items() if row is None]
         kept = [
-            (_key(key), _as_json(row, f"row {key!r}"))
+            (key_of(key), as_json(row, f"row {key!r}"))
             for key, row in rows.items()
             if row is not None
         ]
@@ -364,58 +326,3 @@ def _store(url: str) -> Store:
             f"{url.rpartition('@')[2]!r}"  # without a password
         )
     return SqliteStore(path)
-
-
-def _as_json(record: Mapping[str, Any], what: str) -> str:
-    """Of one line; ValueError says what does not come back as it was: a fold would differ then."""
-    plain = dict(record)
-    try:
-        text = json.dumps(plain, allow_nan=False, sort_keys=True, separators=(",", ":"))
-        if json.loads(text) == plain:
-            return text
-    except (TypeError, ValueError, RecursionError):
-        pass
-    try:
-        unfit = _unfit(plain, what)
-    except RecursionError:
-        unfit = f"{what} is nested too deep"
-    raise ValueError(
-        f"{one_line(unfit or what)}: not JSON, or not the same when it is read again; write texts, "
-        "finite numbers, booleans, None, lists, and dicts with texts as keys"
-    )
-
-
-def _unfit(value: object, where: str) -> str | None:
-    """What JSON does not bring back, and where it is."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                return f"{where} has the key {key!r}"
-            if found := _unfit(inner, f"{where}[{key!r}]"):
-                return found
-        return None
-    if isinstance(value, list):
-        each = (_unfit(inner, f"{where}[{number}]") for number, inner in enumerate(value))
-        return next(filter(None, each), None)
-    if value is None or isinstance(value, str | int):
-        return None
-    return None if isinstance(value, float) and math.isfinite(value) else f"{where} is {value!r}"
-
-
-def _job_id(record: Mapping[str, Any]) -> str | None:
-    job_id = record.get("job_id")
-    if job_id is None or isinstance(job_id, str):
-        return None if job_id is None else _key(job_id)
-    raise ValueError(f"job_id={one_line(repr(job_id))}, must be a text")
-
-
-def _key(text: str) -> str:
-    key = _escaped(text)
-    if len(key) > _MOST_KEY:
-        raise ValueError(f"{one_line(text)!r} has {len(key)} characters, a key has {_MOST_KEY}")
-    return key
-
-
-def _escaped(text: str) -> str:
-    r"""As between JSON's quotes: of any text ASCII without \0, which every database takes."""
-    return json.dumps(text)[1:-1]

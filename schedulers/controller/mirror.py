@@ -118,7 +118,8 @@ class Mirror:
     ) -> bool:
         """Let the jobs of a node stand as its agent says; whether that is otherwise than before.
 
-        Those that it has not told of stand as foreseen, as far as there is room.
+        Those that it has not told of stand as foreseen, as far as there is room; so do those that
+        it is ending, as others may have been given what they had.
         """
         wanted = {
             job_id: self._told(job, tasks.get(job_id), now_s)
@@ -126,19 +127,18 @@ class Mirror:
             if job.stage is not Stage.LEAVING
         }
         there = {job_id for device in self._devices[node] for job_id in self.ledger.on(device)}
-        moved = [
-            job_id
-            for job_id in dict.fromkeys((*sorted(there), *wanted))
-            if not self._stands(job_id, wanted.get(job_id))
-        ]
-        for job_id in moved:
-            self.forget(job_id)
-        for job_id in sorted(moved, key=lambda job_id: job_id not in tasks):
-            if job_id in wanted:
+        crowded = self.crowded & wanted.keys()
+        moved = any(
+            not self._stands(job_id, wanted.get(job_id)) for job_id in there | wanted.keys()
+        )
+        if moved or crowded:
+            for job_id in sorted(there | crowded):
+                self.forget(job_id)
+            for job_id in sorted(wanted, key=lambda job_id: _claim(tasks.get(job_id))):
                 self._adopt(jobs[job_id], wanted[job_id])
         for job_id in wanted:
             self._note(job_id, tasks.get(job_id), now_s)
-        return bool(moved)
+        return moved or crowded != self.crowded & wanted.keys()
 
     def forget(self, job_id: str) -> None:
         """A job is over, or is nothing to decide about for now."""
@@ -233,3 +233,10 @@ class Mirror:
         per_s = (task.done - task.saved) / task.ran_s if task.ran_s > 0 else 0.0
         self.progress.report(job_id, task.done, now_s, max(0.0, per_s))
         self.usage.report(job_id, now_s, task.usage_milli)
+
+
+def _claim(task: pb.Task | None) -> int:
+    """Who has what it is said to have, if not all can: smallest first."""
+    if task is None:
+        return 2
+    return 1 if task.phase == pb.TASK_ENDING else 0

@@ -37,7 +37,7 @@ class Node:
     def __init__(self, second=None):
         self._known = {}
         self._orders = {}
-        told = {}
+        told: dict[str, dict[str, Outlook]] = {}
         of_told = ToldForecasts(told, second)
         self.core = NodeCore("a", [("v100", 16 * GIB)] * 2, self._forecasts(of_told), told)
 

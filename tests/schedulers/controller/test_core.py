@@ -170,6 +170,27 @@ def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim
     assert world.core.book.jobs["victim"].saved == 0.4
 
 
+def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses():
+    world = World()
+    world.report("a")
+    world.submit("best effort", model="476")
+    world.submit("urgent", model="452", latency_sensitive=True)
+    world.decide()
+
+    def has(milli):
+        return [pb.Grant(device=0, compute_milli=milli, memory_bytes=4 * GIB)]
+
+    # Its agent gave all of the device to one while the other saves its state: 1,100 thousandths.
+    urgent = task("urgent", grants=has(1000))
+    leaving = task("best effort", phase=pb.TASK_ENDING, grants=has(100))
+    world.report("a", tasks=[leaving, urgent])
+    assert world.decide() == []
+    gone = ended("best effort", asked=True, why="too little is left")
+    assert world.report("a", tasks=[gone, urgent]) == ["Returned"]
+    assert world.decide() == []
+    assert world.stage("best effort") is Stage.WAITING
+
+
 def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
     world = World()
     world.report("a")

@@ -1,0 +1,45 @@
+"""What a journal needs of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Store(Protocol):
+    """A database, and the lock on it; every method raises JournalError.
+
+    Attributes
+    ----------
+    where : str
+        What messages call it, without its password.
+    big : str
+        Its type of 64-bit integers.
+    """
+
+    where: str
+    big: str
+
+    def begin(self) -> bool:
+        """Begin a transaction under the lock; whether lock and connection had to be taken anew.
+
+        Raises ConfigError where another process has the lock.
+        """
+
+    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement, with ``?`` for values."""
+
+    def run_many(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Run a statement for each row."""
+
+    def commit(self) -> None:
+        """Raises UnsureJournalError where nobody knows whether it was done."""
+
+    def rollback(self) -> None:
+        """Undo what was not committed; raises nothing."""
+
+    def tables(self) -> set[str]:
+        """Names of those that it has."""
+
+    def close(self) -> None:
+        """Let go of database and lock; raises nothing."""
