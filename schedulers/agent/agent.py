@@ -44,6 +44,7 @@ from presage.schedulers.agent.usage import Meter, meter_of
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import Grant
+from presage.schedulers.sharing.settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
@@ -284,6 +285,7 @@ class Agent:
             device_memory_bytes=0 if slots[0].cuda is None else slots[0].memory_bytes,
             grace_s=submitted.grace_s,
             hard=options.hard_shares,
+            weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),
                 "grants": [list(grant) for grant in task.grants],

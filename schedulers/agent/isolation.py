@@ -19,6 +19,7 @@ _USED = frozenset(("cpu", "cpuacct", "memory"))
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1000  # the kernel takes no less, and no period above a second
 _LONGEST_PERIOD_US = 1_000_000
+_MOST_WEIGHT = 10_000  # that version 2 takes
 _TRIES = 10
 _REMOVING_S = 1.0  # a group is busy for a moment after its last process has ended
 
@@ -95,18 +96,18 @@ class Isolation:
             )
         return f"cgroup v{group.version}" if took else ""
 
-    def weigh(self, compute_milli: int) -> str:
-        """Let the task have that part of its processors when all are wanted; "" if that cannot be.
+    def weigh(self, weight: int) -> str:
+        """Let the task have its processors in proportion to others, when all are wanted.
 
-        Of what its neighbours leave it may use more.
+        Of what they leave it may use more. "" if that cannot be.
         """
         group = self._with("cpu")
         if group is None:
             return ""
         if group.version == 2:
-            took = group.write("cpu.weight", str(max(1, compute_milli // 10)))
+            took = group.write("cpu.weight", str(min(_MOST_WEIGHT, max(1, weight // 10))))
         else:
-            took = group.write("cpu.shares", str(max(2, compute_milli)))
+            took = group.write("cpu.shares", str(max(2, weight)))
         return f"cgroup v{group.version} weight" if took else ""
 
     def limit_memory(self, memory_bytes: int) -> str:

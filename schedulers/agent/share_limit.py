@@ -51,7 +51,7 @@ class ShareLimit:
 
     def _of_cpus(self, compute_milli: int) -> str:
         if not self._spec.hard:
-            return self._isolation.weigh(compute_milli)
+            return self._isolation.weigh(compute_milli * self._spec.weight)
         cpus = cpu_count(self._spec) * compute_milli / WHOLE
         return self._isolation.limit_cpus(None if compute_milli == WHOLE else cpus)
 

@@ -43,6 +43,8 @@ class TaskSpec:
         Above which its log is begun anew; the end of the one before is kept.
     hard : bool
         Whether its share of processors is all that it gets, or what it gets when others want more.
+    weight : int
+        Of one that is not hard: how many times its share counts beside others'.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping
@@ -62,6 +64,7 @@ class TaskSpec:
     grace_s: float = 30.0
     log_bytes: int = LOG_BYTES
     hard: bool = True
+    weight: int = 1
     groups: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,8 +103,9 @@ class TaskSpec:
                 return f"{name}={getattr(self, name)!r}, must be an integer >= 0; 0 for none"
         if not (math.isfinite(self.grace_s) and self.grace_s >= 0):
             return f"grace_s={self.grace_s}, must be a finite number >= 0"
-        if not (_is_count(self.log_bytes) and self.log_bytes > 0):
-            return f"log_bytes={self.log_bytes!r}, must be an integer >= 1"
+        for name in ("log_bytes", "weight"):
+            if not (_is_count(getattr(self, name)) and getattr(self, name) > 0):
+                return f"{name}={getattr(self, name)!r}, must be an integer >= 1"
         return ""
 
     def to_json(self) -> dict[str, object]:

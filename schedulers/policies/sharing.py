@@ -44,7 +44,7 @@ class Sharing:
 
     Parameters
     ----------
-    step_milli, least_milli, check_s, overcommit, home_s, ageing_s
+    step_milli, least_milli, check_s, overcommit, home_s, ageing_s, reserve
         See :class:`presage.schedulers.sharing.settings.Settings`.
     ties : str
         How equally good nodes are chosen from: "first" or "random".
@@ -62,12 +62,13 @@ class Sharing:
         overcommit: float = 1.0,
         home_s: float = 60.0,
         ageing_s: float = math.inf,
+        reserve: float = 0.05,
         ties: str = "first",
     ) -> None:
         if ties not in TIES:
             raise ConfigError(f"sharing: ties={ties!r}, must be one of {', '.join(TIES)}")
         self.settings = Settings(
-            step_milli, least_milli, check_s, overcommit, home_s, ageing_s
+            step_milli, least_milli, check_s, overcommit, home_s, ageing_s, reserve
         ).check()
         self._at_random = ties == "random"
         self._adjusts = True

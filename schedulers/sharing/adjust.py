@@ -28,10 +28,12 @@ class _Check(NamedTuple):
     done: float
     pace_s: float
     outlook: Outlook
+    reserve: float
 
     def violated(self, times: float = 1.0) -> bool:
         """Whether it will be late, if it has so many times its share."""
-        return violated(self.elapsed_s, self.done, self.outlook, self.pace_s / times)
+        pace_s = self.pace_s / times
+        return violated(self.elapsed_s, self.done, self.outlook, pace_s, self.reserve)
 
 
 class Adjustment:
@@ -78,6 +80,7 @@ class Adjustment:
             state.progress(job.job_id),
             state.pace_s(job.job_id),
             self._outlook(job, grant),
+            self._settings.reserve,
         )
         late = self.late[job.job_id] = check.violated()
         busy = not late and too_busy(state.usage_milli(job.job_id), check.outlook)

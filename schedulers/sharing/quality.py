@@ -7,7 +7,9 @@ from presage.schedulers.forecasts import Outlook
 SLACK_MILLI = 50  # busier than foretold by less is noise
 
 
-def violated(elapsed_s: float, done: float, outlook: Outlook, pace_s: float = 0.0) -> bool:
+def violated(
+    elapsed_s: float, done: float, outlook: Outlook, pace_s: float = 0.0, reserve: float = 0.0
+) -> bool:
     """Whether time so far and what is foretold of the rest are beyond the preset time (N3).
 
     The rest is the model's answer for so many fewer iterations, or what they take at the present
@@ -18,9 +20,11 @@ def violated(elapsed_s: float, done: float, outlook: Outlook, pace_s: float = 0.
     ----------
     pace_s : float
         Seconds that all of the job would take as it runs now; 0 where nobody can tell.
+    reserve : float
+        Part of the preset time that is kept in hand.
     """
     rest_s = max(outlook.remaining_s(done), (1.0 - done) * pace_s)
-    return elapsed_s + rest_s > outlook.promised_s
+    return elapsed_s + rest_s > (1.0 - reserve) * outlook.promised_s
 
 
 def too_busy(usage_milli: float, outlook: Outlook) -> bool:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from presage.features.errors import ConfigError
 from presage.schedulers.grant import WHOLE
 
+URGENT_WEIGHT = 10  # times that a latency-sensitive job's share counts, where shares are weights
+
 
 class Settings(NamedTuple):
     """How devices are shared.
@@ -29,6 +31,9 @@ class Settings(NamedTuple):
     ageing_s : float
         A best-effort job that has waited longer goes before latency-sensitive ones; infinite: none
         does (C6).
+    reserve : float
+        Part of what was promised that is kept in hand at a look: what is then done takes effect
+        little by little (N3).
     """
 
     step_milli: int = 100
@@ -37,6 +42,7 @@ class Settings(NamedTuple):
     overcommit: float = 1.0
     home_s: float = 60.0
     ageing_s: float = math.inf
+    reserve: float = 0.05
 
     def check(self) -> Settings:
         """The same, if each can be.
@@ -58,6 +64,8 @@ class Settings(NamedTuple):
                 raise ConfigError(
                     f"sharing: {name}={getattr(self, name)}, must be a finite number >= {least:g}"
                 )
+        if not 0.0 <= self.reserve <= 0.5:
+            raise ConfigError(f"sharing: reserve={self.reserve}, must be within 0 and 0.5")
         if not self.ageing_s > 0:
             raise ConfigError(f"sharing: ageing_s={self.ageing_s}, must be > 0")
         return self

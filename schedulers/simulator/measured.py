@@ -8,6 +8,7 @@ from statistics import mean
 
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
+from presage.schedulers.sharing.settings import URGENT_WEIGHT
 from presage.schedulers.simulator.measurements import Measurements
 
 SHARES = ("none", "caps", "weights")
@@ -35,9 +36,9 @@ class Measured:
         they need. "caps": it is all that a job gets, as by MPS's thread percentage; a job is as
         slow as its share makes it, if that is slower than its neighbours do. "weights": it is what
         a job gets when its neighbours want the rest, and it may use what they leave, as by control
-        groups' weights. Then what was measured of a pair is what they do to each other at equal
-        weights, and two that nobody measured wait for each other when they happen to want the
-        device at once.
+        groups' weights; a latency-sensitive job's counts tenfold. Then what was measured of a pair
+        is what they do to each other at equal weights, and two that nobody measured wait for each
+        other when they happen to want the device at once.
 
     Raises
     ------
@@ -111,7 +112,9 @@ class Measured:
 
     def _by_weights(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
         busy = [self._busy(job.model, kind) for job, _ in members]
-        weights = [milli for _, milli in members]
+        weights = [
+            milli * URGENT_WEIGHT if job.latency_sensitive else milli for job, milli in members
+        ]
         effects = [
             [self._effect(kind, job.model, other.model) for other, _ in members]
             for job, _ in members

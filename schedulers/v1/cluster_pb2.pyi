@@ -452,16 +452,18 @@ class TaskName(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Sharing(_message.Message):
-    __slots__ = ("step_milli", "least_milli", "check_s", "overcommit")
+    __slots__ = ("step_milli", "least_milli", "check_s", "overcommit", "reserve")
     STEP_MILLI_FIELD_NUMBER: _ClassVar[int]
     LEAST_MILLI_FIELD_NUMBER: _ClassVar[int]
     CHECK_S_FIELD_NUMBER: _ClassVar[int]
     OVERCOMMIT_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FIELD_NUMBER: _ClassVar[int]
     step_milli: int
     least_milli: int
     check_s: float
     overcommit: float
-    def __init__(self, step_milli: _Optional[int] = ..., least_milli: _Optional[int] = ..., check_s: _Optional[float] = ..., overcommit: _Optional[float] = ...) -> None: ...
+    reserve: float
+    def __init__(self, step_milli: _Optional[int] = ..., least_milli: _Optional[int] = ..., check_s: _Optional[float] = ..., overcommit: _Optional[float] = ..., reserve: _Optional[float] = ...) -> None: ...
 
 class LogWanted(_message.Message):
     __slots__ = ("request_id", "task", "offset")

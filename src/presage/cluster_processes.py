@@ -299,6 +299,7 @@ def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
         least_milli=settings.least_milli,
         check_s=settings.check_s,
         overcommit=settings.overcommit,
+        reserve=settings.reserve,
     )
 
 

@@ -316,6 +316,12 @@ def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chanc
     assert beside("c", "c", milli=500, shares="weights") == [2.0, 2.0]  # all of it, for all we know
 
 
+def test_a_latency_sensitive_jobs_weight_counts_tenfold():
+    world = Measured({}, SMALL, "v100", shares="weights")
+    members = [(of("a", "urgent", latency_sensitive=True), 500), (of("b", "other"), 500)]
+    assert world.slowdowns("v100", members) == pytest.approx([1 + 0.4 / 11, 1 + 0.5 * 20 / 11])
+
+
 def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():
     assert beside("a", milli=250, shares="weights") == [1.0]
     with pytest.raises(ValueError, match="none, caps, weights"):

@@ -65,7 +65,7 @@ class World:
     """A ledger under the policy, without a simulator: time and progress are a test's."""
 
     def __init__(self, devices, forecaster, **settings):
-        self.policy = Sharing(**{"check_s": 60.0, **settings})
+        self.policy = Sharing(**{"check_s": 60.0, "reserve": 0.0, **settings})
         self.forecasts = Forecasts(forecaster, devices)
         self.ledger = Ledger(
             devices,
@@ -410,6 +410,12 @@ def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
     assert violated(60.0, 0.45, told._replace(high_s=None))
 
 
+def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
+    told = outlook(300, runtime_s=100.0, high_s=120.0)
+    assert not violated(60.0, 0.4, told, reserve=0.0)  # 60 s more: it will just be in time
+    assert violated(60.0, 0.4, told, reserve=0.02)
+
+
 def test_n3_setup_is_over_once_something_is_done():
     told = outlook(500, 100.0, setup_s=20.0)
 
@@ -535,7 +541,7 @@ def test_n9_steps_and_the_lowest_share_are_bounded():
     for bad in (
         {"step_milli": 0}, {"step_milli": 1001}, {"step_milli": 1.5}, {"least_milli": 0},
         {"check_s": 0.5}, {"check_s": math.nan}, {"overcommit": 0.9}, {"home_s": -1.0},
-        {"ageing_s": 0.0}, {"ties": "last"},
+        {"ageing_s": 0.0}, {"ties": "last"}, {"reserve": -0.1}, {"reserve": math.nan},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"sharing: {next(iter(bad))}="):
             Sharing(**bad)

@@ -91,6 +91,18 @@ def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node,
     until(lambda: share(large, 0.5) > 0.35)
 
 
+def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
+    if not group_for("cpu", tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    urgent = node.start(
+        COUNTS, job_id="urgent", cpus=(0,), wanted=Wanted(300), hard=False, weight=10
+    )
+    other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=Wanted(600), hard=False)
+    counts(urgent)
+    counts(other)
+    until(lambda: share(urgent, 1.0) > 3 * share(other, 1.0))
+
+
 def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
     folder = node.start(COUNTS, wanted=Wanted(500), groups=groups)
     counts(folder)

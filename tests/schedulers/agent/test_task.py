@@ -44,6 +44,7 @@ TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
         ({"device_memory_bytes": 0.5}, "device_memory_bytes=0.5"),
         ({"grace_s": float("nan")}, "grace_s=nan"),
         ({"log_bytes": 0}, "log_bytes=0"),
+        ({"weight": 0}, "weight=0"),
     ],
 )
 def test_a_task_that_cannot_be_says_why(changed, why):
