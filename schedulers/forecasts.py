@@ -49,10 +49,13 @@ class Outlook(NamedTuple):
         """What may be promised of the whole job's run time (requirement N3's preset time)."""
         return self.runtime_s if self.high_s is None else self.high_s
 
-    def remaining_s(self, done: float) -> float:
-        """Run time of what is left once a part is done: that of so many fewer iterations."""
+    def remaining_s(self, done: float, elapsed_s: float = 0.0) -> float:
+        """Run time of what is left once a part is done: that of so many fewer iterations.
+
+        Before the first iteration it is less of the setup, by the time since the start.
+        """
         if done <= 0:
-            return self.runtime_s
+            return self.runtime_s - min(elapsed_s, self.setup_s)
         return (self.runtime_s - self.setup_s) * (1.0 - done) if done < 1 else 0.0
 
 

@@ -330,7 +330,7 @@ class Ledger:
             grant: change.job
             for change in changes
             if not change.job.latency_sensitive
-            and change.after.since_s - change.before.since_s < self._ageing_s
+            and change.after.since_s < change.before.since_s + self._ageing_s
             and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
             and self._standings[change.job.job_id] is change.after
             for grant in change.after.grants

@@ -180,7 +180,7 @@ class NodeCore:
             self._policy = Sharing(
                 given.step_milli, given.least_milli, given.check_s, given.overcommit, home_s=0.0,
                 reserve=given.reserve,
-            )  # fmt: skip
+            ).of_agent()  # fmt: skip
 
     def _key(self, job: Job, standing: Standing) -> Key:
         return (not job.latency_sensitive, -job.priority, job.submit_s)

@@ -16,7 +16,7 @@ class ToldForecasts:
     told : mapping
         By job and kind of device; looked at when something is asked.
     second : Forecaster or None
-        Asked first.
+        Asked first; what was promised stays what it was when the controller sent the task.
     """
 
     def __init__(
@@ -30,10 +30,17 @@ class ToldForecasts:
         if self._second is None:
             return told
         anew = self._second.outlooks(asked)
-        return [new or old for new, old in zip(anew, told, strict=True)]
+        return [_kept(new, old) for new, old in zip(anew, told, strict=True)]
 
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
         """Of each; the controller sends none."""
         return [None] * len(asked) if self._second is None else self._second.slowdowns(asked)
+
+
+def _kept(new: Outlook | None, old: Outlook | None) -> Outlook | None:
+    """What is foretold anew, by the promise of old."""
+    if new is None or old is None:
+        return new or old
+    return new._replace(high_s=old.promised_s)

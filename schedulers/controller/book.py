@@ -230,8 +230,7 @@ class Book:
             case Returned():
                 job.why, job.saved = record.why, max(job.saved, record.saved)
                 job.ran_s += record.ran_s
-                if not record.ran_s:  # it was not there
-                    job.grants = []
+                job.grants = record.grants
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 self._to(job, Stage.WAITING, record.at_s)

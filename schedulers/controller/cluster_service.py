@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from presage.features.errors import InvalidRequestError, OverloadedError
-from presage.schedulers.controller.book import OVER
+from presage.schedulers.controller.book import OVER, Book, LiveJob, Stage
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.events import event_of
-from presage.schedulers.controller.explain import candidates_of, queue_places, sentence_of
+from presage.schedulers.controller.explain import (
+    candidates_of,
+    place_of,
+    queue_places,
+    sentence_of,
+)
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.controller.records import Record
 from presage.schedulers.controller.status import node_status, status_of
@@ -25,6 +30,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ClusterService"].full_name
 MOST_JOBS = 1_000  # of one Submit
 MOST_WAITING = 1_000_000
 MOST_HISTORY = 100
+MOST_LISTED = 20_000
 
 
 class ClusterService:
@@ -81,11 +87,13 @@ class ClusterService:
 
         def seen(core: Core, now_s: float) -> pb.ListResponse:
             places = queue_places(core.mirror(now_s))
-            jobs = [core.job(job_id) for job_id in request.job_ids] or [
-                job for job in core.book.jobs.values() if request.ended or job.stage not in OVER
-            ]
+            jobs = [core.job(job_id) for job_id in request.job_ids] or _in_order(
+                core.book, places, ended=request.ended
+            )
+            listed = jobs[: request.most if request.most > 0 else MOST_LISTED]
             return pb.ListResponse(
-                jobs=[status_of(core, job, now_s, places.get(job.job_id, 0)) for job in jobs],
+                jobs=[status_of(core, job, now_s, places.get(job.job_id, 0)) for job in listed],
+                left_out=len(jobs) - len(listed),
                 nodes=[node_status(core, name, now_s) for name in core.book.nodes],
                 policy=self._policy,
                 forecaster=self._controller.forecasts.failure,
@@ -127,7 +135,7 @@ class ClusterService:
 
         def explained(core: Core, now_s: float) -> pb.Explanation:
             job = core.job(request.job_id)
-            place = queue_places(core.mirror(now_s)).get(job.job_id, 0)
+            place = place_of(core.mirror(now_s), job.job_id)
             return pb.Explanation(
                 status=status_of(core, job, now_s, place),
                 sentence=sentence_of(core, job, place, now_s),
@@ -144,6 +152,14 @@ class ClusterService:
         request = parsed(pb.LogsRequest, await anext(requests))
         async for content in self._logs.of_job(request):
             yield pb.LogChunk(content=content).SerializeToString()
+
+
+def _in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:
+    """Jobs at nodes, those that wait in the order of the queue, and those that ended last."""
+    jobs = [job for there in book.at_node.values() for job in there.values()]
+    waiting = [job for job in book.jobs.values() if job.stage is Stage.WAITING]
+    jobs += sorted(waiting, key=lambda job: (places.get(job.job_id, len(waiting) + 1), job.number))
+    return jobs + [book.jobs[job_id] for job_id in reversed(book.over)] if ended else jobs
 
 
 def parsed(kind: Any, content: bytes) -> Any:

@@ -426,7 +426,9 @@ class Core:
         elif job.cancel:
             yield _ended(job, Stage.CANCELLED, job.why, now_s, now_unix_s, task.ran_s)
         elif how.asked:
-            yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s)
+            rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.grants]
+            had = rows if task.ran_s > 0 else []
+            yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s, grants=had)
         elif how.out_of_memory:
             why = "it ran out of memory"
             if job.overflows + 1 >= MOST_OVERFLOWS or _had_all(job):
@@ -456,8 +458,11 @@ def _returned(
     *,
     overflowed: bool = False,
     failed: bool = False,
+    grants: Sequence[list[int]] = (),
 ) -> Returned:
-    return Returned(job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s)
+    return Returned(
+        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(grants)
+    )
 
 
 def _had_all(job: LiveJob) -> bool:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.mirror import Mirror
+from presage.schedulers.grant import WHOLE
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.sharing.needs import share_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
+FITS = "fits"
 
 
 def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
@@ -22,6 +26,8 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
             return f"it waits: no node is up{before}"
         if job.job_id in mirror.impossible:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
+        if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
+            return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}"
         return f"it waits{after}: no device has left what it needs, as a {name} job{before}"
     if job.stage in AT_NODE:
         doing = {
@@ -35,6 +41,16 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
 
 
+def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:
+    """What keeps a job from a device that it would fit on."""
+    standing = mirror.ledger.standing(job.job_id)
+    if isinstance(mirror.policy, Sharing) and len(standing.was_on) == 1:
+        leaves_s = standing.since_s + mirror.policy.settings.home_s - now_s
+        if leaves_s > 0 and not job.submitted.job.latency_sensitive:
+            return f"it is to go on on node {job.node} again, or elsewhere in {leaves_s:.0f} s"
+    return "others go before it"
+
+
 def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
     """Devices that are best for a job now, and why each will do or not."""
     mirror = core.mirror(now_s)
@@ -42,18 +58,27 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
         return []
     columns, room = mirror.cluster.columns, mirror.ledger.room
     wanted = job.submitted.job
+    shared = isinstance(mirror.policy, Sharing) and wanted.gpus == 1 and not job.overflows
+    overcommit = mirror.policy.settings.overcommit if isinstance(mirror.policy, Sharing) else 1.0
     found = []
     for device in (-room.compute_milli).argsort(kind="stable").tolist()[:MOST_CANDIDATES]:
         kind = columns.kinds[columns.kind[device]]
         outlook = mirror.forecasts.outlook(wanted, kind)
+        asked = wanted.requested(mirror.cluster.whole[device])
+        if shared:
+            need = share_of(outlook, overcommit), outlook.memory_bytes
+        elif wanted.gpus > 1 or job.overflows:
+            need = WHOLE, mirror.cluster.whole[device].memory_bytes
+        else:
+            need = asked.compute_milli, asked.memory_bytes
         row = pb.Candidate(
             node=mirror.node_of(device),
             device=mirror.number_in_node(device),
             kind=kind,
             left_compute_milli=int(room.compute_milli[device]),
             left_memory_bytes=int(room.memory_bytes[device]),
-            need_compute_milli=outlook.compute_milli,
-            need_memory_bytes=outlook.memory_bytes,
+            need_compute_milli=need[0],
+            need_memory_bytes=need[1],
             runtime_s=outlook.runtime_s,
         )
         row.verdict = _verdict(row, wanted.kinds)
@@ -68,7 +93,15 @@ def _verdict(row: pb.Candidate, kinds: tuple[str, ...]) -> str:
         return "too little compute left"
     if row.left_memory_bytes < row.need_memory_bytes:
         return "too little memory left"
-    return "fits"
+    return FITS
+
+
+def place_of(mirror: Mirror | None, job_id: str) -> int:
+    """Place in the queue, from 1, of a job; 0 if it does not wait."""
+    if mirror is None or job_id not in mirror.ledger.jobs:
+        return 0
+    pending = (job.job_id for job in mirror.ledger.pending)
+    return next((place for place, one in enumerate(pending, 1) if one == job_id), 0)
 
 
 def queue_places(mirror: Mirror | None) -> dict[str, int]:

@@ -56,7 +56,7 @@ class Mirror:
         *,
         ageing_s: float = math.inf,
     ) -> None:
-        self._policy, self.forecasts = policy, forecasts
+        self.policy, self.forecasts = policy, forecasts
         self.nodes = {node.name: node.devices for node in nodes}
         self._devices: dict[str, range] = {}
         first = 0
@@ -167,7 +167,7 @@ class Mirror:
         ImpossibleActionError
             It cannot be; nothing was done.
         """
-        actions = list(self._policy.decide(self.state(now_s), self.forecasts, rng))
+        actions = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
         for action in actions:
             grants = getattr(action, "grants", ())
             if len({self.node_of(grant.device) for grant in grants}) > 1:
@@ -181,7 +181,7 @@ class Mirror:
     # How it is kept -------------------------------------------------------------------------
 
     def _key(self, job: Job, standing: Standing) -> Key:
-        return self._policy.key(job, standing, self.forecasts)
+        return self.policy.key(job, standing, self.forecasts)
 
     def _stands(self, job_id: str, wanted: Standing | None) -> bool:
         if job_id not in self.ledger.jobs:
@@ -214,12 +214,13 @@ class Mirror:
     ) -> Standing:
         was_on: tuple[int, ...] = ()
         if phase is Phase.PENDING and live.node in self._devices:
-            was_on = tuple(self.device(live.node, row[0]) for row in live.grants)
+            there = self._devices[live.node]  # it may have fewer by now
+            was_on = tuple(there[row[0]] for row in live.grants if row[0] < len(there))
         return Standing(
             phase,
             since_s,
             grants,
-            attained_s=live.ran_s * max(1, len(live.grants)),
+            attained_s=live.ran_s * live.submitted.job.gpus,
             starts=live.starts,
             overflows=live.overflows,
             waited_s=live.waited_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from presage.features.errors import JournalError
@@ -73,6 +73,8 @@ class Returned:
         Part of the job that its last checkpoint holds.
     overflowed, failed : bool
         It ran out of memory; it failed by itself.
+    grants : list of [device, compute_milli, memory_bytes]
+        What it had of its node when it was sent away: it may go on there.
     """
 
     job_id: str
@@ -83,6 +85,7 @@ class Returned:
     overflowed: bool
     failed: bool
     at_s: float
+    grants: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

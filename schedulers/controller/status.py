@@ -49,7 +49,7 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
         kind = _kind(core, job, status)
         outlook = read_told(told).get(kind)
         if outlook is not None:
-            status.remaining_s = outlook.remaining_s(task.done)
+            status.remaining_s = outlook.remaining_s(task.done, status.elapsed_s)
     return status
 
 

@@ -70,9 +70,12 @@ class ClusterClient:
         """End jobs for good."""
         self._ask("Cancel", pb.CancelRequest(job_ids=job_ids))
 
-    def list(self, job_ids: Sequence[str] = (), *, ended: bool = False) -> pb.ListResponse:
-        """Jobs and nodes as they are."""
-        found: pb.ListResponse = self._ask("List", pb.ListRequest(ended=ended, job_ids=job_ids))
+    def list(
+        self, job_ids: Sequence[str] = (), *, ended: bool = False, most: int = 0
+    ) -> pb.ListResponse:
+        """Jobs and nodes as they are; ``most`` jobs, or as many as the controller lists."""
+        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=most)
+        found: pb.ListResponse = self._ask("List", request)
         return found
 
     def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.features.errors import InvalidJobError
+from presage.features.job import JobFeatures
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving import wire as serving_wire
+from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MOST_GPUS = 1024  # of one job, on one node
 
@@ -29,9 +33,7 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
     """
     if row.gpus > MOST_GPUS:
         raise InvalidJobError(f"{where}.gpus={row.gpus}, at most {MOST_GPUS} are taken")
-    features = None
-    if row.HasField("features"):
-        features = serving_wire.read_job(row.features, f"{where}.features")
+    features = _features(row.features, f"{where}.features") if row.HasField("features") else None
     checkpointing = NO_COST
     if row.checkpoint_every_s:
         checkpointing = Checkpointing(row.checkpoint_every_s)
@@ -58,6 +60,17 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         row.grace_s or GRACE_S,
         row.retries,
     )
+
+
+def _features(row: pb_serving.Job, where: str) -> JobFeatures:
+    found = serving_wire.read_job(row, where)
+    # Users name models as they like: what does the same has the same id, and nothing else has.
+    alike = pb_serving.Job()
+    alike.CopyFrom(row)
+    alike.ClearField("job_id")
+    alike.ClearField("iterations")
+    digest = sha256(alike.SerializeToString(deterministic=True)).hexdigest()
+    return replace(found, job=replace(found.job, job_id=digest))
 
 
 def write_job(submitted: SubmittedJob) -> pb.Job:
@@ -119,7 +132,7 @@ def write_told(kind: str, outlook: Outlook) -> pb.Told:
         promised_s=outlook.promised_s,
         setup_s=outlook.setup_s,
         in_domain=outlook.in_domain,
-        foretold=math.isfinite(outlook.runtime_s),
+        foretold=math.isfinite(outlook.runtime_s) or outlook.compute_milli < WHOLE,
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presage.features.errors import ConfigError
 from presage.schedulers.action import Action, Start, Wake
@@ -62,7 +63,7 @@ class Sharing:
         overcommit: float = 1.0,
         home_s: float = 60.0,
         ageing_s: float = math.inf,
-        reserve: float = 0.05,
+        reserve: float = 0.5,
         ties: str = "first",
     ) -> None:
         if ties not in TIES:
@@ -72,6 +73,7 @@ class Sharing:
         ).check()
         self._at_random = ties == "random"
         self._adjusts = True
+        self._alike: Callable[[Job], Hashable] = _by_shape
         self._needs: dict[Hashable, Needs] = {}  # by shape, of one cluster's forecasts
         self._forecasts: Forecasts | None = None
 
@@ -79,6 +81,12 @@ class Sharing:
         """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
         other = copy(self)
         other._adjusts = False
+        return other
+
+    def of_agent(self) -> Sharing:
+        """One that is told of each job by itself, and so takes no two for alike."""
+        other = copy(self)
+        other._alike = _by_itself
         return other
 
     @property
@@ -106,7 +114,10 @@ class Sharing:
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            serving = _Serving(state, forecasts, room, tenants, self.settings, ties, self._needs)
+            needs = self._needs if self._alike is _by_shape else {}
+            serving = _Serving(
+                state, forecasts, room, tenants, self.settings, ties, needs, self._alike
+            )
             actions += serving.run()
             again |= serving.watch
             actions += [Wake(serving.wake_s)] if serving.wake_s < math.inf else []
@@ -114,6 +125,14 @@ class Sharing:
             next_look = math.floor(state.now_s / check_s) + 1
             actions.append(Wake(next_look * check_s))
         return actions
+
+
+def _by_shape(job: Job) -> Hashable:
+    return job.shape
+
+
+def _by_itself(job: Job) -> Hashable:
+    return job.job_id
 
 
 class _Serving:
@@ -135,7 +154,8 @@ class _Serving:
         tenants: Tenants,
         settings: Settings,
         ties: Random | None,
-        needs_of_shape: dict[Hashable, Needs],
+        needs: dict[Hashable, Needs],
+        alike: Callable[[Job], Hashable],
     ) -> None:
         self._state, self._forecasts, self._room = state, forecasts, room
         self._tenants, self._settings, self._ties = tenants, settings, ties
@@ -143,10 +163,11 @@ class _Serving:
         self._devices = state.cluster.columns
         self._passed_over = PassedOver(state)
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
+        self._for_all = False  # also latency-sensitive jobs have nothing of them
         self._head: Job | None = None
         self._most: list[int] | None = None
         self._taken: set[int] = set()  # devices that somebody was put on by this decision
-        self._needs_of = needs_of_shape
+        self._needs_of, self._alike = needs, alike
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
@@ -154,14 +175,14 @@ class _Serving:
     def run(self) -> list[Action]:
         """What is to be done, in order."""
         aged = self._aged()
-        if aged is not None:
-            self._serve(aged)
+        if aged is not None and not self._serve(aged):
+            self._wait_for(aged)
         turns = self._state.pending.turns()
         unfit: set[Hashable] = set()
         for job in turns:
             if job is aged:
                 continue
-            if job.shape not in unfit:
+            if self._alike(job) not in unfit:
                 if not self._serve(job):
                     self._passed_over.add(job)
                     if self._like_others(job):
@@ -175,6 +196,8 @@ class _Serving:
 
     def _like_others(self, job: Job) -> bool:
         """Whether a job may go wherever others of its shape may, and nowhere else."""
+        if self._alike(job) != job.shape:
+            return False
         standing = self._state.standing(job.job_id)
         return not standing.overflows and self._home(job, standing) is None
 
@@ -201,22 +224,43 @@ class _Serving:
         device = self._device(job, needs) if home is None else self._at_home(needs, home)
         if device is None:
             return job.latency_sensitive and self._make_room(job, needs)
-        return self._start(job, (self._grant(needs, device),))
+        if self._start(job, (self._grant(needs, device),)):
+            return True
+        # What a latency-sensitive job asks for is of some kinds; of others it may have a device.
+        others = self._devices.kind != self._devices.kind[device]
+        device = self._device(job, needs, others) if home is None else None
+        return device is not None and self._start(job, (self._grant(needs, device),))
 
-    def _device(self, job: Job, needs: Needs) -> int | None:
+    def _device(self, job: Job, needs: Needs, among: NDArray[np.bool_] | None = None) -> int | None:
         """The controller's choice of a node, and its agent's of a device there."""
         if all(
             need > most for need, most in zip(needs.compute_milli, self._most_left, strict=True)
         ):
             return None
         cluster, fits = self._state.cluster, needs.fit(self._room, self._devices)
-        if not job.latency_sensitive:
-            fits &= ~self._spared
+        fits &= ~self._kept_from(job)
+        if among is not None:
+            fits &= among
         node = choose_node(fits, self._room, self._devices, self._ties)
         if node is None:
             return None
         there = [device for device in cluster.devices_of(node) if fits[device]]
         return choose_device(job, there, self._state, self._room, self._forecasts)
+
+    def _wait_for(self, aged: Job) -> None:
+        """Let nobody else have the device where a job that goes first will have room first."""
+        self._for_all = True
+        if aged.gpus > 1 or self._spared.any():  # a gang's nodes are spared already
+            return
+        allowed = self._devices.of_kinds(aged.kinds) if aged.kinds else np.ones_like(self._spared)
+        if allowed.any():
+            self._spared[np.where(allowed, self._room.compute_milli, -1).argmax()] = True
+
+    def _kept_from(self, job: Job) -> NDArray[np.bool_]:
+        """Devices that a job may not have: they run dry for one that goes before it."""
+        if job.latency_sensitive and not self._for_all:
+            return np.zeros_like(self._spared)
+        return self._spared
 
     @property
     def _most_left(self) -> list[int]:
@@ -247,10 +291,10 @@ class _Serving:
         return standing.was_on[0]
 
     def _needs(self, job: Job) -> Needs:
-        found = self._needs_of.get(job.shape)
+        found = self._needs_of.get(alike := self._alike(job))
         if found is None:
             found = needs_of(job, self._devices.kinds, self._forecasts, self._settings.overcommit)
-            self._needs_of[job.shape] = found
+            self._needs_of[alike] = found
         return found
 
     def _make_room(self, job: Job, needs: Needs) -> bool:
@@ -259,7 +303,7 @@ class _Serving:
         together = Room(
             room.compute_milli + held.compute_milli, room.memory_bytes + held.memory_bytes
         )
-        could = np.flatnonzero(needs.fit(together, self._devices))
+        could = np.flatnonzero(needs.fit(together, self._devices) & ~self._kept_from(job))
         could = could[np.argsort(-room.compute_milli[could], kind="stable")]
         found: list[tuple[tuple[int, float, int], int, Release]] = []
         for device in could.tolist():
@@ -282,7 +326,7 @@ class _Serving:
 
     def _start_whole(self, job: Job) -> bool:
         """Start a job on devices of its own."""
-        if self._head is not None and not job.latency_sensitive:
+        if self._head is not None and (self._for_all or not job.latency_sensitive):
             return False
         grants = consolidated(job, self._state.cluster, self._idle.copy())
         if grants is not None:
@@ -290,7 +334,7 @@ class _Serving:
         if job.latency_sensitive and self._clear(job):
             return True
         if self._head is None:
-            self._head = job
+            self._head, self._for_all = job, job.latency_sensitive
             for node in nearest_nodes(job, self._state, self._idle):
                 self._spared[self._state.cluster.devices_of(node)] = True
         return False

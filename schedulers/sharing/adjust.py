@@ -5,6 +5,7 @@ It works on a node agent's own node, live, and on all nodes of a cluster in the 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from presage.schedulers.action import Action, Pause, Resize, Resume
@@ -95,13 +96,15 @@ class Adjustment:
     def _wanted(self, milli: int, check: _Check) -> int:
         """The share that a late job is to have: a step more, and another until it is in time (N4).
 
-        Of a job of which nobody can tell what a share is worth, one step at a time.
+        One step at a time, where nobody can tell what a share is worth, or by the model's forecast
+        no share is enough.
         """
+        step_milli = self._settings.step_milli
+        if not check.pace_s or check.violated(math.inf):
+            return min(WHOLE, milli + step_milli)
         wanted = milli
-        while wanted < WHOLE:
-            wanted = min(WHOLE, wanted + self._settings.step_milli)
-            if not check.pace_s or not check.violated(wanted / milli):
-                break
+        while wanted < WHOLE and check.violated(wanted / milli):
+            wanted = min(WHOLE, wanted + step_milli)
         return wanted
 
     def _raise(self, job: Job, grant: Grant, wanted_milli: int) -> None:

@@ -40,5 +40,6 @@ def _runtime_s(
     shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
     asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
     for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
-        runtime_s[device] *= slowdowns[-1]
+        if slowdowns[-1] < math.inf:  # else nobody foretells what neighbours do
+            runtime_s[device] *= slowdowns[-1]
     return runtime_s

@@ -21,10 +21,11 @@ def violated(
     pace_s : float
         Seconds that all of the job would take as it runs now; 0 where nobody can tell.
     reserve : float
-        Part of the preset time that is kept in hand.
+        Part of the margin between what was foretold and the preset time that is kept in hand.
     """
-    rest_s = max(outlook.remaining_s(done), (1.0 - done) * pace_s)
-    return elapsed_s + rest_s > (1.0 - reserve) * outlook.promised_s
+    rest_s = max(outlook.remaining_s(done, elapsed_s), (1.0 - done) * pace_s)
+    kept_s = reserve * max(0.0, outlook.promised_s - outlook.runtime_s) if reserve else 0.0
+    return elapsed_s + rest_s > outlook.promised_s - kept_s
 
 
 def too_busy(usage_milli: float, outlook: Outlook) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import accumulate, combinations
+from math import comb
 from typing import NamedTuple
+
+MOST_SETS = 5_000  # of tenants that are compared
 
 
 class Tenant(NamedTuple):
@@ -31,6 +34,11 @@ class Tenant(NamedTuple):
     def spare_milli(self) -> int:
         """What it can be lowered by."""
         return max(0, self.compute_milli - self.least_milli)
+
+    @property
+    def kept_milli(self) -> int:
+        """What it can be left with at least: it is had by ending it alone."""
+        return self.compute_milli - self.spare_milli
 
 
 class Release(NamedTuple):
@@ -61,27 +69,65 @@ def release(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> Rele
 
     Compute is taken by lowering jobs as far as they can be (N5), those first that can give most.
     Only if that is not enough are some ended (N6): the smallest set, and of these the one that
-    loses least.
+    loses least; of more than ``MOST_SETS``, one that is nearly so.
     """
-    for count in range(len(tenants) + 1):
-        found = [
+    if sum(one.memory_bytes for one in tenants) < lack_bytes:
+        return None
+    if sum(one.compute_milli for one in tenants) < lack_milli:
+        return None
+    ended = _ended(lack_milli, lack_bytes, sorted(tenants))
+    rest = [one for one in tenants if one not in ended]
+    return Release(
+        tuple(one.job_id for one in ended),
+        tuple(_lowered(lack_milli - sum(one.compute_milli for one in ended), rest)),
+        sum(one.lost_s for one in ended),
+    )
+
+
+def _ended(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple[Tenant, ...]:
+    """The smallest set that is enough, beside what the others can be lowered by."""
+    lack_milli -= sum(one.spare_milli for one in tenants)  # the rest is had by ending alone
+    for count in range(_fewest(lack_milli, lack_bytes, tenants), len(tenants) + 1):
+        if comb(len(tenants), count) > MOST_SETS:
+            return _one_by_one(lack_milli, lack_bytes, tenants)
+        enough = [
             ended
-            for ended in combinations(sorted(tenants), count)
+            for ended in combinations(tenants, count)
             if sum(one.memory_bytes for one in ended) >= lack_bytes
-            and sum(one.compute_milli for one in ended)
-            + sum(one.spare_milli for one in tenants if one not in ended)
-            >= lack_milli
+            and sum(one.kept_milli for one in ended) >= lack_milli
         ]
-        if found:
-            best = min(found, key=lambda ended: sum(one.lost_s for one in ended))
-            rest = [one for one in tenants if one not in best]
-            lack_milli -= sum(one.compute_milli for one in best)
-            return Release(
-                tuple(one.job_id for one in best),
-                tuple(_lowered(lack_milli, rest)),
-                sum(one.lost_s for one in best),
-            )
-    return None
+        if enough:
+            return min(enough, key=lambda ended: sum(one.lost_s for one in ended))
+    raise AssertionError("all of them together were enough")
+
+
+def _fewest(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> int:
+    """How many have to be ended at least: those that give most of either would not be enough."""
+    memory = accumulate(sorted((one.memory_bytes for one in tenants), reverse=True), initial=0)
+    compute = accumulate(sorted((one.kept_milli for one in tenants), reverse=True), initial=0)
+    both = zip(memory, compute, strict=True)
+    return next(n for n, (has, kept) in enumerate(both) if has >= lack_bytes and kept >= lack_milli)
+
+
+def _one_by_one(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple[Tenant, ...]:
+    """Of too many sets to try all: those that give most until it is enough, less those in vain."""
+
+    def gives(one: Tenant) -> float:
+        of_memory = one.memory_bytes / lack_bytes if lack_bytes > 0 else 0.0
+        return of_memory + (one.kept_milli / lack_milli if lack_milli > 0 else 0.0)
+
+    def enough(some: Sequence[Tenant]) -> bool:
+        milli = sum(one.kept_milli for one in some)
+        return milli >= lack_milli and sum(one.memory_bytes for one in some) >= lack_bytes
+
+    in_order = sorted(tenants, key=gives, reverse=True)
+    count = next(n for n in range(len(in_order) + 1) if enough(in_order[:n]))
+    ended = in_order[:count]
+    for one in sorted(ended, key=lambda one: -one.lost_s):
+        without = [other for other in ended if other is not one]
+        if enough(without):
+            ended = without
+    return tuple(ended)
 
 
 def _lowered(lack_milli: int, tenants: Sequence[Tenant]) -> Iterator[tuple[str, int]]:

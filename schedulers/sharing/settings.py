@@ -32,8 +32,8 @@ class Settings(NamedTuple):
         A best-effort job that has waited longer goes before latency-sensitive ones; infinite: none
         does (C6).
     reserve : float
-        Part of what was promised that is kept in hand at a look: what is then done takes effect
-        little by little (N3).
+        Part of the margin between the foretold run time and the promised one that is kept in hand
+        at a look: what is then done takes effect little by little (N3).
     """
 
     step_milli: int = 100
@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     overcommit: float = 1.0
     home_s: float = 60.0
     ageing_s: float = math.inf
-    reserve: float = 0.05
+    reserve: float = 0.5
 
     def check(self) -> Settings:
         """The same, if each can be.
@@ -64,8 +64,8 @@ class Settings(NamedTuple):
                 raise ConfigError(
                     f"sharing: {name}={getattr(self, name)}, must be a finite number >= {least:g}"
                 )
-        if not 0.0 <= self.reserve <= 0.5:
-            raise ConfigError(f"sharing: reserve={self.reserve}, must be within 0 and 0.5")
+        if not 0.0 <= self.reserve <= 1.0:
+            raise ConfigError(f"sharing: reserve={self.reserve}, must be within 0 and 1")
         if not self.ageing_s > 0:
             raise ConfigError(f"sharing: ageing_s={self.ageing_s}, must be > 0")
         return self

@@ -53,7 +53,7 @@ class Lately:
 
     def _after(self, client: ClusterClient) -> int:
         """The entry to go on behind."""
-        newest = client.list().last_entry
+        newest = client.list(most=1).last_entry
         known = self._events[-1].entry if self._events else 0
         if known > newest:  # another journal
             self._events.clear()

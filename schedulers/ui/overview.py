@@ -170,6 +170,7 @@ def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
 def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
     devices = [device for node in nodes for device in node.devices]
     states = Counter(state_of(row) for row in found.jobs)
+    states["waiting"] += found.left_out
     return Totals(
         len(nodes),
         sum(node.state == "up" for node in nodes),

@@ -186,12 +186,14 @@ class CancelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("ended", "job_ids")
+    __slots__ = ("ended", "job_ids", "most")
     ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
     ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    most: int
+    def __init__(self, ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., most: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("kind", "memory_bytes", "left_compute_milli", "left_memory_bytes", "job_ids")
@@ -224,18 +226,20 @@ class NodeStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., heard_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("jobs", "nodes", "policy", "forecaster", "last_entry")
+    __slots__ = ("jobs", "nodes", "policy", "forecaster", "last_entry", "left_out")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     FORECASTER_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     policy: str
     forecaster: str
     last_entry: int
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster: _Optional[str] = ..., last_entry: _Optional[int] = ...) -> None: ...
+    left_out: int
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster: _Optional[str] = ..., last_entry: _Optional[int] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("after", "job_ids")

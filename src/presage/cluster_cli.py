@@ -155,6 +155,8 @@ def ps(
         print_json([_json(row) for row in rows])
         return
     show_whole(node_table(found) if nodes else job_table(found))
+    if found.left_out and not nodes:
+        typer.echo(f"{found.left_out:,} more jobs are not listed", err=True)
     if found.forecaster:
         typer.echo(f"forecasts: {found.forecaster}", err=True)
 

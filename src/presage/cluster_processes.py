@@ -246,7 +246,7 @@ def up(
                 *presage, "agent", "--node", f"n{number}", "--controller", target,
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
                 "--device", given, "--memory-gib", f"{memory_gib or _memory_gib() / agents:.3f}",
-                "--forecast", forecast,
+                "--forecast", forecast, "--risk", str(risk),
                 *(("--report", forecast) if is_service(forecast) else ()),
             ]
         )  # fmt: skip

@@ -36,7 +36,10 @@ def ui(
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
 ) -> None:
-    """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C."""
+    """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C.
+
+    Whoever has an account on this machine can see it, with commands and logs of all jobs.
+    """
     from presage.cluster_processes import credentials_of
     from presage.schedulers.live.client import ClusterClient
     from presage.schedulers.ui.server import serve_pages

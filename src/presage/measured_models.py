@@ -89,7 +89,7 @@ def with_models(
 
     Who has no model has one of those that were timed on every one of ``kinds``, drawn as
     :func:`presage.schedulers.traces.assign.assigned` says. Where a user does not say how many
-    iterations a job runs, it is as many as take its duration where it was traced
+    iterations a job runs, it is as many as take its duration, less setup, where it was traced
     (:meth:`presage.schedulers.simulator.measurements.Measurements.traced_kind`).
 
     Raises
@@ -123,8 +123,9 @@ def with_models(
         trace = assigned(trace, on_all(kinds), seed)
     jobs = []
     for job in trace.jobs:
-        step_s = measurements.step_s[job.model, measurements.traced_kind(job, kinds[0])]
-        steps = job.iterations or max(1, round(trace.duration_s[job.job_id] / step_s))
+        on = job.model, measurements.traced_kind(job, kinds[0])
+        stepping_s = trace.duration_s[job.job_id] - measurements.setup_s.get(on, 0.0)
+        steps = job.iterations or max(1, round(stepping_s / measurements.step_s[on]))
         features = measurements.features[job.model]
         jobs.append(replace(job, iterations=steps, features=features))
     return replace(trace, jobs=tuple(jobs))

@@ -28,6 +28,7 @@ from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.queue import Queue
 from presage.schedulers.reported_progress import Progress
 from presage.schedulers.room import Room
+from presage.schedulers.sharing.device_choice import choose_device
 from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.sharing.node_choice import choose_node
 from presage.schedulers.sharing.quality import violated
@@ -157,9 +158,9 @@ def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_wor
 
 
 def test_c3_of_equals_the_first_node_is_chosen_as_in_the_worked_example():
-    columns, room = resources([("A1", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
+    columns, room = resources([("A1", 80), ("A3", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
 
-    assert chosen(columns, room, A1=30, A2=50) == "a"
+    assert chosen(columns, room, A1=30, A2=50, A3=90) == "a"
 
 
 def test_c3_of_equals_a_seed_may_choose():
@@ -280,6 +281,16 @@ def test_c4_no_smaller_set_would_do_and_what_is_released_is_enough(lack_milli, l
     assert not set(found.ended) & {i for i, _ in found.lowered}
 
 
+def test_c4_of_very_many_tenants_a_set_that_is_nearly_smallest_is_found_at_once():
+    tenants = [Tenant(f"{i:02}", 20, (1 + i % 3) * GIB, 20, float(i)) for i in range(48)]
+    found = release(0, 60 * GIB, tenants)
+
+    assert found is not None
+    assert len(found.ended) <= 22  # 16 of 3 GiB, and 6 of 2 GiB
+    assert sum(one.memory_bytes for one in tenants if one.job_id in found.ended) >= 60 * GIB
+    assert release(0, 97 * GIB, tenants) is None
+
+
 def test_c4_a_job_that_saved_lately_loses_less_than_one_that_keeps_nothing():
     often = Checkpointing(interval_s=60.0)
     world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
@@ -331,6 +342,16 @@ def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue()
     assert world.phase("be") is Phase.PENDING
 
 
+def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free():
+    world = World(cluster(2), Told(large=outlook(900), small=outlook(400)), ageing_s=100.0)
+    world.submit(job("1", model="large", latency_sensitive=True)).decide(0.0)
+    world.submit(job("2", model="small", latency_sensitive=True)).decide(0.0)
+    world.submit(job("aged", 1.0, model="large")).decide(1.0)
+    world.submit(job("late", 150.0, model="small", latency_sensitive=True)).decide(150.0)
+
+    assert world.phase("late") is Phase.PENDING
+
+
 def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
     world = World(cluster(1), Told(some=outlook(1000)), ageing_s=100.0)
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
@@ -380,6 +401,23 @@ def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_ex
     assert world.held("ls") == {device: 50}
 
 
+def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
+    class Alone(Told):
+        def slowdowns(self, asked):
+            return [None] * len(asked)
+
+    def told(kind):
+        return outlook(300, 100.0 if kind == "a100" else 1000.0)
+
+    devices = Cluster((Node("a", 1, "a100", 40 * GIB), Node("k", 1, "k80", 12 * GIB)))
+    world = World(devices, Alone(there=outlook(500), be=told))
+    world.submit(job("a", model="there", kinds=("a100",)), job("k", model="there", kinds=("k80",)))
+    world.decide(0.0)
+    state = State(world.ledger, 1.0, world.progress, world.usage)
+
+    assert choose_device(job("be", model="be"), [1, 0], state, state.room(), world.forecasts) == 0
+
+
 def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_time():
     class Crowded(Told):
         def slowdowns(self, asked):
@@ -412,8 +450,19 @@ def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
 
 def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
     told = outlook(300, runtime_s=100.0, high_s=120.0)
-    assert not violated(60.0, 0.4, told, reserve=0.0)  # 60 s more: it will just be in time
-    assert violated(60.0, 0.4, told, reserve=0.02)
+    assert not violated(60.0, 0.4, told)  # 60 s more: it will just be in time
+    assert violated(60.0, 0.4, told, reserve=0.1)
+    assert not violated(50.0, 0.4, told, reserve=0.5)
+
+
+@given(st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.floats(0.0, 0.5), st.floats(1.0, 2.0))
+def test_n3_a_task_that_is_as_fast_as_foretold_is_in_time(part, runtime_s, setup, high):
+    setup_s = setup * runtime_s
+    told = outlook(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
+    elapsed_s = part * runtime_s
+    done = max(0.0, (elapsed_s - setup_s) / (runtime_s - setup_s))
+
+    assert not violated(elapsed_s * (1 - 1e-9), done, told, reserve=0.5)
 
 
 def test_n3_setup_is_over_once_something_is_done():
@@ -452,6 +501,14 @@ def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
     assert world.decide(60.0) == [Resize("ls", (Grant(0, 800, GIB),))]
     world.progress.report("ls", 0.15, 120.0, 1 / 600)
     assert world.decide(120.0) == []
+
+
+def test_n4_where_by_the_model_no_share_is_enough_it_is_one_step_at_a_time():
+    world = World(cluster(1), Told(ls=outlook(400, 100.0, high_s=110.0)))
+    world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
+    world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as foretold, but far behind
+
+    assert world.decide(60.0) == [Resize("ls", (Grant(0, 500, GIB),))]
 
 
 def test_n4_until_nothing_is_left():
@@ -571,6 +628,17 @@ def test_a_missing_forecast_means_a_whole_device():
 
     assert world.ledger.room.compute_milli.tolist() == [0, 0]
     assert world.phase("3") is Phase.PENDING
+
+
+def test_a_latency_sensitive_gang_is_not_kept_waiting_by_latency_sensitive_single_tasks():
+    world = World(cluster(2), Told(one=outlook(1000)))
+    world.submit(*(job(str(i), model="one", latency_sensitive=True) for i in (1, 2))).decide(0.0)
+    world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
+    world.submit(job("next", 2.0, model="one", latency_sensitive=True)).decide(2.0)
+    world.ledger.end("1", Phase.FINISHED, 3.0)
+    world.decide(3.0)
+
+    assert world.phase("next") is Phase.PENDING
 
 
 def test_a_gang_that_waits_is_not_kept_waiting_by_single_tasks_that_come_and_come():

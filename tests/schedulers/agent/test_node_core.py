@@ -104,6 +104,27 @@ def test_n8_second_predictor_goes_before_what_the_controller_sent():
     assert node.grant("other").compute_milli == 700
 
 
+def test_tasks_that_were_told_differently_are_not_taken_for_alike():
+    node = Node()
+    node.order("unknown", 1000, model="one")
+    node.order("known", 300, model="one")
+    node.obey(1.0)
+
+    assert node.grant("unknown").compute_milli == 1000
+    assert node.grant("known").compute_milli == 300
+
+
+def test_what_was_promised_stays_so_when_it_is_foretold_anew():
+    node = Node(Second())
+    node.order("known", 900, model="known", runtime_s=100.0)
+    node.obey(1.0)
+    (cluster,) = node._known
+    job = node.task("known").submitted.job
+
+    assert node._known[cluster].outlook(job, "v100").runtime_s == 50.0
+    assert node._known[cluster].outlook(job, "v100").promised_s == 120.0
+
+
 def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     node = Node()
     node.order("first", 300, latency_sensitive=True)

@@ -11,9 +11,11 @@ from presage.schedulers.controller.records import of_json, to_json
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
-from presage.schedulers.live.wire import read_told
+from presage.schedulers.live.wire import read_job, read_told, write_job
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving import wire as serving_wire
+from tests.serving.conftest import make_job
 
 GIB = 2**30
 LEASE_S, GRACE_S = 20.0, 5.0
@@ -344,3 +346,17 @@ def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
 
     found = {one.job.job_id: one.grants[0].device for one in world.core.orders("a").tasks}
     assert found == {"large": 0, "for k80": 1}
+
+
+def test_features_of_one_name_are_alike_only_if_they_say_the_same():
+    def named(name, batch_size, iterations=10):
+        features = serving_wire.write_job(make_job(batch_size=batch_size))
+        features.job_id, features.iterations = name, iterations
+        row = pb.Job(job_id="x", command=["train"], features=features)
+        return read_job(row, 0.0, "job").job.shape
+
+    assert named("model", 4) != named("model", 8)
+    assert named("model", 4) == named("other", 4) == named("model", 4, iterations=99)
+    features = serving_wire.write_job(make_job())
+    taken = read_job(pb.Job(job_id="x", command=["train"], features=features), 0.0, "job")
+    assert read_job(write_job(taken), 0.0, "job").job.shape == taken.job.shape
