@@ -143,7 +143,7 @@ class Agent:
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
             self._lease_s = orders.lease_s or self._lease_s
-            self._lease_until_s = max(self._lease_until_s, sent_s + self._lease_s)
+            self._lease_until_s = sent_s + self._lease_s  # of the newest answer, also if shorter
             try:
                 write_lease(self._options.state, self._lease_until_s)
             except OSError as error:

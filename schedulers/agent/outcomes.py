@@ -78,7 +78,7 @@ def outcome_of(
 
 
 def _add_times(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
-    if task.order.attempt == 1:
+    if not task.order.elapsed_s and not task.order.done:  # no other attempt has run
         row.runtime_s = ran_s
     if task.first is None or task.last is None:
         return

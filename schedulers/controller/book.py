@@ -13,6 +13,8 @@ from presage.schedulers.controller.records import (
     ClockSet,
     Ended,
     Forgotten,
+    Founded,
+    Leased,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -41,6 +43,7 @@ class Stage(StrEnum):
     REJECTED = "rejected"
 
 
+_COUNTS = ("now_s", "count", "attempts", "lease_s", "cluster_id")  # of the book itself
 AT_NODE = frozenset({Stage.PLACED, Stage.RUNNING, Stage.LEAVING})
 OVER = frozenset({Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED})
 
@@ -133,6 +136,8 @@ class LiveNode:
     devices : list of [kind, memory_bytes]
     lost : bool
         Whether it was silent for too long; until it reports again.
+    lost_s : float
+        When it was found to be.
     """
 
     name: str
@@ -140,6 +145,7 @@ class LiveNode:
     devices: list[list[Any]]
     drained: bool = False
     lost: bool = False
+    lost_s: float = 0.0
 
     @property
     def kinds(self) -> list[tuple[str, int]]:
@@ -163,6 +169,10 @@ class Book:
         Jobs that were ever submitted.
     attempts : int
         The last attempt of any job that was forgotten.
+    lease_s : float
+        The longest that a node may go by.
+    cluster_id : str
+        Of this journal alone.
     touched : set of str
         Keys of the rows that changed since :meth:`changed` was asked for.
     """
@@ -175,6 +185,8 @@ class Book:
     now_s: float = 0.0
     count: int = 0
     attempts: int = 0
+    lease_s: float = 0.0
+    cluster_id: str = ""
     touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
@@ -198,6 +210,9 @@ class Book:
                 for job_id in record.job_ids:
                     del self.over[job_id]
                     self.attempts = max(self.attempts, self.jobs.pop(job_id).attempt)
+                for name in record.nodes:
+                    del self.nodes[name]
+                    self.at_node.pop(name, None)
             case NodeJoined():
                 known = self.nodes.get(record.node)
                 drained = known.drained if known else False
@@ -207,9 +222,14 @@ class Book:
             case NodeDrained():
                 self.nodes[record.node].drained = record.drained
             case NodeLost():
-                self.nodes[record.node].lost = True
+                node = self.nodes[record.node]
+                node.lost, node.lost_s = True, record.at_s
             case ClockSet():
                 self.clock = record
+            case Founded():
+                self.cluster_id = record.cluster_id
+            case Leased():
+                self.lease_s = record.lease_s
             case _:
                 self._job(self.jobs[record.job_id], record)
 
@@ -218,7 +238,7 @@ class Book:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
                 job.grants, job.told = record.grants, record.told
-                job.why = record.why
+                job.why = ""
                 self._to(job, Stage.PLACED, record.at_s)
             case Started():
                 if job.first_start_s is None:
@@ -256,8 +276,7 @@ class Book:
         """Rows of a snapshot that are otherwise than when this was last asked for; None: gone."""
         rows = {key: self._row(key) for key in sorted(self.touched)}
         self.touched.clear()
-        now = {"now_s": self.now_s, "count": self.count, "attempts": self.attempts}
-        return rows | {"now": now}
+        return rows | {"now": {name: getattr(self, name) for name in _COUNTS}}
 
     def _row(self, key: str) -> dict[str, Any] | None:
         what, _, name = key.partition(" ")
@@ -266,9 +285,8 @@ class Book:
             if job is None:
                 return None
             return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
-        found = self.nodes[name] if what == "node" else self.clock
-        assert found is not None
-        return asdict(found)
+        found = self.nodes.get(name) if what == "node" else self.clock
+        return None if found is None else asdict(found)
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> Book:
@@ -285,8 +303,8 @@ class Book:
             elif key == "clock":
                 book.clock = ClockSet(**row)
             elif key == "now":
-                book.now_s, book.count = row["now_s"], row["count"]
-                book.attempts = row["attempts"]
+                for name in _COUNTS:
+                    setattr(book, name, row[name])
         over = (job for job in book.jobs.values() if job.stage in OVER)
         book.over = {job.job_id: None for job in sorted(over, key=lambda job: job.since_s)}
         book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))
@@ -300,7 +318,10 @@ def _keys(record: Record) -> list[str]:
             return [f"node {record.node}"]
         case ClockSet():
             return ["clock"]
+        case Leased() | Founded():
+            return []
         case Forgotten():
-            return [f"job {job_id}" for job_id in record.job_ids]
+            gone = [f"job {job_id}" for job_id in record.job_ids]
+            return gone + [f"node {name}" for name in record.nodes]
         case _:
             return [f"job {record.job_id}"]

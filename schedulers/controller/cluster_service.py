@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -19,6 +21,7 @@ from presage.schedulers.controller.explain import (
     queue_places,
     sentence_of,
 )
+from presage.schedulers.controller.journal import Entry, Journal
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.controller.records import Record
 from presage.schedulers.controller.status import node_status, status_of
@@ -31,6 +34,7 @@ MOST_JOBS = 1_000  # of one Submit
 MOST_WAITING = 1_000_000
 MOST_HISTORY = 100
 MOST_LISTED = 20_000
+PAGE = 500  # entries that are read at once
 
 
 class ClusterService:
@@ -111,12 +115,12 @@ class ClusterService:
         seq = request.after if request.after >= 0 else journal.last_seq
         wanted = frozenset(request.job_ids)
         while True:
-            for entry in journal.read(seq):
+            if journal.last_seq <= seq:
+                await self._controller.entries_after(seq)
+            for entry in await asyncio.to_thread(_page, journal, seq):
                 seq = entry.seq
-                event = event_of(entry)
-                if not wanted or event.job_id in wanted:
-                    yield event.SerializeToString()
-            await self._controller.entries_after(seq)
+                if not wanted or entry.record.get("job_id") in wanted:
+                    yield event_of(entry).SerializeToString()
 
     async def drain(self, content: bytes, call: Call) -> bytes:
         """No new jobs for a node, or some again."""
@@ -143,7 +147,8 @@ class ClusterService:
             )
 
         found = await self._controller.survey(explained)
-        entries = self._controller.journal.of_job(request.job_id, MOST_HISTORY)
+        journal = self._controller.journal
+        entries = await asyncio.to_thread(journal.of_job, request.job_id, MOST_HISTORY)
         found.history.extend(event_of(entry) for entry in entries)
         return found.SerializeToString()
 
@@ -152,6 +157,10 @@ class ClusterService:
         request = parsed(pb.LogsRequest, await anext(requests))
         async for content in self._logs.of_job(request):
             yield pb.LogChunk(content=content).SerializeToString()
+
+
+def _page(journal: Journal, after: int) -> list[Entry]:
+    return list(islice(journal.read(after), PAGE))
 
 
 def _in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:

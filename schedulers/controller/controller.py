@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,7 @@ from presage.schedulers.controller.book import Book
 from presage.schedulers.controller.clock import ClusterClock
 from presage.schedulers.controller.core import MOST_OVER, Core
 from presage.schedulers.controller.journal import Journal
-from presage.schedulers.controller.records import Record, of_json, to_json
+from presage.schedulers.controller.records import Founded, Leased, Record, of_json, to_json
 from presage.schedulers.forecasts import Forecaster
 from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.policy import Policy
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 TOGETHER_S = 0.02  # changes that come so soon after another are decided on with it
 LOOK_S = 1.0  # from one look at who is silent to the next
+SURE_S = 5.0  # from one look at whose the journal is to the next, at most; less than END_S
 HISTORY_S = 7 * 86_400.0  # that entries are kept for; what they say of jobs stays in the book
 SNAPSHOT_RECORDS = 5_000  # after so many the book's rows are saved: a restart reads no more
 
@@ -69,8 +71,11 @@ class Controller:
         *,
         sharing: pb.Sharing | None = None,
         most_over: int = MOST_OVER,
+        snapshot_records: int = SNAPSHOT_RECORDS,
     ) -> None:
         self.journal, self.sharing = journal, sharing
+        self._snapshot_records = snapshot_records
+        self._sure_s = -math.inf  # when the journal was last this process's for sure
         rows, seq = journal.load()
         book = Book.of_rows(rows)
         for entry in journal.read(seq):
@@ -99,10 +104,14 @@ class Controller:
         return self._clock.now_s()
 
     async def begin(self) -> None:
-        """Note that the machine was started anew, if it was."""
+        """Note what is new: the cluster, the machine's boot, a lease longer than any before."""
         async with self._busy:
             if self._clock.new is not None:
                 await self._write([self._clock.new])
+            if not self.core.book.cluster_id:
+                await self._write([Founded(secrets.token_hex(8), self.now_s())])
+            if self.core.lease_s > self.core.book.lease_s:
+                await self._write([Leased(self.core.lease_s, self.now_s())])
 
     async def look(self, at: Callable[[Core, float], T]) -> T:
         """What somebody sees in the core at a glance."""
@@ -132,8 +141,11 @@ class Controller:
         # Whoever asked may go at any moment; what is half written must be known here all the same.
         return await _to_its_end(self._change(make))
 
-    async def report(self, report: pb.NodeReport) -> None:
-        """What an agent says."""
+    async def report(self, report: pb.NodeReport) -> bool:
+        """What an agent says; whether its lease begins anew with that.
+
+        It does not where another controller may have the journal, and promise otherwise.
+        """
 
         def follows(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
             return core.report(report, now_s, now_unix_s), None
@@ -148,6 +160,7 @@ class Controller:
         async with self._busy:
             if self.core.heard(report, self.now_s()):
                 self._woken.set()
+        return self.now_s() - self._sure_s < SURE_S
 
     async def run(self) -> None:
         """Decide whenever something has changed, and look at who is silent."""
@@ -196,7 +209,13 @@ class Controller:
     async def _step(self) -> None:
         core = self.core
         async with self._busy:
-            lost = core.silent(self.now_s())
+            try:
+                await asyncio.to_thread(self.journal.check)
+            except JournalError as error:
+                self._failed(error)
+                raise
+            self._sure_s = self.now_s()
+            lost = core.silent(self.now_s(), time.time())
             await self._write([*lost, *core.forgets(self.now_s())])
             began_s = time.monotonic()
             decided = await asyncio.to_thread(core.decide, self.now_s(), time.time())
@@ -223,7 +242,7 @@ class Controller:
             raise
         self.core.apply(records)
         self._unsaved += len(records)
-        if self._unsaved >= SNAPSHOT_RECORDS:
+        if self._unsaved >= self._snapshot_records:
             await self._save(seq)
         async with self._entries:
             self._entries.notify_all()
@@ -235,9 +254,11 @@ class Controller:
         try:
             await asyncio.to_thread(self.journal.save, changed, seq)
             await asyncio.to_thread(self.journal.prune, time.time() - HISTORY_S)
-        except JournalError as error:  # the records themselves are on disk
+        except Exception as error:
             book.touched.update(changed.keys() - {"now"})
-            self._failed(error)
+            if not isinstance(error, JournalError):
+                raise
+            self._failed(error)  # the records themselves are on disk
             log(logging.ERROR, "no snapshot", error=str(error))
         else:
             self._unsaved = 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from google.protobuf.json_format import ParseDict
 
-from presage.features.errors import ImpossibleActionError, InvalidJobError, UnknownJobError
+from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.action import Preempt, Reject, Start, Wake
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode, Stage
@@ -23,6 +23,7 @@ from presage.schedulers.controller.mirror import Mirror
 from presage.schedulers.controller.records import (
     Ended,
     Forgotten,
+    Leased,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -40,8 +41,8 @@ from presage.schedulers.live.wire import to_json, write_grants, write_job, write
 from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-MOST_OVERFLOWS = 8
 MOST_OVER = 10_000
+LOST_S = 86_400.0  # after which a node that was lost is forgotten
 END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths
 
 
@@ -110,7 +111,8 @@ class Core:
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.nodes = {name: SeenNode(now_s) for name in book.nodes}
         self._orders: dict[str, _Orders] = {}
-        self._version = version
+        self._first_version = self._version = version
+        self._obedient: set[str] = set()  # nodes that have heard of this controller's lease
         self._mirror: Mirror | None = None
         self.wake_s = math.inf
         self.problem = ""  # why the policy's last decision was not carried out
@@ -240,6 +242,8 @@ class Core:
         """
         seen = self.nodes.setdefault(report.node, SeenNode(now_s))
         seen.heard_s, seen.report = now_s, report
+        if self._first_version < report.orders <= self._version:
+            self._obedient.add(report.node)
         seen.tasks, seen.ended = {}, []
         for task in report.tasks:
             job = self.book.jobs.get(task.job_id)
@@ -253,9 +257,13 @@ class Core:
         jobs = self.book.at_node.get(report.node, {})
         return self._mirror.settle(report.node, jobs, seen.tasks, now_s)
 
-    def silent(self, now_s: float) -> list[Record]:
+    def silent(self, now_s: float, now_unix_s: float) -> list[Record]:
         """What follows from what agents do not say: nodes are lost, and their jobs wait again."""
         records: list[Record] = []
+        if self.book.lease_s > self.lease_s and all(
+            node.lost or name in self._obedient for name, node in self.book.nodes.items()
+        ):
+            records.append(Leased(self.lease_s, now_s))
         for name, node in self.book.nodes.items():
             if node.lost or now_s - self.nodes[name].heard_s < self._patience_s(name):
                 continue
@@ -265,25 +273,30 @@ class Core:
                 saved = task.saved if task is not None else 0.0
                 why = f"node {name} was not heard of for {now_s - self.nodes[name].heard_s:.0f} s"
                 if job.cancel:
-                    records.append(_ended(job, Stage.CANCELLED, why, now_s, 0.0))
+                    records.append(_ended(job, Stage.CANCELLED, why, now_s, now_unix_s))
                 else:
                     records.append(_returned(job, why, saved, now_s))
         return records
 
     def forgets(self, now_s: float) -> list[Record]:
-        """Jobs that have been over for longest, where too many are known."""
-        too_many = len(self.book.over) - self._most_over
-        if too_many <= 0:
-            return []
-        return [Forgotten(list(islice(self.book.over, too_many)), now_s)]
+        """Jobs that have been over for longest, where too many are known; nodes long lost."""
+        too_many = max(0, len(self.book.over) - self._most_over)
+        jobs = list(islice(self.book.over, too_many))
+        nodes = [
+            name
+            for name, node in self.book.nodes.items()
+            if node.lost and now_s - node.lost_s > LOST_S and not self.book.at_node.get(name)
+        ]
+        return [Forgotten(jobs, nodes, now_s)] if jobs or nodes else []
 
     def orders(self, name: str) -> pb.NodeOrders:
         """All that a node is to have."""
         seen, jobs = self.nodes.get(name), tuple(self._at(name))
         content = pb.NodeOrders(
-            tasks=[_order(job) for job in jobs],
+            tasks=[_order(job, self.book.cluster_id) for job in jobs],
             forget=seen.ended if seen is not None else (),
             lease_s=self.lease_s,
+            cluster_id=self.book.cluster_id,
         )
         last = self._orders.get(name)
         if last is None or last.content != content:
@@ -309,20 +322,18 @@ class Core:
         self.wake_s = math.inf
         if mirror is None:
             return []
-        try:
-            actions = mirror.decide(now_s, self._rng)
-        except ImpossibleActionError as error:
-            self.problem = str(error)
-            return []
-        self.problem = ""
+        actions, self.problem = mirror.decide(now_s, self._rng)
         records: list[Record] = []
+        leaving = {action.job_id for action in actions if isinstance(action, Preempt)}
         for action in actions:
             match action:
+                case Start() if action.job_id in leaving:  # once its node has let it go
+                    pass
                 case Start():
                     records.append(self._placed(mirror, action, now_s))
                 case Preempt():
                     job = self.book.jobs[action.job_id]
-                    why = "a latency-sensitive job needs its devices"
+                    why = "a job that goes before it needs its devices"
                     records.append(Withdrawn(job.job_id, job.attempt, why, False, now_s))
                 case Reject():
                     job = self.book.jobs[action.job_id]
@@ -343,6 +354,8 @@ class Core:
             self._mirror = Mirror(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
             self._mirror.fill(self.book, tasks, now_s)
+        if self._mirror is not None:
+            self._mirror.take_in()
         return self._mirror
 
     def not_up(self, name: str, now_s: float) -> str:
@@ -350,13 +363,17 @@ class Core:
         node, seen = self.book.nodes[name], self.nodes[name]
         if node.lost:
             return "it was lost"
-        if node.drained:
-            return "it is drained"
         if seen.report is None:
             return "its agent has not reported yet"
-        if now_s - seen.heard_s > self._suspect_s:
+        if not self.is_heard(name, now_s):
             return f"its agent is silent for {now_s - seen.heard_s:.0f} s"
-        return ""
+        return "it is drained" if node.drained else ""
+
+    def is_heard(self, name: str, now_s: float) -> bool:
+        """Whether a node's agent has reported of late."""
+        seen = self.nodes[name]
+        lost = self.book.nodes[name].lost or seen.report is None
+        return not lost and now_s - seen.heard_s <= self._suspect_s
 
     def undo(self) -> None:
         """What was decided could not be written: it is as if it had not been."""
@@ -371,6 +388,10 @@ class Core:
                     self.nodes.setdefault(record.node, SeenNode(record.at_s))
                 case NodeLost() | NodeDrained():
                     self._mirror = None
+                case Forgotten():
+                    for name in record.nodes:
+                        del self.nodes[name]
+                        self._orders.pop(name, None)
                 case Submitted() | Returned():
                     if self._mirror is not None:
                         self._mirror.wait(self.book.jobs[record.job_id])
@@ -393,7 +414,9 @@ class Core:
     def _patience_s(self, name: str) -> float:
         """From a node's last word to when all that it ran is surely over."""
         grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
-        return self.lease_s + grace_s + END_S
+        # It may still go by what an earlier controller promised it.
+        lease_s = self.lease_s if name in self._obedient else max(self.lease_s, self.book.lease_s)
+        return lease_s + grace_s + END_S
 
     def _knew(self, report: pb.NodeReport, job: LiveJob) -> bool:
         """Whether an agent had been told of a job when it reported."""
@@ -410,7 +433,7 @@ class Core:
         kinds = [kind for kind in mirror.cluster.kinds if not job.kinds or kind in job.kinds]
         told = [to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds]
         grants = [mirror.on_node(grant) for grant in start.grants]
-        return Placed(job.job_id, live.attempt + 1, node, grants, told, "", now_s)
+        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s)
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -431,7 +454,7 @@ class Core:
             yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s, grants=had)
         elif how.out_of_memory:
             why = "it ran out of memory"
-            if job.overflows + 1 >= MOST_OVERFLOWS or _had_all(job):
+            if job.overflows > 0:  # it had devices of its own, and would elsewhere as well
                 yield _ended(job, Stage.FAILED, why, now_s, now_unix_s, task.ran_s)
             else:
                 yield _returned(job, why, task.saved, now_s, task.ran_s, overflowed=True)
@@ -465,12 +488,7 @@ def _returned(
     )
 
 
-def _had_all(job: LiveJob) -> bool:
-    """Whether a job had devices of its own: elsewhere it would run out of memory as well."""
-    return job.overflows > 0
-
-
-def _order(job: LiveJob) -> pb.TaskOrder:
+def _order(job: LiveJob, cluster_id: str) -> pb.TaskOrder:
     leaving = job.stage is Stage.LEAVING
     return pb.TaskOrder(
         job=job.message,
@@ -482,4 +500,5 @@ def _order(job: LiveJob) -> pb.TaskOrder:
         end=(job.why or "it is to end") if leaving else "",
         discard=leaving and job.cancel,
         alone=job.overflows > 0,
+        submission=f"{cluster_id}-{job.number}",
     )

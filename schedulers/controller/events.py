@@ -8,6 +8,8 @@ from presage.schedulers.controller.records import (
     ClockSet,
     Ended,
     Forgotten,
+    Founded,
+    Leased,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -53,7 +55,12 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911 - one for each kind of re
             ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
             return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
         case Forgotten():
-            return f"{len(record.job_ids)} jobs that have been over for longest"
+            jobs, nodes = len(record.job_ids), len(record.nodes)
+            return f"{jobs} jobs that have been over for longest, {nodes} nodes long lost"
+        case Founded():
+            return f"the cluster {record.cluster_id}"
+        case Leased():
+            return f"nodes go by {quantity(record.lease_s, 'seconds')} at most"
         case NodeJoined():
             return f"{len(record.devices)} devices"
         case NodeDrained():

@@ -228,6 +228,12 @@ class Journal:
                 self._store.run(_PRUNE, chunk_end)
         return int(end - oldest)
 
+    def check(self) -> None:
+        """See that the journal is this process's still, where that may have changed."""
+        if self._store.may_lose_lock:
+            with self._looking():
+                pass
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._looking():
@@ -257,6 +263,7 @@ class Journal:
         except ConfigError as error:
             if self._last is None:
                 raise
+            self.close()
             raise JournalError(f"the connection was lost, and now {error}") from error
         if is_new and self._last is not None and (newest := self._newest_of_new()) != self._last:
             self.close()

@@ -55,6 +55,7 @@ class PostgresStore:
     """One connection, which has the lock: a store as the journal wants it."""
 
     big = "BIGINT"
+    may_lose_lock = True  # with its connection
 
     def __init__(self, url: str) -> None:
         try:

@@ -40,6 +40,7 @@ class SqliteStore:
     """One connection, which alone reads and writes: a store as the journal wants it."""
 
     big = "INTEGER"  # of this name a primary key is the row's own number
+    may_lose_lock = False
 
     def __init__(self, path: str) -> None:
         self.where = path
@@ -108,6 +109,8 @@ class SqliteStore:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
+            # What jobs find in their environment may be secret; its other files get its mode.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
@@ -124,7 +127,7 @@ class SqliteStore:
     def _take_lock(self) -> None:
         """The file stays when the lock is gone: whoever deleted it could delete another's."""
         lock = self._path.with_name(f"{self._path.name}.lock")
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

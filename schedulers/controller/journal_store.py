@@ -15,10 +15,13 @@ class Store(Protocol):
         What messages call it, without its password.
     big : str
         Its type of 64-bit integers.
+    may_lose_lock : bool
+        Whether another may get the lock while this one lives.
     """
 
     where: str
     big: str
+    may_lose_lock: bool
 
     def begin(self) -> bool:
         """Begin a transaction under the lock; whether lock and connection had to be taken anew.

@@ -66,6 +66,7 @@ class Mirror:
         self.cluster = cluster
         self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=ageing_s)
         self.progress, self.usage = Progress(), Usage()
+        self._coming: dict[str, LiveJob] = {}
         self.crowded: set[str] = set()
         self.impossible: dict[str, str] = {}
 
@@ -100,14 +101,23 @@ class Mirror:
                 self.wait(job)
 
     def wait(self, live: LiveJob) -> None:
-        """A job waits from now on, or again."""
+        """A job waits from now on, or again; it is taken in with all others that come."""
         self.forget(live.job_id)
-        job = live.submitted.job
-        self.forecasts.expect([job])
-        why = self.ledger.adopt(job, self._standing(live, Phase.PENDING, (), live.since_s))
-        if why:
-            self.ledger.forget(live.job_id)
-            self.impossible[live.job_id] = why
+        self._coming[live.job_id] = live
+
+    def take_in(self) -> None:
+        """Let those that wait come into the queue; forecasts are asked for all of them at once."""
+        coming, self._coming = self._coming, {}
+        self.forecasts.expect(live.submitted.job for live in coming.values())
+        for live in coming.values():
+            job = live.submitted.job
+            most = self.cluster.nodes_of(job.kinds).largest
+            why = self.ledger.adopt(job, self._standing(live, Phase.PENDING, (), live.since_s))
+            if not why and job.gpus > most:
+                why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
+            if why:
+                self.ledger.forget(live.job_id)
+                self.impossible[live.job_id] = why
 
     def settle(
         self,
@@ -144,6 +154,7 @@ class Mirror:
         """A job is over, or is nothing to decide about for now."""
         self.crowded.discard(job_id)
         self.impossible.pop(job_id, None)
+        self._coming.pop(job_id, None)
         if job_id in self.ledger.jobs:
             self.ledger.forget(job_id)
 
@@ -159,24 +170,24 @@ class Mirror:
         """To be decided on."""
         return State(self.ledger, now_s, self.progress, self.usage)
 
-    def decide(self, now_s: float, rng: Random) -> list[Action]:
-        """What the policy wants done; the ledger then stands so.
+    def decide(self, now_s: float, rng: Random) -> tuple[list[Action], str]:
+        """What the policy wants done, as far as it can be, and why the rest cannot.
 
-        Raises
-        ------
-        ImpossibleActionError
-            It cannot be; nothing was done.
+        The ledger then stands so.
         """
         actions = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
-        for action in actions:
-            grants = getattr(action, "grants", ())
-            if len({self.node_of(grant.device) for grant in grants}) > 1:
-                raise ImpossibleActionError(
-                    f"job {getattr(action, 'job_id', '')!r} would be on several nodes; a live "
-                    "cluster runs a job on one"
-                )
-        self.ledger.apply(actions, now_s)
-        return actions
+        try:
+            self.ledger.apply(actions, now_s)
+        except ImpossibleActionError as error:
+            return [action for action in actions if self._applied(action, now_s)], str(error)
+        return actions, ""
+
+    def _applied(self, action: Action, now_s: float) -> bool:
+        try:
+            self.ledger.apply([action], now_s)
+        except ImpossibleActionError:
+            return False
+        return True
 
     # How it is kept -------------------------------------------------------------------------
 
@@ -192,6 +203,9 @@ class Mirror:
         return (stands.phase, stands.grants) == (wanted.phase, wanted.grants)
 
     def _adopt(self, live: LiveJob, standing: Standing) -> None:
+        if not standing.grants:  # its node has not its devices any more
+            self.crowded.add(live.job_id)
+            return
         try:
             why = self.ledger.adopt(live.submitted.job, standing)
         except ImpossibleActionError:
@@ -204,10 +218,14 @@ class Mirror:
     def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> Standing:
         first = self._devices[live.node].start
         rows = [[g.device, g.compute_milli, g.memory_bytes] for g in task.grants] if task else []
-        grants = tuple(Grant(row[0] + first, row[1], row[2]) for row in rows or live.grants)
+        there = len(self._devices[live.node])
+        grants = tuple(
+            Grant(row[0] + first, row[1], row[2]) for row in rows or live.grants if row[0] < there
+        )
         paused = task is not None and task.phase == pb.TASK_PAUSED
         phase = Phase.PAUSED if paused else Phase.RUNNING
-        return self._standing(live, phase, grants, now_s)
+        since_s = live.since_s if live.stage is Stage.RUNNING else now_s
+        return self._standing(live, phase, grants, since_s)
 
     def _standing(
         self, live: LiveJob, phase: Phase, grants: tuple[Grant, ...], since_s: float

@@ -95,8 +95,8 @@ class _Stream:
         why = await self._controller.look(refused)
         if why:
             raise RefusedAgentError(why)
-        await self._controller.report(report)
-        self._answers = report.number
+        if await self._controller.report(report):
+            self._answers = report.number
         self._controller.orders_event(self._node).set()
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:

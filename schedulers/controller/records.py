@@ -29,8 +29,6 @@ class Placed:
         Devices of the node, from 0, as the controller foresees them.
     told : list of JSON objects
         What it was foretold, by kind of device.
-    why : str
-        In a sentence.
     """
 
     job_id: str
@@ -38,7 +36,6 @@ class Placed:
     node: str
     grants: list[list[int]]
     told: list[dict[str, Any]]
-    why: str
     at_s: float
 
 
@@ -103,9 +100,26 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Jobs that have been over for longest are not known any more."""
+    """Jobs that have been over for longest, and nodes long lost, are not known any more."""
 
     job_ids: list[str]
+    nodes: list[str]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Founded:
+    """The journal's own name: nodes know a controller with another one by it."""
+
+    cluster_id: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """The longest lease that a node may go by, as far as anybody knows."""
+
+    lease_s: float
     at_s: float
 
 
@@ -147,13 +161,13 @@ class ClockSet:
 
 Record = (
     Submitted | Placed | Started | Withdrawn | Returned | Ended | Forgotten
-    | NodeJoined | NodeDrained | NodeLost | ClockSet
+    | NodeJoined | NodeDrained | NodeLost | ClockSet | Leased | Founded
 )  # fmt: skip
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
         Submitted, Placed, Started, Withdrawn, Returned, Ended, Forgotten,
-        NodeJoined, NodeDrained, NodeLost, ClockSet,
+        NodeJoined, NodeDrained, NodeLost, ClockSet, Leased, Founded,
     )
 }  # fmt: skip
 

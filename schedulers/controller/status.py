@@ -106,7 +106,7 @@ def node_status(core: Core, name: str, now_s: float) -> pb.NodeStatus:
     return pb.NodeStatus(
         name=name,
         devices=devices,
-        connected=seen.report is not None and not why.startswith("its agent"),
+        connected=core.is_heard(name, now_s),
         drained=node.drained,
         heard_s=now_s - seen.heard_s,
         why=why,

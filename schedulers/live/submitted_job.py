@@ -32,6 +32,8 @@ class SubmittedJob:
         That it may take to save its state when it is asked to.
     retries : int
         How often it is run again after it failed by itself.
+    features_id : str
+        What its user calls its features; theirs is what tells them from others.
     """
 
     job: Job
@@ -40,6 +42,7 @@ class SubmittedJob:
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     grace_s: float = GRACE_S
     retries: int = 0
+    features_id: str = ""
 
     def __post_init__(self) -> None:
         job_id = self.job.job_id

@@ -59,6 +59,7 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         dict(row.environment),
         row.grace_s or GRACE_S,
         row.retries,
+        row.features.job_id,
     )
 
 
@@ -71,6 +72,15 @@ def _features(row: pb_serving.Job, where: str) -> JobFeatures:
     alike.ClearField("iterations")
     digest = sha256(alike.SerializeToString(deterministic=True)).hexdigest()
     return replace(found, job=replace(found.job, job_id=digest))
+
+
+def features_of(submitted: SubmittedJob) -> pb_serving.Job | None:
+    """As its user calls them; None of a job without any."""
+    if submitted.job.features is None:
+        return None
+    row = serving_wire.write_job(submitted.job.features)
+    row.job_id = submitted.features_id
+    return row
 
 
 def write_job(submitted: SubmittedJob) -> pb.Job:
@@ -89,7 +99,7 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         user=job.user,
         model=job.model,
         iterations=job.iterations,
-        features=None if job.features is None else serving_wire.write_job(job.features),
+        features=features_of(submitted),
         compute_milli=job.compute_milli,
         memory_bytes=job.memory_bytes,
         checkpoint_every_s=every_s if math.isfinite(every_s) else 0.0,

@@ -406,7 +406,7 @@ class NodeReport(_message.Message):
     def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ...) -> None: ...
 
 class TaskOrder(_message.Message):
-    __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone")
+    __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
@@ -416,6 +416,7 @@ class TaskOrder(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     DISCARD_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
@@ -425,10 +426,11 @@ class TaskOrder(_message.Message):
     end: str
     discard: bool
     alone: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ...) -> None: ...
+    submission: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ...) -> None: ...
 
 class NodeOrders(_message.Message):
-    __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs")
+    __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +439,7 @@ class NodeOrders(_message.Message):
     SHARING_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     answers: int
     version: int
     unchanged: bool
@@ -445,7 +448,8 @@ class NodeOrders(_message.Message):
     sharing: Sharing
     lease_s: float
     logs: _containers.RepeatedCompositeFieldContainer[LogWanted]
-    def __init__(self, answers: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ...) -> None: ...
+    cluster_id: str
+    def __init__(self, answers: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class TaskName(_message.Message):
     __slots__ = ("job_id", "attempt")

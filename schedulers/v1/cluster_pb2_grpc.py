@@ -78,7 +78,7 @@ class ClusterServiceServicer:
 
     def Submit(self, request, context):
         """Takes jobs in. Once this answers they are on the controller's disk. A job whose id is known is
-        taken once: the same again changes nothing, another of that id is refused (ALREADY_EXISTS).
+        taken once: the same again changes nothing, another of that id is refused (INVALID_ARGUMENT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

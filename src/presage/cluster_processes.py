@@ -166,7 +166,12 @@ def agent(
             "neighbours leave.",
         ),
     ] = False,
-    heartbeat_s: Annotated[float, typer.Option(min=0.1, help="Between reports.")] = 5.0,
+    heartbeat_s: Annotated[
+        float,
+        typer.Option(
+            min=0.1, max=10.0, help="Between reports; after 15 s without one it is given no jobs."
+        ),
+    ] = 5.0,
     token_file: Secret = None,
     ca: Authority = None,
     cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Its own certificate.")] = None,
@@ -367,10 +372,9 @@ def _split(cpus: list[int], parts: int) -> list[list[int]]:
 
 def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:
     """Processes that end together; logs of each in the state's folder."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     try:
         for name, command in zip(names, commands, strict=True):
             with (state / f"{name}.log").open("ab") as said:
@@ -393,4 +397,7 @@ def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -
         for _, process in running:
             process.terminate()
         for _, process in running:
-            process.wait(15)
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -163,7 +163,7 @@ def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim
     assert sorted(world.decide()) == ["Placed", "Withdrawn"]
 
     orders = {one.job.job_id: one for one in world.core.orders("a").tasks}
-    assert orders["victim"].end == "a latency-sensitive job needs its devices"
+    assert orders["victim"].end == "a job that goes before it needs its devices"
     assert not orders["victim"].discard
     assert world.decide() == []  # it has not left yet, and is started nowhere
     left = ended("victim", saved=0.4, asked=True, why="it made room")
@@ -201,12 +201,12 @@ def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
     world.report("a", tasks=[task("job", saved=0.3)])
 
     world.now_s = LEASE_S + GRACE_S + END_S - 0.1
-    assert world.core.silent(world.now_s) == []
+    assert world.core.silent(world.now_s, world.now_s) == []
     world.report("b", agent_id="two")
     assert world.decide() == []  # it may still run there
 
     world.now_s += 0.2
-    assert world.write(world.core.silent(world.now_s)) == ["NodeLost", "Returned"]
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
     world.report("b", agent_id="two")
     assert world.decide() == ["Placed"]
     job = world.core.book.jobs["job"]

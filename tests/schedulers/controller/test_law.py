@@ -152,7 +152,7 @@ class World:
                         )
                     node.to_agent.append(orders)
         self.forget()
-        if self.write(self.core.silent(self.now_s)):
+        if self.write(self.core.silent(self.now_s, self.now_s)):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
