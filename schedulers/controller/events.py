@@ -37,7 +37,7 @@ def event_of(entry: Entry) -> pb.Event:
     )
 
 
-def detail_of(record: Record) -> str:  # noqa: PLR0911 - one for each kind of record
+def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each kind of record
     """What there is to say beside what, whose and where."""
     match record:
         case Submitted():
