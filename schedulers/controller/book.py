@@ -266,7 +266,10 @@ class Book:
         if stage in AT_NODE:
             self.at_node.setdefault(job.node, {})[job.job_id] = job
         else:
-            self.at_node.get(job.node, {}).pop(job.job_id, None)
+            there = self.at_node.get(job.node, {})
+            there.pop(job.job_id, None)
+            if not there:
+                self.at_node.pop(job.node, None)
         if stage in OVER:
             self.over[job.job_id] = None
 

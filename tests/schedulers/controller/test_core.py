@@ -6,13 +6,15 @@ import pytest
 
 from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.controller.book import Book, Stage
-from presage.schedulers.controller.core import END_S, Core
-from presage.schedulers.controller.records import of_json, to_json
+from presage.schedulers.controller.core import END_S, LOST_S, Core
+from presage.schedulers.controller.records import Leased, of_json, to_json
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import read_job, read_told, write_job
+from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving import wire as serving_wire
 from tests.serving.conftest import make_job
@@ -87,6 +89,14 @@ class World:
 
     def decide(self):
         return self.write(self.core.decide(self.now_s, self.now_s))
+
+    def ordered(self, name):
+        """Nodes that are to have a job."""
+        return [
+            node
+            for node in self.core.nodes
+            if any(one.job.job_id == name for one in self.core.orders(node).tasks)
+        ]
 
     def stage(self, name):
         return self.core.book.jobs[name].stage
@@ -360,3 +370,100 @@ def test_features_of_one_name_are_alike_only_if_they_say_the_same():
     features = serving_wire.write_job(make_job())
     taken = read_job(pb.Job(job_id="x", command=["train"], features=features), 0.0, "job")
     assert read_job(write_job(taken), 0.0, "job").job.shape == taken.job.shape
+
+
+def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go():
+    world = World(ShortestRemainingFirst())
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("long", model="1000")
+    world.decide()
+    world.report("a", tasks=[task("long", grants=whole(V100))])
+    world.submit("urgent", model="1000", latency_sensitive=True, kinds=("v100",))
+    world.decide()
+
+    assert world.ordered("long") == ["a"]
+    world.report("a", tasks=[ended("long", asked=True)])
+    world.decide()
+    assert world.ordered("long") == ["b"]
+
+
+def whole(device):
+    return [pb.Grant(device=0, compute_milli=1000, memory_bytes=device[1])]
+
+
+def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
+    world = World(BestFit())
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.submit("wide", gpus=2)
+    world.submit("narrow")
+
+    assert world.decide() == ["Placed"]
+    assert not world.core.problem
+    impossible = world.core.mirror(world.now_s).impossible
+    assert impossible == {"wide": "it needs 2 devices of one node; the largest that is up has 1"}
+    world.report("c", [V100, V100], agent_id="three")
+    assert world.decide() == ["Placed"]
+
+
+def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs():
+    world = World()
+    world.report("a", [V100, V100])
+    world.submit("one", "two", model="900")
+    world.decide()
+    had = {one.job.job_id: one.grants for one in world.core.orders("a").tasks}
+    world.report("a", [V100, V100], tasks=[task(name, grants=had[name]) for name in had])
+    second = next(name for name, grants in had.items() if grants[0].device == 1)
+    gone = ended(second, asked=True, why="the node has not its devices any more")
+    gone.grants.extend(had[second])
+    first = next(name for name in had if name != second)
+    world.report("a", [V100], tasks=[gone, task(first, grants=had[first])])
+
+    assert world.decide() == []
+    assert world.stage(second) is Stage.WAITING
+
+
+def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
+    world = World()
+    world.write([Leased(600.0, 0.0)])
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.submit("job", model="900")
+    world.decide()
+    world.core = world.begin()  # with a lease of 20 s
+    world.report("b", agent_id="two", orders=0)
+    assert world.core.orders("b").lease_s == LEASE_S
+    world.report("b", agent_id="two", orders=world.core.orders("b").version)
+    world.now_s = LEASE_S + GRACE_S + END_S + 1  # a has said nothing to this one
+
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost"]  # b alone
+    world.now_s = 600.0 + GRACE_S + END_S + 1
+    assert "NodeLost" in world.write(world.core.silent(world.now_s, 0.0))
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["Leased"]
+    assert world.core.book.lease_s == LEASE_S
+
+
+def test_a_job_runs_on_in_a_policys_eyes_however_often_its_node_is_looked_at():
+    world = World(ShortestRemainingFirst())
+    world.report("a", [V100, V100])
+    world.submit("one", "two", model="1000")
+    world.decide()
+    tasks = [task(one.job.job_id, grants=one.grants) for one in world.core.orders("a").tasks]
+    world.report("a", [V100, V100], tasks=tasks)
+    world.now_s = 90.0
+    world.report("a", [V100, V100], tasks=[tasks[0], ended("two", finished=True)])
+
+    standing = world.core.mirror(world.now_s).ledger.standing("one")
+    assert standing.attained_at(90.0) == pytest.approx(90.0, abs=2.0)
+
+
+def test_nodes_that_were_lost_long_ago_are_forgotten():
+    world = World()
+    world.report("a")
+    world.now_s = LEASE_S + END_S + 1
+    world.write(world.core.silent(world.now_s, 0.0))
+    assert not world.core.forgets(world.now_s + LOST_S)
+    assert world.write(world.core.forgets(world.now_s + LOST_S + 1)) == ["Forgotten"]
+    assert not world.core.book.nodes
+    assert world.report("a") == ["NodeJoined"]

@@ -1,0 +1,114 @@
+"""The controller with a journal on disk: what a restart finds, and whose leases it renews."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from presage.features.errors import JournalError
+from presage.schedulers.controller.controller import Controller, Leases
+from presage.schedulers.controller.journal import Journal
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+
+
+def controller(journal: Journal, **more: int) -> Controller:
+    return Controller(journal, BestFit(), NoForecasts, Leases(), **more)
+
+
+def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
+    tasks = [
+        pb.Task(
+            job_id=name, attempt=attempt, phase=pb.TASK_ENDED, ran_s=1.0,
+            exit=pb.Exit(finished=True),
+        )
+        for name, attempt in ended
+    ]  # fmt: skip
+    device = pb.Device(kind="v100", memory_bytes=16 * GIB)
+    return pb.NodeReport(node="a", agent_id="a", number=number, devices=[device], tasks=tasks)
+
+
+async def lived(working: Controller, names: list[str]) -> None:
+    """Jobs come, run one by one, and are over."""
+    await working.begin()
+    running = asyncio.create_task(working.run())
+    for number, name in enumerate(names):
+        one = SubmittedJob(Job(name, 0.0), ("train",))
+        await working.change(lambda core, now_s, unix_s, one=one: core.submit([one], now_s, unix_s))
+        await working.report(report(2 * number))
+        while not working.core.book.at_node.get("a"):
+            await asyncio.sleep(0.01)
+        attempt = working.core.book.jobs[name].attempt
+        await working.report(report(2 * number + 1, (name, attempt)))
+    while len(working.core.book.over) > 3:
+        await asyncio.sleep(0.05)
+    running.cancel()
+
+
+@pytest.mark.parametrize("snapshot_records", [1, 4, 1000])
+def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after_it(
+    tmp_path: Path, snapshot_records: int
+):
+    url = f"{tmp_path}/journal.db"
+    names = [f"job-{number}" for number in range(8)]
+    with Journal.open(url) as journal:
+        first = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        asyncio.run(lived(first, names))
+        book = first.core.book
+    assert list(book.jobs) == names[-3:]
+    with Journal.open(url) as journal:
+        assert bool(journal.load()[0]) == (snapshot_records < 1000)
+        again = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        assert again.core.book == book
+        asyncio.run(lived(again, ["job-0", "new"]))  # of a name that was forgotten
+        assert again.core.book.jobs["job-0"].attempt == 2
+        assert again.core.book.jobs["job-0"].starts == 1
+
+
+def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, monkeypatch):
+    url = f"{tmp_path}/journal.db"
+    with Journal.open(url) as journal:
+        first = controller(journal, snapshot_records=2)
+        save, failed = journal.save, []
+
+        def fails_once(rows, seq):
+            if not failed:
+                failed.append(seq)
+                raise JournalError("the disk is full")
+            save(rows, seq)
+
+        monkeypatch.setattr(journal, "save", fails_once)
+        asyncio.run(lived(first, ["one", "two", "three"]))
+        assert failed
+    with Journal.open(url) as journal:
+        assert controller(journal).core.book == first.core.book
+
+
+def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
+    tmp_path: Path, monkeypatch
+):
+    async def main() -> None:
+        with Journal.open(f"{tmp_path}/journal.db") as journal:
+            working = controller(journal)
+            await working.begin()
+            assert not await working.report(report(1))  # nobody has looked yet
+            running = asyncio.create_task(working.run())
+            while not await working.report(report(2)):
+                await asyncio.sleep(0.01)
+
+            def taken() -> None:
+                journal.close()
+                raise JournalError("another controller has it")
+
+            monkeypatch.setattr(journal, "check", taken)
+            with pytest.raises(JournalError, match="another controller"):
+                await running  # so that its process ends
+
+    asyncio.run(main())
