@@ -139,10 +139,10 @@ class Agent:
     def hear(self, orders: pb.NodeOrders) -> None:
         """What the controller says; it is obeyed with the next look."""
         self.heard += 1
+        self._lease_s = orders.lease_s or self._lease_s  # also of orders that answer nothing yet
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            self._lease_s = orders.lease_s or self._lease_s
             self._lease_until_s = sent_s + self._lease_s  # of the newest answer, also if shorter
             try:
                 write_lease(self._options.state, self._lease_until_s)

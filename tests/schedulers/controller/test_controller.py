@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from presage.features.errors import JournalError
 from presage.schedulers.controller.controller import Controller, Leases
+from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.journal import Journal
+from presage.schedulers.controller.records import Record
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -19,8 +24,13 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 GIB = 2**30
 
 
-def controller(journal: Journal, **more: int) -> Controller:
-    return Controller(journal, BestFit(), NoForecasts, Leases(), **more)
+def controller(
+    journal: Journal, *, snapshot_records: int = 1000, most_over: int = 1000
+) -> Controller:
+    return Controller(
+        journal, BestFit(), NoForecasts, Leases(),
+        snapshot_records=snapshot_records, most_over=most_over,
+    )  # fmt: skip
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
@@ -35,13 +45,19 @@ def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
     return pb.NodeReport(node="a", agent_id="a", number=number, devices=[device], tasks=tasks)
 
 
+def _submit(
+    one: SubmittedJob, core: Core, now_s: float, now_unix_s: float
+) -> tuple[list[Record], list[str]]:
+    return core.submit([one], now_s, now_unix_s)
+
+
 async def lived(working: Controller, names: list[str]) -> None:
     """Jobs come, run one by one, and are over."""
     await working.begin()
     running = asyncio.create_task(working.run())
     for number, name in enumerate(names):
         one = SubmittedJob(Job(name, 0.0), ("train",))
-        await working.change(lambda core, now_s, unix_s, one=one: core.submit([one], now_s, unix_s))
+        await working.change(partial(_submit, one))
         await working.report(report(2 * number))
         while not working.core.book.at_node.get("a"):
             await asyncio.sleep(0.01)
@@ -76,9 +92,10 @@ def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, mon
     url = f"{tmp_path}/journal.db"
     with Journal.open(url) as journal:
         first = controller(journal, snapshot_records=2)
-        save, failed = journal.save, []
+        save = journal.save
+        failed: list[int] = []
 
-        def fails_once(rows, seq):
+        def fails_once(rows: Mapping[str, Any], seq: int) -> None:
             if not failed:
                 failed.append(seq)
                 raise JournalError("the disk is full")
