@@ -91,7 +91,7 @@ class ClusterService:
 
         def seen(core: Core, now_s: float) -> pb.ListResponse:
             places = queue_places(core.mirror(now_s))
-            jobs = [core.job(job_id) for job_id in request.job_ids] or _in_order(
+            jobs = [core.job(job_id) for job_id in request.job_ids] or in_order(
                 core.book, places, ended=request.ended
             )
             listed = jobs[: request.most if request.most > 0 else MOST_LISTED]
@@ -163,7 +163,7 @@ def _page(journal: Journal, after: int) -> list[Entry]:
     return list(islice(journal.read(after), PAGE))
 
 
-def _in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:
+def in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:
     """Jobs at nodes, those that wait in the order of the queue, and those that ended last."""
     jobs = [job for there in book.at_node.values() for job in there.values()]
     waiting = [job for job in book.jobs.values() if job.stage is Stage.WAITING]

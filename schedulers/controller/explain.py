@@ -16,7 +16,7 @@ FITS = "fits"
 
 def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     """In one sentence."""
-    submitted, where = job.submitted, f"on node {job.node}"
+    submitted = job.submitted
     name = "latency-sensitive" if submitted.job.latency_sensitive else "best-effort"
     if job.stage is Stage.WAITING:
         mirror = core.mirror(now_s)
@@ -32,12 +32,12 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     if job.stage in AT_NODE:
         doing = {
             Stage.PLACED: "it was given to",
-            Stage.RUNNING: "it runs",
+            Stage.RUNNING: "it runs on",
             Stage.LEAVING: "it is leaving",
         }[job.stage]
         share = ", ".join(f"{row[1] / 10:g} % of device {row[0]}" for row in job.grants)
         why = f": {job.why}" if job.why else ""
-        return f"{doing} {where} with {share}, attempt {job.starts}{why}"
+        return f"{doing} node {job.node} with {share}, attempt {job.starts}{why}"
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
 
 

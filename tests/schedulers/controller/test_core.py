@@ -6,8 +6,10 @@ import pytest
 
 from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.controller.book import Book, Stage
+from presage.schedulers.controller.cluster_service import in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
-from presage.schedulers.controller.records import Leased, of_json, to_json
+from presage.schedulers.controller.explain import place_of, queue_places, sentence_of
+from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -467,3 +469,54 @@ def test_nodes_that_were_lost_long_ago_are_forgotten():
     assert world.write(world.core.forgets(world.now_s + LOST_S + 1)) == ["Forgotten"]
     assert not world.core.book.nodes
     assert world.report("a") == ["NodeJoined"]
+
+
+def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
+    world = World()
+    world.report("a")
+    world.submit("old", "done", model="300")
+    world.decide()
+    world.report("a", tasks=[ended("old", finished=True), task("done")])
+    world.report("a", tasks=[ended("done", finished=True)])
+    world.submit("first", "second", "runs", "urgent", model="900")
+    world.submit("ahead", model="900", latency_sensitive=True)
+    world.decide()
+    places = queue_places(world.core.mirror(0.0))
+
+    def names(*, ended):
+        return [job.job_id for job in in_order(world.core.book, places, ended=ended)]
+
+    assert names(ended=False)[0] == "ahead"
+    assert names(ended=False)[1:] == ["first", "second", "runs", "urgent"]
+    assert names(ended=True)[-2:] == ["done", "old"]
+    assert [place_of(world.core.mirror(0.0), name) for name in ("first", "urgent", "ahead")] == [
+        1, 4, 0,
+    ]  # fmt: skip
+
+
+def test_why_a_job_waits_is_said_by_what_it_waits_for():
+    def why(name):
+        return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
+
+    world = World(Sharing(overcommit=2.0, home_s=60.0).of_controller())
+    world.submit("moved", model="900")
+    assert why("moved") == "it waits: no node is up"
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.decide()
+    assert why("moved").startswith("it was given to node a with 45 %")
+    gone = ended("moved", asked=True, why="too little is left")
+    gone.grants.extend([pb.Grant(device=0, compute_milli=450, memory_bytes=4 * GIB)])
+    urgent = [submitted("urgent", model="1600", latency_sensitive=True)]
+    world.write(world.core.submit(urgent, 0.0, 0.0)[0])
+    world.report("a", tasks=[gone])
+    world.write(
+        [Placed("urgent", 1, "a", [[0, 800, 4 * GIB]], [], 0.0)]
+    )  # its home has no room for it, and b would do
+    world.core.undo()
+
+    assert why("moved").startswith(
+        "it waits after too little is left: it is to go on on node a again, or elsewhere in 60 s"
+    )
+    world.submit("wide", gpus=2)
+    assert why("wide").startswith("it waits for other nodes: it needs 2 devices of one node")
