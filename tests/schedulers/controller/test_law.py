@@ -84,6 +84,7 @@ class World:
     def __init__(self, seed, policy, most_over=1000):
         self.draw = Random(seed)
         self.most_over = most_over
+        self.dies_at, self.dies_after = 0, False  # a record, and whether it is in the journal then
         self.forgotten: dict[str, Stage] = {}
         self.policy = policy
         self.now_s = 0.0
@@ -123,8 +124,10 @@ class World:
     def write(self, records):
         """To the journal, one by one: the controller may die between any two."""
         rows = [to_json(record) for record in records]
-        if rows and self.chance(0.03):
-            self.journal += rows if self.chance(0.5) else []
+        here = len(self.journal) < self.dies_at <= len(self.journal) + len(rows)
+        if here or (rows and self.chance(0.03)):
+            self.dies_at = 0
+            self.journal += rows if (self.dies_after if here else self.chance(0.5)) else []
             self.core = self.begin_controller()
             return False
         self.journal += rows
@@ -392,3 +395,24 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
         world.step()
     assert not any(world.running.values())
     assert not any(node.disk for node in world.nodes.values())
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_controller_may_die_at_every_record(after):
+    number, records = 0, math.inf
+    while number < records:
+        number += 1
+        world = World(7, "sharing")
+        world.faults, world.dies_at, world.dies_after = False, number, after
+        for one in jobs_of(world.draw, 10):
+            world.submit(one)
+            world.step()
+        for _ in range(300):
+            if all(job.stage in OVER for job in world.core.book.jobs.values()):
+                break
+            world.step()
+        assert {job.stage for job in world.core.book.jobs.values()} == {Stage.FINISHED}
+        for _ in range(5):
+            world.step()
+        assert not any(node.disk for node in world.nodes.values())
+        records = len(world.journal)
