@@ -18,7 +18,9 @@ name in the same folder, which it then renames. It is one JSON object, such as
   are in the checkpoint on disk, 0 or left out while there is none;
 - ``at``, ``saved_at``: when it was so, when that checkpoint was complete, in seconds of
   ``CLOCK_BOOTTIME`` (the first number in ``/proc/uptime``). ``saved_at`` may be left out; then
-  only a larger ``saved`` says that there is a new checkpoint.
+  only a larger ``saved`` says that there is a new checkpoint;
+- ``out_of_memory``: true once the job fails because its device has no more memory. From Python it
+  is noted when an exception that nobody caught is an ``OutOfMemoryError``, as torch has it.
 
 ``SIGUSR1`` asks the job's first process for a checkpoint; Presage ends it once that is reported.
 """
@@ -30,18 +32,20 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
 from operator import index
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NamedTuple
 
 FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_FRACTION"
 SAVED = "presage-saved.json"  # in the checkpoint folder: what attempts before have saved
 
 _EVERY_S = 0.5
+_OUT_OF_MEMORY = "OutOfMemoryError"  # how torch's and others' class names end
 _MOST = 2**53  # beyond it not every JSON reader tells whole numbers apart
 _MOST_BYTES = 4096
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # a script runs anywhere
@@ -55,6 +59,7 @@ class Report(NamedTuple):
     saved: int
     at_s: float
     saved_at_s: float  # 0 where the job does not say
+    out_of_memory: bool = False  # of its device, when it failed
 
 
 class Run:
@@ -82,6 +87,7 @@ class Run:
         self._saved_at_s = 0.0
         self._next_s = -math.inf  # by the monotonic clock
         self._written = -1
+        self._out_of_memory = False
 
     def step(self, done: int) -> None:
         """So many iterations of the whole job are done; written twice a second at most.
@@ -126,6 +132,7 @@ class Run:
             "saved": self._saved,
             "at": time.clock_gettime(_CLOCK),
             "saved_at": self._saved_at_s,
+            "out_of_memory": self._out_of_memory,
         }
         with suppress(OSError):  # of a full disk: the next one may find room
             _replace(self._file, json.dumps(said), durable=False)
@@ -134,12 +141,27 @@ class Run:
     def _want_checkpoint(self, _signal: int, _frame: FrameType | None) -> None:
         self.checkpoint_wanted = True
 
+    def _watch_memory(self) -> None:
+        """Note an exception that nobody catches, if it says that the device's memory is full."""
+        before = sys.excepthook
+
+        def hook(
+            kind: type[BaseException], value: BaseException, trace: TracebackType | None
+        ) -> None:
+            if kind.__name__.endswith(_OUT_OF_MEMORY):
+                self._out_of_memory = True
+                with suppress(Exception):
+                    self._write()
+            before(kind, value, trace)
+
+        sys.excepthook = hook
+
 
 def begin(iterations: int) -> Run:
     """Say that the job runs; once, at its start, in its main thread.
 
-    Sets a handler for ``SIGUSR1`` and the most that torch may take of the GPU's memory, where
-    Presage says so.
+    Sets a handler for ``SIGUSR1`` and the most that torch may take of each GPU's memory, where
+    Presage says so; and ``sys.excepthook``, which then calls the one before.
 
     Raises
     ------
@@ -159,6 +181,7 @@ def begin(iterations: int) -> Run:
             # Python takes its handlers away before it ends: the signal would kill a job that is
             # done, and whoever asked would have it run again.
             atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+        run._watch_memory()
         run._write()
     _limit_memory(os.environ.get(MEMORY, ""))
     return run
@@ -177,7 +200,8 @@ def read_progress(path: Path) -> Report | None:
         return None
     # Jobs do overshoot; what is saved was done.
     done = min(iterations, max(done, saved))
-    return Report(iterations, done, min(done, saved), at_s, saved_at_s)
+    full = said.get("out_of_memory") is True
+    return Report(iterations, done, min(done, saved), at_s, saved_at_s, full)
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -243,4 +267,5 @@ def _limit_memory(fraction: str) -> None:
     except (ValueError, ImportError):
         return
     if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(part)
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.set_per_process_memory_fraction(part, device)

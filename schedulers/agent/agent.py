@@ -269,6 +269,10 @@ class Agent:
         submitted, options = task.submitted, self._options
         slots = [options.slots[grant.device] for grant in task.grants]
         cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
+        cuda = [slot.cuda for slot in slots if slot.cuda is not None]
+        # Of a GPU no more than was foretold: whoever is beside it has the rest.
+        granted = zip(task.grants, slots, strict=True) if cuda else ()
+        least = min(granted, key=lambda of: of[0].memory_bytes / of[1].memory_bytes, default=None)
         checkpoint = (options.checkpoints / safe_name(task.name[0])).resolve()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         return TaskSpec(
@@ -279,10 +283,9 @@ class Agent:
             str(checkpoint),
             {**inherited, **submitted.environment},
             tuple(cpus) or None,
-            cuda=slots[0].cuda,
-            # Of a GPU no more than was foretold: whoever is beside it has the rest.
-            memory_bytes=0 if slots[0].cuda is None else task.grants[0].memory_bytes,
-            device_memory_bytes=0 if slots[0].cuda is None else slots[0].memory_bytes,
+            cuda=tuple(cuda) or None,
+            memory_bytes=0 if least is None else least[0].memory_bytes,
+            device_memory_bytes=0 if least is None else least[1].memory_bytes,
             grace_s=submitted.grace_s,
             hard=options.hard_shares,
             weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,

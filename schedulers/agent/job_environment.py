@@ -20,7 +20,7 @@ def job_environment(spec: TaskSpec, folder: TaskFolder, mps_percent: int | None)
         STATE: str(folder.state),
         progress.FILE: str(folder.progress_file),
         progress.FOLDER: spec.checkpoint,
-        "CUDA_VISIBLE_DEVICES": "" if spec.cuda is None else str(spec.cuda),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.cuda or ())),
     }
     if spec.cuda is not None:
         added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -38,7 +38,7 @@ def cpu_count(spec: TaskSpec) -> int:
 
 
 def mps_percent(spec: TaskSpec, compute_milli: int) -> int | None:
-    """Percentage of the GPU's threads for a job that starts now; None where no MPS serves it."""
+    """Percentage of its GPUs' threads for a job that starts now; None where no MPS serves it."""
     pipes = Path(spec.environment.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER))
     if spec.cuda is None or not (pipes / "control").exists():
         return None

@@ -60,8 +60,10 @@ def exit_of(ended: TaskExit, told: Report | None) -> pb.Exit:
     how = _how(ended)
     if finished:
         return pb.Exit(finished=True, how=how)
+    # By its group's limit, or by its own word; not if it was already to end.
+    full = ended.why == OUT_OF_MEMORY or (not ended.why and told is not None and told.out_of_memory)
     return pb.Exit(
-        out_of_memory=ended.why == OUT_OF_MEMORY,
+        out_of_memory=full,
         asked=ended.why == ENDED,
         lost=ended.why in _LOST,
         how=_LOST.get(ended.why, how),

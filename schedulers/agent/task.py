@@ -31,12 +31,12 @@ class TaskSpec:
         where there is none.
     cpus : tuple of int, or None
         Numbers of the processors that it may use; None for those of the agent.
-    cuda : int or None
-        Number of its GPU by place on the bus; None for a task that has none, and sees none.
+    cuda : tuple of int, or None
+        Numbers of its GPUs by place on the bus; None for a task that has none, and sees none.
     memory_bytes : int
-        That it may take: of its GPU, or else of the machine. 0 for any amount.
+        That it may take: of each of its GPUs, or else of the machine. 0 for any amount.
     device_memory_bytes : int
-        Of the whole GPU; 0 where nobody knows, then ``memory_bytes`` does not bind.
+        Of a whole GPU; 0 where nobody knows, then ``memory_bytes`` does not bind.
     grace_s : float
         That it has to write a checkpoint, when it is ended with one.
     log_bytes : int
@@ -58,7 +58,7 @@ class TaskSpec:
     checkpoint: str
     environment: Mapping[str, str] = field(default_factory=dict)
     cpus: tuple[int, ...] | None = None
-    cuda: int | None = None
+    cuda: tuple[int, ...] | None = None
     memory_bytes: int = 0
     device_memory_bytes: int = 0
     grace_s: float = 30.0
@@ -96,8 +96,8 @@ class TaskSpec:
     def _fault_of_limits(self) -> str:
         if self.cpus is not None and (not self.cpus or not all(map(_is_count, self.cpus))):
             return f"cpus={self.cpus!r}, must be numbers of processors, at least one; None for any"
-        if self.cuda is not None and not _is_count(self.cuda):
-            return f"cuda={self.cuda!r}, must be a GPU's number >= 0"
+        if self.cuda is not None and (not self.cuda or not all(map(_is_count, self.cuda))):
+            return f"cuda={self.cuda!r}, must be numbers of GPUs, at least one; None for none"
         for name in ("memory_bytes", "device_memory_bytes"):
             if not _is_count(getattr(self, name)):
                 return f"{name}={getattr(self, name)!r}, must be an integer >= 0; 0 for none"
@@ -115,6 +115,7 @@ class TaskSpec:
             "command": list(self.command),
             "environment": dict(self.environment),
             "cpus": None if self.cpus is None else list(self.cpus),
+            "cuda": None if self.cuda is None else list(self.cuda),
             "more": dict(self.more),
         }
 
@@ -133,8 +134,11 @@ class TaskSpec:
             _texts([values["job_id"], values["folder"], values["checkpoint"]])
             values["more"] = {**values["more"]}
             _texts(list(values["environment"].values()))
-            if values.get("cpus") is not None:
-                values["cpus"] = tuple(values["cpus"])
+            if isinstance(values.get("cuda"), int):  # as it was written when there was only one
+                values["cuda"] = (values["cuda"],)
+            for name in ("cpus", "cuda"):
+                if values.get(name) is not None:
+                    values[name] = tuple(values[name])
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidJobError(f"not the spec of a task ({error!r})") from error

@@ -20,9 +20,9 @@ class Usage(NamedTuple):
     Attributes
     ----------
     compute_milli : float or None
-        Thousandths of the task's processors, or of its GPU, since it was last read.
+        Thousandths of the task's processors, or of its GPUs, since it was last read.
     memory_bytes : int or None
-        Now: of the machine, or of the GPU.
+        Now: of the machine, or of all its GPUs.
     """
 
     compute_milli: float | None
@@ -78,15 +78,18 @@ class GpuMeter:
 
     Parameters
     ----------
+    cuda : tuple of int
+        The task's GPUs, by their places on the bus.
     nvml : module
         With the functions of pynvml; that itself if None.
     """
 
-    def __init__(self, folder: TaskFolder, cuda: int, *, nvml: Any = None) -> None:
+    def __init__(self, folder: TaskFolder, cuda: tuple[int, ...], *, nvml: Any = None) -> None:
         self._folder = folder
         self._cuda = cuda
         self._nvml = _pynvml() if nvml is None else nvml
-        self._last_us = time.time_ns() // 1000  # the driver stamps its samples by this clock
+        # The driver stamps its samples by this clock.
+        self._last_us = dict.fromkeys(cuda, time.time_ns() // 1000)
 
     def read(self) -> Usage:
         """See :class:`Meter`."""
@@ -99,22 +102,27 @@ class GpuMeter:
         except nvml.NVMLError:
             return Usage(None, None)
         try:
-            device = nvml.nvmlDeviceGetHandleByIndex(self._cuda)
-            return Usage(self._compute_milli(device, pids), _memory(nvml, device, pids))
+            return _together([self._of_one(number, pids) for number in self._cuda])
         except nvml.NVMLError:
             return Usage(None, None)
         finally:
             nvml.nvmlShutdown()
 
-    def _compute_milli(self, device: Any, pids: set[int]) -> float | None:
+    def _of_one(self, number: int, pids: set[int]) -> Usage:
+        device = self._nvml.nvmlDeviceGetHandleByIndex(number)
+        compute_milli = self._compute_milli(number, device, pids)
+        return Usage(compute_milli, _memory(self._nvml, device, pids))
+
+    def _compute_milli(self, number: int, device: Any, pids: set[int]) -> float | None:
         nvml = self._nvml
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(device, self._last_us)
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, self._last_us[number])
         except nvml.NVMLError_NotFound:  # nobody has used it since
             return 0.0
         except nvml.NVMLError:
             return None
-        self._last_us = max([self._last_us, *(sample.timeStamp for sample in samples)])
+        stamps = [sample.timeStamp for sample in samples]
+        self._last_us[number] = max([self._last_us[number], *stamps])
         mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # per cent
         means = [WHOLE / 100 * float(sum(u)) / len(u) for u in mine if u]
         return min(float(WHOLE), sum(means))
@@ -126,6 +134,16 @@ def _pynvml() -> Any:
     except ImportError:
         return None
     return pynvml
+
+
+def _together(parts: list[Usage]) -> Usage:
+    """Of several GPUs: the mean of their compute, the sum of their memory."""
+    milli = [part.compute_milli for part in parts if part.compute_milli is not None]
+    taken = [part.memory_bytes for part in parts if part.memory_bytes is not None]
+    return Usage(
+        sum(milli) / len(milli) if len(milli) == len(parts) else None,
+        sum(taken) if len(taken) == len(parts) else None,
+    )
 
 
 def _memory(nvml: Any, device: Any, pids: set[int]) -> int | None:

@@ -28,6 +28,7 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setenv("PRESAGE_PROGRESS", str(tmp_path / "progress.json"))
     monkeypatch.setenv("PRESAGE_CHECKPOINT", str(tmp_path / "checkpoints"))
     monkeypatch.delenv("PRESAGE_MEMORY_FRACTION", raising=False)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = signal.getsignal(signal.SIGUSR1)
     yield tmp_path
     signal.signal(signal.SIGUSR1, before)
@@ -202,6 +203,30 @@ def test_it_imports_pythons_own_library_alone():
     assert set(found) <= {"presage", "__main__"}
 
 
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [("OutOfMemoryError", True), ("ZeroDivisionError", False), ("KeyboardInterrupt", False)],
+)
+def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, noted):
+    code = (
+        "import sys\n"
+        "class OutOfMemoryError(RuntimeError): ...\n"
+        "sys.excepthook = lambda kind, value, trace: print('former hook', kind.__name__)\n"
+        "from presage.schedulers import progress\n"
+        "progress.begin(iterations=5).step(2)\n"
+        f"raise {name}('of what was wanted')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )  # fmt: skip
+
+    assert ended.returncode != 0
+    assert ended.stdout == f"former hook {name}\n"
+    assert said(places).done == 2
+    assert said(places).out_of_memory is noted
+
+
 @pytest.mark.parametrize("fraction", ["", "x", "nan", "-1", "0", "2", "inf"])
 def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, fraction):
     monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", fraction)
@@ -210,16 +235,17 @@ def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, fract
 
 
 def test_torch_is_told_its_part_of_the_memory(places, monkeypatch):
-    told: list[float] = []
+    told: list[tuple[float, int]] = []
 
     class Cuda:
         is_available = staticmethod(lambda: True)
-        set_per_process_memory_fraction = staticmethod(told.append)
+        device_count = staticmethod(lambda: 2)
+        set_per_process_memory_fraction = staticmethod(lambda *said: told.append(said))
 
     monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", "0.25")
     monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
     begin(iterations=1)
-    assert told == [0.25]
+    assert told == [(0.25, 0), (0.25, 1)]
 
 
 def test_without_torch_its_part_of_the_memory_is_nobodys(places, monkeypatch):

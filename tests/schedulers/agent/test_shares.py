@@ -262,7 +262,7 @@ def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
 
 
 def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
-    folder = node.start(COUNTS, cuda=0, cpus=(0,), wanted=Wanted(150))
+    folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=Wanted(150))
     counts(folder)
 
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
@@ -270,7 +270,7 @@ def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
 
 
 def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
-    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=0)
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=(0,))
     limit = ShareLimit(spec, Isolation([]), percent=34)
 
     def of_time(milli: int) -> int:

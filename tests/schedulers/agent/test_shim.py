@@ -12,8 +12,10 @@ import time
 import pytest
 
 from presage.schedulers.agent.lease import boottime_s, write_lease
+from presage.schedulers.agent.observe import exit_of
 from presage.schedulers.agent.task import End, Wanted
 from presage.schedulers.agent.task_process import TaskState, launch, state_of, want
+from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.agent.node import (
     COUNTS,
     SLEEPS,
@@ -134,7 +136,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
         "'CUDA_DEVICE_ORDER', 'PRESAGE_MEMORY_FRACTION', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', "
         "'OMP_NUM_THREADS')])"
     )
-    spec = {"cuda": 3, "memory_bytes": 20 * 2**30, "device_memory_bytes": 80 * 2**30}
+    spec = {"cuda": (3,), "memory_bytes": 20 * 2**30, "device_memory_bytes": 80 * 2**30}
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "mps"), "OMP_NUM_THREADS": "7"}
     plain = node.start(code, job_id="plain", **spec)
     shared = node.start(code, job_id="mps", environment=mps, wanted=Wanted(335), **spec)
@@ -146,6 +148,29 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
     said = shared.shim_state()
     assert (said.compute, said.memory, said.most_compute_milli) == ("mps", "cuda", 340)
     assert plain.shim_state().compute == "duty cycle"
+
+
+OVERFLOWS = """
+from presage.schedulers import progress
+class OutOfMemoryError(RuntimeError): ...
+progress.begin(iterations=10).step(1)
+raise OutOfMemoryError("CUDA out of memory")
+"""
+
+
+def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
+    folder = node.start(OVERFLOWS)
+
+    how = exit_of(ended(folder), folder.progress())
+    assert how == pb.Exit(out_of_memory=True, how="ended with status 1")
+
+
+def test_a_gang_on_one_node_sees_all_its_gpus(node):
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
+    folder = node.start(code, cuda=(1, 0, 3))
+
+    assert ended(folder).code == 0
+    assert folder.log.read_text() == "1,0,3 PCI_BUS_ID\n"
 
 
 def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):

@@ -39,7 +39,8 @@ TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
         ({"environment": {"A": "\0"}}, "no environment"),
         ({"cpus": ()}, "cpus"),
         ({"cpus": (-1,)}, "cpus"),
-        ({"cuda": -1}, "cuda=-1"),
+        ({"cuda": ()}, "cuda"),
+        ({"cuda": (0, -1)}, "cuda"),
         ({"memory_bytes": -1}, "memory_bytes=-1"),
         ({"device_memory_bytes": 0.5}, "device_memory_bytes=0.5"),
         ({"grace_s": float("nan")}, "grace_s=nan"),
@@ -63,7 +64,7 @@ def test_a_share_that_cannot_be_says_why(milli):
     command=st.lists(TEXT, min_size=1).map(tuple),
     environment=st.dictionaries(TEXT.filter(lambda key: "=" not in key), TEXT, max_size=3),
     cpus=st.none() | st.lists(st.integers(0, 100), min_size=1).map(tuple),
-    cuda=st.none() | st.integers(0, 8),
+    cuda=st.none() | st.lists(st.integers(0, 8), min_size=1).map(tuple),
 )
 def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpus, cuda):
     spec = replace(
@@ -71,6 +72,14 @@ def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpu
         more={"runtime_s": [1.5, None]},
     )  # fmt: skip
     assert TaskSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_task_of_the_time_when_each_had_one_gpu_is_read():
+    older = {**SPEC.to_json(), "cuda": 3}
+
+    assert TaskSpec.from_json(older).cuda == (3,)
+    with pytest.raises(InvalidJobError):
+        TaskSpec.from_json({**older, "cuda": True})
 
 
 @given(st.integers(1, 1000), st.booleans(), st.none() | st.builds(End, st.booleans(), st.text()))

@@ -81,14 +81,14 @@ def test_a_task_that_is_gone_uses_nothing(node):
 
 
 def test_without_a_driver_nothing_is_told_of_a_gpu(node, monkeypatch):
-    task = node.make(SLEEPS, cuda=0)
+    task = node.make(SLEEPS, cuda=(0,))
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     assert meter_of(task).read() == Usage(None, None)
 
 
 class Nvml:
-    """As much of pynvml as is asked, of one GPU."""
+    """As much of pynvml as is asked, of two GPUs that are used alike."""
 
     class NVMLError(Exception):
         pass
@@ -109,7 +109,7 @@ class Nvml:
         self.open -= 1
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        if index != 1:
+        if index not in (1, 2):
             raise self.NVMLError(index)
         return index
 
@@ -127,7 +127,7 @@ def test_a_gpu_is_counted_for_the_tasks_own_processes(node):
     folder = node.start(SLEEPS)
     says(folder, "up")
     pid, nvml = job_pid(folder), Nvml()
-    meter = GpuMeter(folder, 1, nvml=nvml)
+    meter = GpuMeter(folder, (1,), nvml=nvml)
     stamp = 2**62  # long after now
     nvml.samples = [
         SimpleNamespace(pid=pid, smUtil=20, timeStamp=stamp),
@@ -147,8 +147,19 @@ def test_a_gpu_is_counted_for_the_tasks_own_processes(node):
     assert nvml.since[-1] == stamp + 1
     nvml.samples = nvml.NVMLError("not supported")
     assert meter.read() == Usage(None, None)
-    assert GpuMeter(folder, 7, nvml=nvml).read() == Usage(None, None)
+    assert GpuMeter(folder, (7,), nvml=nvml).read() == Usage(None, None)
     assert nvml.open == 0
+
+
+def test_of_a_gang_all_its_gpus_are_counted(node):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+    pid, nvml = job_pid(folder), Nvml()
+    nvml.samples = [SimpleNamespace(pid=pid, smUtil=30, timeStamp=2**62)]
+    nvml.running = [SimpleNamespace(pid=pid, usedGpuMemory=5 * MIB)]
+
+    assert GpuMeter(folder, (1, 2), nvml=nvml).read() == Usage(300.0, 10 * MIB)
+    assert GpuMeter(folder, (1, 7), nvml=nvml).read() == Usage(None, None)  # no part for the whole
 
 
 def test_a_change_of_share_shows_in_what_is_used(node):

@@ -1,0 +1,89 @@
+"""An agent with real processes, and a controller whose part a test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from presage.schedulers.agent.agent import Agent, AgentOptions
+from presage.schedulers.agent.node_task import Step
+from presage.schedulers.agent.slot import Slot
+from presage.schedulers.agent.task_folder import TASKS, TaskFolder
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import write_grants, write_job
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.agent.node import Node
+
+GIB = 2**30
+CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
+SHOWS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+def order(name, code, *grants, **values):
+    job = Job(name, 0.0, gpus=len(grants), memory_bytes=GIB)
+    submitted = SubmittedJob(job, (sys.executable, "-c", code), grace_s=5.0)
+    return pb.TaskOrder(
+        job=write_job(submitted), attempt=1, grants=write_grants(grants or [Grant(0, 1000, GIB)]),
+        **values,
+    )  # fmt: skip
+
+
+def orders(*tasks, version=1, **values):
+    return pb.NodeOrders(version=version, tasks=tasks, lease_s=60.0, **values)
+
+
+class Played:
+    """An agent on a state folder, and what it hears of a controller."""
+
+    def __init__(self, state: Path, *slots: Slot) -> None:
+        self.state = state
+        self.agent = Agent(AgentOptions("a", slots or (CPU,), state, state / "checkpoints"))
+
+    def lives(self, holds, *heard, within_s: float = 60.0):
+        """Let it begin, answer a report of it with each of the orders, and go on until it is so."""
+
+        async def living() -> None:
+            agent = self.agent
+            await asyncio.to_thread(agent.begin)
+            working = asyncio.create_task(agent.run())
+            reports = agent.reports()
+            for one in heard:
+                one.answers = (await anext(reports)).number
+                agent.hear(one)
+            ends_s = asyncio.get_running_loop().time() + within_s
+            while not holds():
+                assert not working.done(), working.exception()
+                assert asyncio.get_running_loop().time() < ends_s
+                await asyncio.sleep(0.02)
+            working.cancel()
+
+        asyncio.run(living())
+
+    def folder(self, name: str) -> TaskFolder:
+        return TaskFolder(self.state / TASKS / name)
+
+    def ended(self, name: str) -> bool:
+        task = self.agent.core.tasks.get((name, 1))
+        return task is not None and task.step is Step.ENDED
+
+
+@pytest.fixture
+def state(node: Node) -> Path:
+    return node.state
+
+
+def test_a_job_of_several_gpus_is_given_all_of_them(state):
+    h100, other_h100 = (Slot("h100", 80 * GIB, cuda=number) for number in (4, 6))
+    played = Played(state, h100, Slot("a100", 40 * GIB, cuda=1), other_h100)
+    grants = [Grant(0, 1000, 20 * GIB), Grant(1, 1000, 20 * GIB), Grant(2, 1000, 20 * GIB)]
+    played.lives(lambda: played.ended("gang"), orders(order("gang", SHOWS_GPUS, *grants)))
+
+    folder = played.folder("gang.1")
+    assert folder.log.read_text() == "4,1,6\n"
+    # There is one part for all of them: of none it can take more than it is given.
+    assert folder.spec().memory_bytes / folder.spec().device_memory_bytes == 0.25
