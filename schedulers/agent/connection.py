@@ -11,6 +11,7 @@ import grpc
 from presage.features.errors import PresageError, RefusedAgentError
 from presage.schedulers.agent.agent import Agent
 from presage.schedulers.agent.outcomes import Service
+from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
@@ -20,6 +21,8 @@ LOG_BYTES = 256 * 1024  # of a log, at once
 _FIRST_RETRY_S = 0.2
 _TELL_S = 5.0  # from one try to tell outcomes to the next
 _OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),

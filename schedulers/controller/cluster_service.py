@@ -25,7 +25,8 @@ from presage.schedulers.controller.journal import Entry, Journal
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.controller.records import Record
 from presage.schedulers.controller.status import node_status, status_of
-from presage.schedulers.live.wire import read_job
+from presage.schedulers.live.submitted_job import MOST_NAME
+from presage.schedulers.live.wire import MOST_JOB_BYTES, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.call import Call, Calls
 
@@ -65,6 +66,8 @@ class ClusterService:
         request = parsed(pb.SubmitRequest, content)
         if not 0 < len(request.jobs) <= MOST_JOBS:
             raise InvalidRequestError(f"jobs: 1 to {MOST_JOBS} at once, not {len(request.jobs)}")
+        for row in request.jobs:
+            _check_size(row)
 
         def take(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
             if len(core.book.jobs) + len(request.jobs) > MOST_WAITING:
@@ -157,6 +160,15 @@ class ClusterService:
         request = parsed(pb.LogsRequest, await anext(requests))
         async for content in self._logs.of_job(request):
             yield pb.LogChunk(content=content).SerializeToString()
+
+
+def _check_size(row: pb.Job) -> None:
+    if row.ByteSize() > MOST_JOB_BYTES:
+        raise InvalidRequestError(
+            f"job {row.job_id[:MOST_NAME]!r} has {row.ByteSize()} bytes with its command, "
+            f"environment and features, at most {MOST_JOB_BYTES} are taken; put what is large "
+            "into files that it reads"
+        )
 
 
 def _page(journal: Journal, after: int) -> list[Entry]:

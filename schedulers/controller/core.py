@@ -491,7 +491,7 @@ def _returned(
 def _order(job: LiveJob, cluster_id: str) -> pb.TaskOrder:
     leaving = job.stage is Stage.LEAVING
     return pb.TaskOrder(
-        job=job.message,
+        job=_of_leaving(job.message) if leaving else job.message,
         attempt=job.attempt,
         grants=write_grants(job.grants),
         told=[ParseDict(dict(one), pb.Told()) for one in job.told],
@@ -502,3 +502,13 @@ def _order(job: LiveJob, cluster_id: str) -> pb.TaskOrder:
         alone=job.overflows > 0,
         submission=f"{cluster_id}-{job.number}",
     )
+
+
+def _of_leaving(message: pb.Job) -> pb.Job:
+    """As much of a job as is still one: its node has the rest, or is not to run it at all."""
+    short = pb.Job()
+    short.CopyFrom(message)
+    del short.command[1:]
+    short.ClearField("environment")
+    short.ClearField("features")
+    return short

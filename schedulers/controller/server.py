@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from presage.schedulers.controller import cluster_service, node_service
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
+from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.serving import health
 from presage.serving.call import Calls
 from presage.serving.callers import TokenFile
@@ -20,11 +21,10 @@ from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
-MOST_BYTES = 64 * 1024 * 1024  # of a message: a thousand jobs with their operator statistics
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -14,14 +14,14 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownJobError,
 )
+from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
 
-MOST_BYTES = 64 * 1024 * 1024
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
     # Not the usual two minutes: whoever watches a cluster sees it come back.
     ("grpc.max_reconnect_backoff_ms", 2_000),

@@ -21,6 +21,8 @@ from presage.serving import wire as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MOST_GPUS = 1024  # of one job, on one node
+MOST_MESSAGE_BYTES = 64 * 1024 * 1024  # a thousand jobs with their operator statistics
+MOST_JOB_BYTES = 1024 * 1024  # of one job, as it travels: all of a node's do so together
 
 
 def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import grpc
 import pytest
 
 from presage.schedulers.agent.agent import Agent, AgentOptions
+from presage.schedulers.agent.connection import serve_node
 from presage.schedulers.agent.node_task import Step
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
@@ -17,6 +21,8 @@ from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import write_grants, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.channel import Credentials
 from tests.schedulers.agent.node import Node
 
 GIB = 2**30
@@ -25,16 +31,41 @@ SHOWS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
 def order(name, code, *grants, **values):
+    grants = grants or (Grant(0, 1000, GIB),)
     job = Job(name, 0.0, gpus=len(grants), memory_bytes=GIB)
     submitted = SubmittedJob(job, (sys.executable, "-c", code), grace_s=5.0)
     return pb.TaskOrder(
-        job=write_job(submitted), attempt=1, grants=write_grants(grants or [Grant(0, 1000, GIB)]),
+        job=write_job(submitted), attempt=1, grants=write_grants(grants),
         **values,
     )  # fmt: skip
 
 
 def orders(*tasks, version=1, **values):
     return pb.NodeOrders(version=version, tasks=tasks, lease_s=60.0, **values)
+
+
+class Says(pb_grpc.NodeServiceServicer):
+    """Answers each report with the same orders."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def Attach(self, request_iterator, context):
+        for report in request_iterator:
+            self._answer.answers = report.number
+            yield self._answer
+
+
+@contextmanager
+def controller_that_says(answer):
+    server = grpc.server(ThreadPoolExecutor(4))
+    pb_grpc.add_NodeServiceServicer_to_server(Says(answer), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
 
 
 class Played:
@@ -75,6 +106,29 @@ class Played:
 @pytest.fixture
 def state(node: Node) -> Path:
     return node.state
+
+
+def test_orders_of_many_megabytes_are_heard(state):
+    played = Played(state)
+    forget = [pb.TaskName(job_id="x" * 1000, attempt=number) for number in range(6000)]
+    answer = orders(order("job", "print('here')"), forget=forget)
+    assert answer.ByteSize() > 4 * 2**20
+
+    async def served(target):
+        with suppress(asyncio.CancelledError):
+            await serve_node(played.agent, target, Credentials())
+
+    async def until_it_ended():
+        with controller_that_says(answer) as target:
+            serving = asyncio.create_task(served(target))
+            ends_s = asyncio.get_running_loop().time() + 60.0
+            while not played.ended("job") and asyncio.get_running_loop().time() < ends_s:
+                await asyncio.sleep(0.05)
+            serving.cancel()
+            await serving
+
+    asyncio.run(until_it_ended())
+    assert played.ended("job")
 
 
 def test_a_job_of_several_gpus_is_given_all_of_them(state):

@@ -136,6 +136,18 @@ def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     assert node.grant("second").device == 1
 
 
+def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():
+    node = Node()
+    order = pb.TaskOrder(
+        job=pb.Job(job_id="gone", command=["train"], gpus=1), attempt=3, end="it was cancelled"
+    )
+    node.core.obey(pb.NodeOrders(version=1, tasks=[order]), 1.0)
+
+    (told,) = node.core.report()
+    assert (told.job_id, told.attempt, told.phase) == ("gone", 3, pb.TASK_ENDED)
+    assert told.exit == pb.Exit(asked=True, how="never started")
+
+
 def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node = Node()
     node.order("late", 300, latency_sensitive=True)

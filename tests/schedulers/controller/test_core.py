@@ -184,6 +184,25 @@ def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim
     assert world.core.book.jobs["victim"].saved == 0.4
 
 
+def test_of_a_job_that_leaves_its_node_is_not_sent_again_what_it_runs():
+    world = World()
+    world.report("a")
+    job = SubmittedJob(
+        Job("job", 0.0, features=make_job("what it is")), ("train", "x" * 1000),
+        environment={"LONG": "y" * 1000}, grace_s=GRACE_S,
+    )  # fmt: skip
+    world.write(world.core.submit([job], 0.0, 0.0)[0])
+    world.decide()
+    (before,) = world.core.orders("a").tasks
+    world.write(world.core.cancel(["job"], 0.0, 0.0))
+
+    (order,) = world.core.orders("a").tasks
+    assert order.end == "it was cancelled"
+    assert order.ByteSize() < 200 < 2000 < before.ByteSize()
+    assert read_job(order.job, 0.0, "job").grace_s == GRACE_S
+    assert order.submission == before.submission
+
+
 def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses():
     world = World()
     world.report("a")
