@@ -338,10 +338,8 @@ class Agent:
         if not over.grants:
             return None
         slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
-        mode = "cpu-quota" if slot.cuda is None else "time-slice"
-        if shim is not None and shim.compute == "mps":
-            mode = "mps"
-        return outcome_of(over, slot, self.core.tasks, self._agent_id, mode)
+        held = "" if shim is None else shim.compute
+        return outcome_of(over, slot, self.core.tasks, self._agent_id, held)
 
 
 def _wanted(task: NodeTask) -> Wanted:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from presage.schedulers.agent.names import safe_name
+from presage.schedulers.agent.task import BY_WEIGHT
 
 _USED = frozenset(("cpu", "cpuacct", "memory"))
 _PERIOD_US = 100_000
@@ -108,7 +109,7 @@ class Isolation:
             took = group.write("cpu.weight", str(min(_MOST_WEIGHT, max(1, weight // 10))))
         else:
             took = group.write("cpu.shares", str(max(2, weight)))
-        return f"cgroup v{group.version} weight" if took else ""
+        return f"cgroup v{group.version}{BY_WEIGHT}" if took else ""
 
     def limit_memory(self, memory_bytes: int) -> str:
         """Let the task take so much of the machine's memory; "" if that cannot be."""

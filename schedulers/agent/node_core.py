@@ -109,7 +109,7 @@ class NodeCore:
         task = self._add(order, now_s)
         fits = task.step is not Step.ENDED
         task.grants, task.step, task.seen = grants, Step.STARTED, None
-        task.end, task.paused = end, paused
+        task.end, task.paused, task.in_part = end, paused, True
         if not fits or any(grant.device >= self.cluster.devices for grant in grants):
             self._end(task, "the node has not its devices any more", checkpoint=True)
             task.grants = ()

@@ -67,6 +67,8 @@ class NodeTask:
         Whether it is to save its state first.
     why : str
         What was last done about it, in a sentence.
+    in_part : bool
+        Whether an earlier agent saw a part of it, of which nothing below is known.
     steady : bool
         Whether it has had one share all the time, and was never paused.
     busy_s : float
@@ -92,6 +94,7 @@ class NodeTask:
     late: bool = False
     why: str = ""
     seen: Seen | None = None
+    in_part: bool = False
     steady: bool = True
     busy_s: float = 0.0
     first: tuple[float, float] | None = None

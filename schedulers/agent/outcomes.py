@@ -13,16 +13,18 @@ from google.protobuf.message import DecodeError
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.node_task import Name, NodeTask
 from presage.schedulers.agent.slot import Slot
+from presage.schedulers.agent.task import BY_WEIGHT
 from presage.schedulers.grant import WHOLE
+from presage.schedulers.live.wire import features_of
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.log import log
 from presage.serving.outcomes import Reported
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.serving.wire import write_job
 
 OUTCOMES = "outcomes"  # in the agent's state folder
 LEAST_S = 5.0  # that steps are timed for
 MOST_TOGETHER = 256
+_MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
 
 
 class Service(Protocol):
@@ -34,47 +36,54 @@ class Service(Protocol):
 
 
 def outcome_of(
-    task: NodeTask, device: Slot, tasks: Mapping[Name, NodeTask], agent_id: str, mode: str
+    task: NodeTask, device: Slot, tasks: Mapping[Name, NodeTask], agent_id: str, held: str
 ) -> pb.Outcome | None:
     """What is told of a task that ended; None if that is nothing.
 
     That is so of a job that nobody could foretell, having no features, and of one that was ended
-    before its time. Step and run time are told only if its share never changed.
+    before its time. Step and run time are told only if its share never changed; neither they nor
+    its use and its neighbours are told of one of which an earlier agent has seen a part.
 
     Parameters
     ----------
     tasks : mapping
         All that are on the node.
-    mode : str
-        How it was held to its share: "cpu-quota", "time-slice" or "mps".
+    held : str
+        What held it to its share, as :class:`presage.schedulers.agent.task.ShimState` has it.
     """
-    seen, features = task.seen, task.submitted.job.features
-    if seen is None or seen.exit is None or features is None or not task.grants:
+    seen, job = task.seen, features_of(task.submitted)
+    if seen is None or seen.exit is None or job is None or not task.grants:
         return None
     failure = _failure(seen.exit)
     if failure is None:
         return None
     row = pb.Outcome(
-        job=write_job(features),
+        job=job,
         device=pb.Device(kind=device.kind),
-        share=_share(task, mode),
+        share=_share(task, held),
         finished_at_unix_s=time.time(),
         failure=failure,
         idempotency_key=f"{agent_id}/{task_name(*task.name)}",
         neighbours=[
-            pb.Outcome.Neighbour(job=write_job(other), share=_share(of, mode))
+            pb.Outcome.Neighbour(job=other, share=_share(of, held))
             for of in tasks.values()
-            if task.beside.get(of.name, 0.0) > seen.ran_s / 2
-            and (other := of.submitted.job.features) is not None
+            if not task.in_part
+            and task.beside.get(of.name, 0.0) > seen.ran_s / 2
+            and (other := features_of(of.submitted)) is not None
         ],
     )
     if seen.peak_memory_bytes:
         row.memory_peak_bytes = seen.peak_memory_bytes
-    if task.busy_s and seen.ran_s > LEAST_S:
-        row.compute_utilization = min(1.0, task.busy_s / seen.ran_s)
-    if task.steady and not failure:
-        _add_times(row, task, seen.ran_s)
+    if not task.in_part:
+        _add_use(row, task, seen.ran_s)
     return row
+
+
+def _add_use(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
+    if task.busy_s and ran_s > LEAST_S:
+        row.compute_utilization = min(1.0, task.busy_s / ran_s)
+    if task.steady and not row.failure:
+        _add_times(row, task, ran_s)
 
 
 def _add_times(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
@@ -97,11 +106,12 @@ def _failure(how: cluster_pb.Exit) -> str | None:
     return None if how.asked or how.lost else "crash"
 
 
-def _share(task: NodeTask, mode: str) -> pb.Share:
-    milli = task.grants[0].compute_milli
-    if milli == WHOLE and not task.beside:
+def _share(task: NodeTask, held: str) -> pb.Share:
+    """By weights a task has all that its neighbours leave: its share is no part of the device."""
+    milli = WHOLE if held.endswith(BY_WEIGHT) else task.grants[0].compute_milli
+    if milli == WHOLE and not task.beside and not task.in_part:
         return pb.Share(fraction=1.0, mode="exclusive")
-    return pb.Share(fraction=milli / WHOLE, mode=mode)
+    return pb.Share(fraction=milli / WHOLE, mode=_MODES.get(held, "time-slice"))
 
 
 class Outbox:

@@ -10,6 +10,7 @@ from typing import Any
 from presage.features.errors import InvalidJobError
 
 WHOLE = 1000
+BY_WEIGHT = " weight"  # how what holds a task ends, where that is no limit
 TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
 LOG_BYTES = 64 * 1024 * 1024
 
@@ -206,8 +207,8 @@ class ShimState:
     started_boottime_s : float
         When the shim set out to start the job.
     compute, memory : str
-        What holds the job to its share ("cgroup v1", "cgroup v2", "duty cycle", "mps"), and to its
-        memory (a cgroup, "cuda", "nothing").
+        What holds the job to its share ("cgroup v1", "cgroup v2", either with " weight", "duty
+        cycle", "mps"), and to its memory (a cgroup, "cuda", "nothing").
     most_compute_milli : int
         More than this it cannot be given while it runs: MPS has it so from the start.
     """

@@ -148,6 +148,18 @@ def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_starte
     assert told.exit == pb.Exit(asked=True, how="never started")
 
 
+def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
+    node = Node()
+    node.order("job", 300)
+    node.order("new", 300)
+    grants = (Grant(0, 300, GIB),)
+    node.core.restore(node._orders["job"], grants, 1.0, end="", paused=False, ran_s=50.0)
+    node.obey(1.0)
+
+    assert node.task("job").in_part
+    assert not node.task("new").in_part
+
+
 def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node = Node()
     node.order("late", 300, latency_sensitive=True)

@@ -1,0 +1,104 @@
+"""What is told of a task that ended: what was seen of it, and nothing that was not."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.schedulers.agent.node_task import NodeTask, Seen, Step
+from presage.schedulers.agent.outcomes import outcome_of
+from presage.schedulers.agent.slot import Slot
+from presage.schedulers.grant import Grant
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.v1.prediction_pb2 import Share
+from tests.serving.conftest import make_job
+
+GIB = 2**30
+RAN_S = 100.0
+DEVICE = Slot("cpu-2", 4 * GIB, cpus=(0, 1))
+
+
+def task(name, milli=1000, **how):
+    """One that ran for a while, and was busy half of it."""
+    features = make_job("a digest")
+    job = Job(name, 0.0, iterations=1000, features=features)
+    submitted = SubmittedJob(job, ("train",), features_id=f"the user's {name}")
+    over = pb.Exit(**(how or {"finished": True}))
+    seen = Seen(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
+    return NodeTask(
+        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, seen=seen, busy_s=RAN_S / 2,
+        grants=(Grant(0, milli, GIB),), first=(10.0, 0.1), last=(90.0, 0.9),
+    )  # fmt: skip
+
+
+def together(one, other, for_s=RAN_S):
+    one.beside[other.name], other.beside[one.name] = for_s, for_s
+    return {one.name: one, other.name: other}
+
+
+def told(of, tasks=None, held="cgroup v1 weight"):
+    row = outcome_of(of, DEVICE, tasks or {of.name: of}, "agent", held)
+    assert row is not None
+    return row
+
+
+def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
+    one, other = task("one"), task("other")
+    row = told(one, together(one, other))
+
+    assert row.job.job_id == "the user's one"
+    assert [of.job.job_id for of in row.neighbours] == ["the user's other"]
+
+
+def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told():
+    one, other = task("one"), task("other")
+    tasks = together(one, other)
+    whole = told(one, tasks)
+    assert (whole.runtime_s, whole.compute_utilization) == (RAN_S, 0.5)
+    assert whole.step_time_median_s == pytest.approx(0.1)
+    one.in_part = True
+
+    row = told(one, tasks)
+    for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
+        assert not row.HasField(name)
+    assert not row.neighbours
+    assert row.memory_peak_bytes == 2 * GIB
+    assert row.share.mode == "time-slice"  # nobody knows whether it was alone
+    assert told(other, tasks).neighbours[0].job.job_id == "the user's one"
+
+
+@pytest.mark.parametrize(
+    ("held", "milli", "alone", "beside"),
+    [
+        ("cgroup v1 weight", 300, (1.0, "exclusive"), (1.0, "time-slice")),
+        ("cgroup v2 weight", 1000, (1.0, "exclusive"), (1.0, "time-slice")),
+        ("cgroup v2", 300, (0.3, "cpu-quota"), (0.3, "cpu-quota")),
+        ("cgroup v1", 1000, (1.0, "exclusive"), (1.0, "cpu-quota")),
+        ("duty cycle", 300, (0.3, "time-slice"), (0.3, "time-slice")),
+        ("mps", 300, (0.3, "mps"), (0.3, "mps")),
+        ("", 1000, (1.0, "exclusive"), (1.0, "time-slice")),
+    ],
+)
+def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
+    assert told(task("one", milli), held=held).share == Share(fraction=alone[0], mode=alone[1])
+    one, other = task("one", milli), task("other", milli)
+    row = told(one, together(one, other), held)
+    expected = Share(fraction=beside[0], mode=beside[1])
+    assert (row.share, row.neighbours[0].share) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("how", "failure"),
+    [({"out_of_memory": True}, "out-of-memory"), ({"how": "ended with status 1"}, "crash")],
+)
+def test_of_one_that_failed_no_times_are_told(how, failure):
+    row = told(task("one", **how))
+    assert row.failure == failure
+    assert not row.HasField("runtime_s")
+
+
+@pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
+def test_of_one_that_others_ended_nothing_is_told(how):
+    one = task("one", **how)
+    assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps") is None
