@@ -273,7 +273,7 @@ class Agent:
         # Of a GPU no more than was foretold: whoever is beside it has the rest.
         granted = zip(task.grants, slots, strict=True) if cuda else ()
         least = min(granted, key=lambda of: of[0].memory_bytes / of[1].memory_bytes, default=None)
-        checkpoint = (options.checkpoints / safe_name(task.name[0])).resolve()
+        checkpoint = (options.checkpoints / _checkpoint_name(task.order)).resolve()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         return TaskSpec(
             task.name[0],
@@ -340,6 +340,12 @@ class Agent:
         slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
         held = "" if shim is None else shim.compute
         return outcome_of(over, slot, self.core.tasks, self._agent_id, held)
+
+
+def _checkpoint_name(order: pb.TaskOrder) -> str:
+    """Of a job's folder of checkpoints: another job of its name has another one."""
+    name = safe_name(order.job.job_id)
+    return f"{name}.{safe_name(order.submission)}" if order.submission else name
 
 
 def _wanted(task: NodeTask) -> Wanted:

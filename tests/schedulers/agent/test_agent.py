@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from presage.schedulers.live.wire import write_grants, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
-from tests.schedulers.agent.node import Node
+from tests.schedulers.agent.node import SOURCE, Node
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -98,14 +99,40 @@ class Played:
     def folder(self, name: str) -> TaskFolder:
         return TaskFolder(self.state / TASKS / name)
 
-    def ended(self, name: str) -> bool:
-        task = self.agent.core.tasks.get((name, 1))
+    def dies(self) -> None:
+        """Another agent may have its folder."""
+        os.close(self.agent._lock)
+
+    def ended(self, name: str, attempt: int = 1) -> bool:
+        task = self.agent.core.tasks.get((name, attempt))
         return task is not None and task.step is Step.ENDED
 
 
 @pytest.fixture
 def state(node: Node) -> Path:
     return node.state
+
+
+def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(state):
+    code = (
+        "from presage.schedulers import progress\n"
+        "run = progress.begin(10)\n"
+        "print(run.first, run.checkpoint_folder.name)\n"
+        "run.saved(7)\n"
+    )
+    said = []
+    for attempt, submission in enumerate(["ab-1", "ab-2", "ab-1", ""], 1):
+        played = Played(state)
+        one = order("a/job", code, submission=submission)
+        one.attempt = attempt
+        one.job.environment["PYTHONPATH"] = SOURCE
+        played.lives(lambda: played.ended("a/job", attempt), orders(one))  # noqa: B023 called now
+        played.dies()
+        said.append(played.folder(f"a%2fjob.{attempt}").log.read_text().split())
+
+    assert said == [
+        ["0", "a%2fjob.ab-1"], ["0", "a%2fjob.ab-2"], ["7", "a%2fjob.ab-1"], ["0", "a%2fjob"]
+    ]  # fmt: skip
 
 
 def test_orders_of_many_megabytes_are_heard(state):
