@@ -25,6 +25,7 @@ from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.outcomes import Outbox, outcome_of
+from presage.schedulers.agent.own_cluster import OwnCluster
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
@@ -104,6 +105,8 @@ class Agent:
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
         self._orders: pb.NodeOrders | None = None  # not yet obeyed
+        self._cluster = OwnCluster(options.state)
+        self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
@@ -137,9 +140,18 @@ class Agent:
                 continue
 
     def hear(self, orders: pb.NodeOrders) -> None:
-        """What the controller says; it is obeyed with the next look."""
+        """What the controller says; it is obeyed with the next look.
+
+        Nothing of it is where it is another cluster's, and tasks of this one's are not over.
+        """
         self.heard += 1
-        self._lease_s = orders.lease_s or self._lease_s  # also of orders that answer nothing yet
+        full = self._refused if orders.unchanged else orders
+        if full is not None and not self._obeys(full):
+            self._refused = full
+            return
+        self._refused = None
+        # Also of orders that answer nothing yet.
+        self._lease_s = (full or orders).lease_s or self._lease_s
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
@@ -150,8 +162,8 @@ class Agent:
                 log(logging.ERROR, "the lease cannot be written", error=str(error))
         for wanted in orders.logs:
             self.logs.put_nowait(wanted)
-        if not orders.unchanged:
-            self._orders = orders
+        if full is not None:
+            self._orders = full
             self._woken.set()
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
@@ -205,6 +217,10 @@ class Agent:
         return part
 
     # ----------------------------------------------------------------------------------------
+
+    def _obeys(self, orders: pb.NodeOrders) -> bool:
+        there = any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
+        return self._cluster.obeys(orders.cluster_id, has_tasks=there)
 
     def _step(self) -> None:
         """One look; in a thread of its own, and never two at once."""

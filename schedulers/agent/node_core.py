@@ -86,7 +86,7 @@ class NodeCore:
         for name, task in self.tasks.items():
             if name not in wanted:
                 task.ordered = False
-                self._end(task, "the controller does not know it any more", checkpoint=False)
+                self._end(task, "the controller does not know it any more", checkpoint=True)
         forgotten = []
         for one in orders.forget:
             known = self.tasks.get((one.job_id, one.attempt))

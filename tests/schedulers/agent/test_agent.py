@@ -14,6 +14,7 @@ import pytest
 
 from presage.schedulers.agent.agent import Agent, AgentOptions
 from presage.schedulers.agent.connection import serve_node
+from presage.schedulers.agent.lease import read_lease
 from presage.schedulers.agent.node_task import Step
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
@@ -24,7 +25,7 @@ from presage.schedulers.live.wire import write_grants, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
-from tests.schedulers.agent.node import SOURCE, Node
+from tests.schedulers.agent.node import SLEEPS, SOURCE, Node
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -41,8 +42,8 @@ def order(name, code, *grants, **values):
     )  # fmt: skip
 
 
-def orders(*tasks, version=1, **values):
-    return pb.NodeOrders(version=version, tasks=tasks, lease_s=60.0, **values)
+def orders(*tasks, version=1, lease_s=60.0, **values):
+    return pb.NodeOrders(version=version, tasks=tasks, lease_s=lease_s, **values)
 
 
 class Says(pb_grpc.NodeServiceServicer):
@@ -76,28 +77,33 @@ class Played:
         self.state = state
         self.agent = Agent(AgentOptions("a", slots or (CPU,), state, state / "checkpoints"))
 
-    def lives(self, holds, *heard, within_s: float = 60.0):
-        """Let it begin, answer a report of it with each of the orders, and go on until it is so."""
+    def lives(self, *steps, within_s: float = 60.0):
+        """From its begin on: orders are the answer to a report, anything else is waited for."""
 
         async def living() -> None:
             agent = self.agent
             await asyncio.to_thread(agent.begin)
             working = asyncio.create_task(agent.run())
-            reports = agent.reports()
-            for one in heard:
-                one.answers = (await anext(reports)).number
-                agent.hear(one)
             ends_s = asyncio.get_running_loop().time() + within_s
-            while not holds():
-                assert not working.done(), working.exception()
-                assert asyncio.get_running_loop().time() < ends_s
-                await asyncio.sleep(0.02)
+            for step in steps:
+                if isinstance(step, pb.NodeOrders):
+                    step.answers = (await anext(agent.reports())).number
+                    agent.hear(step)
+                    continue
+                while not step():
+                    assert not working.done(), working.exception()
+                    assert asyncio.get_running_loop().time() < ends_s
+                    await asyncio.sleep(0.02)
             working.cancel()
 
         asyncio.run(living())
 
     def folder(self, name: str) -> TaskFolder:
         return TaskFolder(self.state / TASKS / name)
+
+    def runs(self, name: str) -> bool:
+        task = self.agent.core.tasks.get((name, 1))
+        return task is not None and task.seen is not None and task.seen.exit is None
 
     def dies(self) -> None:
         """Another agent may have its folder."""
@@ -126,13 +132,52 @@ def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(st
         one = order("a/job", code, submission=submission)
         one.attempt = attempt
         one.job.environment["PYTHONPATH"] = SOURCE
-        played.lives(lambda: played.ended("a/job", attempt), orders(one))  # noqa: B023 called now
+        played.lives(orders(one), lambda: played.ended("a/job", attempt))  # noqa: B023 called now
         played.dies()
         said.append(played.folder(f"a%2fjob.{attempt}").log.read_text().split())
 
     assert said == [
         ["0", "a%2fjob.ab-1"], ["0", "a%2fjob.ab-2"], ["7", "a%2fjob.ab-1"], ["0", "a%2fjob"]
     ]  # fmt: skip
+
+
+def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(state, caplog):
+    played = Played(state)
+    job = order("job", SLEEPS)
+    played.lives(orders(job, cluster_id="ours"), lambda: played.runs("job"))
+    played.dies()
+    lease_s = read_lease(state)
+
+    played = Played(state)
+    theirs = orders(version=7, cluster_id="theirs", lease_s=1e6)
+    again = pb.NodeOrders(version=7, unchanged=True)
+    played.lives(theirs, again, theirs, again, lambda: played.runs("job"))
+    assert read_lease(state) == lease_s
+    assert caplog.text.count("orders of another cluster are not obeyed") == 1
+    played.dies()
+
+    played = Played(state)
+    ours = orders(version=9, cluster_id="ours", lease_s=1e6)  # which knows of no job
+    played.lives(ours, lambda: played.ended("job"))
+    assert read_lease(state) > lease_s
+    assert played.folder("job.1").wanted().end.checkpoint
+    played.dies()
+
+    played = Played(state)
+    played.lives(orders(order("other", SLEEPS), cluster_id="theirs"), lambda: played.runs("other"))
+
+
+def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
+    played = Played(state)
+    last = order("last", "import time; time.sleep(1)")
+    theirs = orders(order("first", "print('theirs')"), version=7, cluster_id="theirs")
+
+    played.lives(
+        orders(last, cluster_id="ours"), lambda: played.runs("last"), theirs,
+        lambda: played.ended("last"), pb.NodeOrders(version=7, unchanged=True),
+        lambda: played.ended("first"),
+    )  # fmt: skip
+    assert (state / "agent.cluster").read_text() == "theirs"
 
 
 def test_orders_of_many_megabytes_are_heard(state):
@@ -162,7 +207,7 @@ def test_a_job_of_several_gpus_is_given_all_of_them(state):
     h100, other_h100 = (Slot("h100", 80 * GIB, cuda=number) for number in (4, 6))
     played = Played(state, h100, Slot("a100", 40 * GIB, cuda=1), other_h100)
     grants = [Grant(0, 1000, 20 * GIB), Grant(1, 1000, 20 * GIB), Grant(2, 1000, 20 * GIB)]
-    played.lives(lambda: played.ended("gang"), orders(order("gang", SHOWS_GPUS, *grants)))
+    played.lives(orders(order("gang", SHOWS_GPUS, *grants)), lambda: played.ended("gang"))
 
     folder = played.folder("gang.1")
     assert folder.log.read_text() == "4,1,6\n"
