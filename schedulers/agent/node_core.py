@@ -325,12 +325,34 @@ class NodeCore:
         )  # fmt: skip
 
     def _as_bound(self, now_s: float) -> None:
-        """Give tasks the very devices that the controller chose, as they come free."""
+        """Give tasks the very devices that the controller chose, as they come free.
+
+        What an earlier policy gave otherwise, or paused, comes back to that, but to no other
+        device: a process stays where it is.
+        """
+        for action in self._to_bounds():
+            if self._applied(action, now_s):
+                self._carry_out(action)
         for task in self.tasks.values():
             if task.step is Step.WAITING and not task.end:
                 grants = read_grants(task.order.grants)
                 if self._applied(Start(task.name[0], grants), now_s):
                     task.grants, task.step = grants, Step.GRANTED
+
+    def _to_bounds(self) -> list[Action]:
+        """Those first that make room."""
+        less, resumed, more = list[Action](), list[Action](), list[Action]()
+        for (job_id, _), task in self.tasks.items():
+            if task.end or task.step not in (Step.GRANTED, Step.STARTED):
+                continue
+            if task.paused:
+                resumed.append(Resume(job_id))
+                continue
+            bound = _at_devices(read_grants(task.order.grants), task.grants)
+            if bound != task.grants:
+                falls = bound[0].compute_milli < task.grants[0].compute_milli
+                (less if falls else more).append(Resize(job_id, bound))
+        return [*less, *resumed, *more]
 
     def _late(self, forecasts: Forecasts, now_s: float) -> None:
         """Note who will not be done as promised."""
@@ -403,6 +425,13 @@ class NodeCore:
 
 
 OVERFLOW = "the device's memory was exceeded, and it came last"
+
+
+def _at_devices(bound: tuple[Grant, ...], had: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """What was chosen, on the devices that a task has; what it has, if those are not as many."""
+    if len(bound) != len(had):
+        return had
+    return tuple(one._replace(device=has.device) for one, has in zip(bound, had, strict=True))
 
 
 def _share(grants: Sequence[Grant]) -> str:

@@ -160,6 +160,30 @@ def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
     assert not node.task("new").in_part
 
 
+def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_chose():
+    node = Node()
+    node.order("paused", 500, device=1)
+    node.order("lowered", 400)
+    node.order("raised", 100)
+    had = {"paused": 500, "lowered": 200, "raised": 800}
+    for name, milli in had.items():
+        # Their devices were the agent's choice: where the processes are, they stay.
+        node.core.restore(
+            node._orders[name], (Grant(0, milli, GIB),), 1.0, end="", paused=name == "paused",
+            ran_s=5.0,
+        )  # fmt: skip
+    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
+    assert node.task("paused").paused
+    for look in (2.0, 3.0):
+        node.core.decide(look)
+
+    assert not node.task("paused").paused
+    assert {name: node.grant(name) for name in had} == {
+        "paused": Grant(0, 500, GIB), "lowered": Grant(0, 400, GIB), "raised": Grant(0, 100, GIB)
+    }  # fmt: skip
+    assert not node.task("lowered").steady
+
+
 def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node = Node()
     node.order("late", 300, latency_sensitive=True)
