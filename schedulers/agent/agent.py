@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ from presage.serving.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
 
 LOOK_S = 0.5  # from one look at the tasks to the next
+RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
 _OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
 
@@ -130,9 +131,9 @@ class Agent:
         """Look at the tasks, decide, and do what follows, again and again."""
         while True:
             self._woken.clear()
-            before = self._said
+            before = _news(*self._said)
             await asyncio.to_thread(self._step)
-            if self._said != before:
+            if _news(*self._said) != before:
                 self._changed.set()
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
@@ -167,7 +168,10 @@ class Agent:
             self._woken.set()
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
-        """What to say on a new stream: at once, after each change, and with each heartbeat."""
+        """What to say on a new stream: at once, after each change, and with each heartbeat.
+
+        That is each second while a task runs: what it does and uses is no change.
+        """
         self._sent_s.clear()
         while True:
             self._changed.clear()
@@ -186,7 +190,7 @@ class Agent:
                 orders=version,
             )
             try:
-                await asyncio.wait_for(self._changed.wait(), self.heartbeat_s)
+                await asyncio.wait_for(self._changed.wait(), self._report_s)
             except TimeoutError:
                 continue
 
@@ -217,6 +221,11 @@ class Agent:
         return part
 
     # ----------------------------------------------------------------------------------------
+
+    @property
+    def _report_s(self) -> float:
+        runs = any(task.phase == pb.TASK_RUNNING for task in self._said[1])
+        return min(self.heartbeat_s, RUNNING_S) if runs else self.heartbeat_s
 
     def _obeys(self, orders: pb.NodeOrders) -> bool:
         there = any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
@@ -356,6 +365,19 @@ class Agent:
         slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
         held = "" if shim is None else shim.compute
         return outcome_of(over, slot, self.core.tasks, self._agent_id, held)
+
+
+def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
+    """What of a report others wait for: all but what moves while a task runs."""
+    kept = []
+    for task in tasks:
+        one = pb.Task()
+        one.CopyFrom(task)
+        one.ran_s = float(task.ran_s > 0)  # that it has begun
+        for name in ("done", "usage_milli", "memory_bytes", "peak_memory_bytes"):
+            one.ClearField(name)
+        kept.append(one)
+    return version, kept
 
 
 def _checkpoint_name(order: pb.TaskOrder) -> str:

@@ -17,7 +17,8 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
     Parameters
     ----------
     durable : bool
-        Whether it is also found there after a loss of power that follows the return.
+        Whether it is also found there after a loss of power that follows the return. If not, that
+        may leave nothing; it does not wait for the disk.
 
     Raises
     ------
@@ -31,8 +32,9 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
     try:
         with partial.open("w") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)

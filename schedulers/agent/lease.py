@@ -26,8 +26,9 @@ def boot_id() -> str:
 def write_lease(state: Path, until_s: float) -> None:
     """Let the tasks of a state folder run until a second of :func:`boottime_s`.
 
-    One that has passed ends them. On a full disk it takes the place of the one before, byte by
-    byte: tasks run on, and a reader that comes in between finds nothing new.
+    One that has passed ends them. A lease is of one boot, so nobody waits for the disk. On a full
+    one it takes the place of the one before, byte by byte: tasks run on, and a reader that comes in
+    between finds nothing new.
 
     Raises
     ------

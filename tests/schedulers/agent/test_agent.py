@@ -180,6 +180,38 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
     assert (state / "agent.cluster").read_text() == "theirs"
 
 
+def test_reports_go_with_changes_and_not_with_each_look(state):
+    played = Played(state)
+    agent = played.agent
+
+    async def count() -> tuple[int, float]:
+        """Reports while a task runs, of which looks are each half a second, and seconds."""
+        await asyncio.to_thread(agent.begin)
+        working = asyncio.create_task(agent.run())
+        counts = (
+            "import time\n"
+            "from presage.schedulers import progress\n"
+            "run = progress.begin(60)\n"
+            "for done in range(1, 61): time.sleep(0.1); run.step(done)\n"
+        )
+        one = order("job", counts)
+        one.job.environment["PYTHONPATH"] = SOURCE
+        phases = []
+        async for report in agent.reports():
+            if not phases:
+                agent.hear(orders(one, version=3, answers=report.number))
+            phases.append(report.tasks[0].phase if report.tasks else 0)
+            if phases[-1] == pb.TASK_ENDED:
+                break
+        working.cancel()
+        assert report.tasks[0].done == 1.0
+        return phases.count(pb.TASK_RUNNING), report.tasks[0].ran_s
+
+    reports, ran_s = asyncio.run(asyncio.wait_for(count(), 60.0))
+    assert ran_s >= 6.0
+    assert 2 <= reports <= ran_s + 3  # one a second, and those that it began
+
+
 def test_orders_of_many_megabytes_are_heard(state):
     played = Played(state)
     forget = [pb.TaskName(job_id="x" * 1000, attempt=number) for number in range(6000)]

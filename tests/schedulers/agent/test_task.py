@@ -196,10 +196,22 @@ def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr("presage.schedulers.agent.json_file.os.fsync", _no_space)
 
     with pytest.raises(OSError, match="No space"):
-        write_json(tmp_path / "x.json", {"a": 2})
+        write_json(tmp_path / "x.json", {"a": 2}, durable=True)
 
     assert read_json(tmp_path / "x.json") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("presage.schedulers.agent.json_file.os.fsync", _no_space)
+    folder = TaskFolder(tmp_path)
+
+    write_lease(tmp_path, boottime_s() + 5.0)
+    folder.write_wanted(Wanted())
+    with pytest.raises(OSError, match="No space"):
+        folder.write_shim_state(STATE)
+    with pytest.raises(OSError, match="No space"):
+        folder.write_exit(EXIT)
 
 
 def test_a_file_is_never_half_read_while_it_is_replaced(tmp_path):
