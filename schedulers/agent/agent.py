@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
 from presage.schedulers.agent.kept_logs import keep_log, log_of
@@ -44,7 +44,7 @@ from presage.schedulers.agent.told_forecasts import ToldForecasts
 from presage.schedulers.agent.usage import Meter, meter_of
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.fresh_forecasts import FreshForecasts
-from presage.schedulers.grant import Grant
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.sharing.settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
@@ -121,9 +121,12 @@ class Agent:
         found = adopt(self._options.state)
         # By attempt, as they came: the last one of a job is the one that may be wanted.
         for task in sorted(found.tasks, key=lambda task: task.spec.attempt):
-            self._adopt(task)
+            try:
+                self._adopt(task)
+            except (KeyError, TypeError, ValueError, ParseError, InvalidJobError) as error:
+                self._give_up(task.folder, str(error))
         for folder in found.damaged:
-            log(logging.ERROR, "a task folder that cannot be read", folder=str(folder.path))
+            self._give_up(folder, "its spec.json cannot be read")
         sweep(self._options.state)
         self._step()
 
@@ -273,6 +276,8 @@ class Agent:
             if str(error) != task.why:
                 log(logging.ERROR, "not started", job=task.name[0], error=str(error))
             task.why = str(error)
+            if TaskFolder(path).holder() is not None:  # an earlier agent's, that is being ended
+                return
             if isinstance(error, InvalidJobError) or path.exists():
                 over = pb.Exit(lost=path.exists(), how=str(error))
                 lost = Seen(0.0, None, task.order.done, None, 0, 0, over)
@@ -321,28 +326,31 @@ class Agent:
         )
 
     def _adopt(self, task: Task) -> None:
-        try:
-            order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
-            grants = tuple(Grant(*row) for row in task.spec.more["grants"])
-            wanted = task.folder.wanted() or Wanted()
-        except (KeyError, TypeError, ValueError) as error:
-            log(
-                logging.ERROR,
-                "a task that cannot be read",
-                folder=str(task.folder),
-                error=str(error),
-            )
-            return
+        order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
+        grants = tuple(Grant(*row) for row in task.spec.more["grants"])
+        # Unless its file is damaged, which says less than what it was first given.
+        wanted = task.folder.wanted() or Wanted(grants[0].compute_milli if grants else WHOLE)
         grants = tuple(
             grant._replace(compute_milli=wanted.compute_milli) if len(grants) == 1 else grant
             for grant in grants
         )
         name = task.spec.job_id, task.spec.attempt
         end = wanted.end.why if wanted.end is not None else ""
-        self._processes[name], self._meters[name] = task, meter_of(task)
-        seen = observe(task, self._meters[name], None)
+        meter = meter_of(task)
+        seen = observe(task, meter, None)
         ran_s = 0.0 if seen is None else seen.ran_s
         self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused, ran_s=ran_s)
+        self._processes[name], self._meters[name] = task, meter
+
+    def _give_up(self, folder: TaskFolder, why: str) -> None:
+        """End a task of which nobody can tell what it is; its folder is left to the operator."""
+        log(logging.ERROR, "a task that cannot be read", folder=str(folder.path), error=why)
+        if folder.holder() is None:
+            return
+        try:
+            want(folder, Wanted(end=End(checkpoint=True, why="its agent cannot read it")))
+        except TaskFolderError as error:
+            log(logging.ERROR, "not told", folder=str(folder.path), error=str(error))
 
     def _drop(self, over: NodeTask) -> None:
         """A task that is over, and on the controller's disk."""

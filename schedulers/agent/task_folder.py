@@ -130,12 +130,14 @@ class TaskFolder:
     def holder(self) -> int | None:
         """Process that holds the folder; None where none does, or it is this one.
 
-        0 for one that this process cannot see, as in another container.
+        0 for one that this process cannot see, as in another container, or where it cannot look.
         """
         try:
             lock = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError:  # as with too many files open: what may run is not to run twice
+            return 0
         try:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))

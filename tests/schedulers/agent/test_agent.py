@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -210,6 +211,36 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
     reports, ran_s = asyncio.run(asyncio.wait_for(count(), 60.0))
     assert ran_s >= 6.0
     assert 2 <= reports <= ran_s + 3  # one a second, and those that it began
+
+
+@pytest.mark.parametrize("damaged", ["order", "job", "grants", "spec"])
+def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, damaged):
+    played = Played(state)
+    one = order("job", SLEEPS)
+    played.lives(orders(one), lambda: played.runs("job"))
+    played.dies()
+    folder = played.folder("job.1")
+    path = folder.path / "spec.json"
+    spec = json.loads(path.read_text())
+    if damaged == "order":
+        spec["more"]["order"]["no such field"] = 1
+    elif damaged == "job":
+        spec["more"]["order"]["job"]["job_id"] = ""
+    elif damaged == "grants":
+        spec["more"]["grants"] = [[0, "all", 1]]
+        folder.wanted_file.unlink()
+    path.write_text("{" if damaged == "spec" else json.dumps(spec))
+    held = []
+
+    def lost() -> bool:
+        held.append(folder.holder())
+        return played.ended("job")
+
+    played = Played(state)
+    played.lives(orders(one), lost)
+    assert held[-1] is None
+    assert played.agent.core.tasks["job", 1].seen.exit.lost
+    assert folder.exit().why == "ended"
 
 
 def test_orders_of_many_megabytes_are_heard(state):

@@ -57,6 +57,19 @@ time.sleep(600)
 """
 
 
+def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
+    folder = node.make(SLEEPS).folder
+    folder.lock_file.unlink()
+    assert folder.holder() is None
+    folder.lock_file.symlink_to(folder.lock_file)  # opening it fails, as with too many files open
+
+    assert folder.holder() == 0
+    assert state_of(folder) is TaskState.RUNNING
+    with pytest.raises(TaskFolderError, match="is held"):
+        remove(folder)
+    folder.lock_file.unlink()
+
+
 def test_a_folder_of_an_attempt_is_made_once(node):
     task = node.make(SLEEPS)
 
