@@ -319,6 +319,7 @@ class Agent:
             grace_s=submitted.grace_s,
             hard=options.hard_shares,
             weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
+            grows=submitted.job.latency_sensitive,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),
                 "grants": [list(grant) for grant in task.grants],

@@ -42,4 +42,6 @@ def mps_percent(spec: TaskSpec, compute_milli: int) -> int | None:
     pipes = Path(spec.environment.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER))
     if spec.cuda is None or not (pipes / "control").exists():
         return None
+    if spec.grows:  # MPS never gives more than at first; time takes away what is not its share
+        return 100
     return -(-compute_milli * 100 // WHOLE)

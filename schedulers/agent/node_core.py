@@ -392,7 +392,10 @@ class NodeCore:
                 if task.step is Step.STARTED
                 and any(grant.device == device for grant in task.grants)
             ]  # fmt: skip
-            taken = sum(task.seen.memory_bytes for task in there if task.seen is not None)
+            # What a gang has taken is of all its devices, and about the same of each.
+            taken = sum(
+                task.seen.memory_bytes / len(task.grants) for task in there if task.seen is not None
+            )
             if taken > _SURE * self.cluster.whole[device].memory_bytes:
                 last = min(there, key=lambda task: task.runtime_s)
                 self._end(last, OVERFLOW, checkpoint=False)

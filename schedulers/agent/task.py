@@ -46,6 +46,8 @@ class TaskSpec:
         Whether its share of processors is all that it gets, or what it gets when others want more.
     weight : int
         Of one that is not hard: how many times its share counts beside others'.
+    grows : bool
+        Whether it may be given more than at its start: then MPS leaves it all of its GPUs' threads.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping
@@ -66,6 +68,7 @@ class TaskSpec:
     log_bytes: int = LOG_BYTES
     hard: bool = True
     weight: int = 1
+    grows: bool = False
     groups: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
 

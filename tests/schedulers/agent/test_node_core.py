@@ -184,6 +184,23 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
     assert not node.task("lowered").steady
 
 
+def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
+    node = Node()
+    node.order("gang", 1000, gpus=2)
+    node._orders["gang"].grants.extend(write_grants([Grant(1, 1000, 8 * GIB)]))
+    node.core.obey(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
+    node.core.decide(1.0)
+    node.core.made(("gang", 1))
+
+    node.core.see(("gang", 1), Seen(5.0, 0.1, 0.0, 900.0, 30 * GIB, 30 * GIB), 6.0)
+    node.core.decide(6.0)
+    assert not node.task("gang").end  # 15 GiB of each 16
+
+    node.core.see(("gang", 1), Seen(6.0, 0.1, 0.0, 900.0, 34 * GIB, 34 * GIB), 7.0)
+    node.core.decide(7.0)
+    assert node.task("gang").end
+
+
 def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node = Node()
     node.order("late", 300, latency_sensitive=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from presage.schedulers.agent.isolation import (
     make_isolation,
     names_of_groups,
 )
+from presage.schedulers.agent.job_environment import mps_percent
 from presage.schedulers.agent.processes import descendants, stat
 from presage.schedulers.agent.share_limit import ShareLimit
 from presage.schedulers.agent.task import TaskSpec, Wanted
@@ -283,3 +285,20 @@ def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
     assert limit.how == "mps"
     assert not limit.set(1, now_s=6.0)
     assert limit.duty.since_s == 5.0
+
+
+def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time(tmp_path):
+    (tmp_path / "control").touch()
+    mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", mps, cuda=(0,), grows=True)
+    assert mps_percent(replace(spec, grows=False), 335) == 34
+    assert mps_percent(replace(spec, cuda=None), 335) is None
+    limit = ShareLimit(spec, Isolation([]), mps_percent(spec, 335))
+
+    def of_time(milli: int) -> int:
+        limit.set(milli, now_s=5.0)
+        return limit.duty.compute_milli
+
+    assert limit.most_milli == 1000
+    assert (of_time(335), of_time(600), of_time(1000)) == (335, 600, 1000)
+    assert limit.how == "mps"
