@@ -85,6 +85,8 @@ class Agent:
     ----------
     second : callable or None
         A forecaster of its own, which remembers nothing yet.
+    outbox : Outbox or None
+        For how its tasks ended; None where nobody is told.
 
     Raises
     ------
@@ -93,7 +95,10 @@ class Agent:
     """
 
     def __init__(
-        self, options: AgentOptions, second: Callable[[], Forecaster] | None = None
+        self,
+        options: AgentOptions,
+        second: Callable[[], Forecaster] | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._options = options
         self._lock = _locked(options.state)
@@ -113,7 +118,7 @@ class Agent:
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
         self.heard = 0  # orders, of whatever content
-        self.outbox = Outbox(options.state)
+        self.outbox = outbox
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
     def begin(self) -> None:
@@ -359,8 +364,7 @@ class Agent:
         self._meters.pop(over.name, None)
         if task is None:
             return
-        outcome = self._outcome(over, task.folder)
-        if outcome is not None:
+        if self.outbox is not None and (outcome := self._outcome(over, task.folder)) is not None:
             self.outbox.put(outcome, task.folder.name)
         keep_log(task.folder)
         try:

@@ -10,7 +10,7 @@ import grpc
 
 from presage.features.errors import PresageError, RefusedAgentError
 from presage.schedulers.agent.agent import Agent
-from presage.schedulers.agent.outcomes import Service
+from presage.schedulers.agent.outcomes import Outbox
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
@@ -34,15 +34,8 @@ _OPTIONS = (
 )
 
 
-async def serve_node(
-    agent: Agent, target: str, credentials: Credentials, service: Service | None = None
-) -> None:
+async def serve_node(agent: Agent, target: str, credentials: Credentials) -> None:
     """Keep an agent's node as its controller wants it, until cancelled.
-
-    Parameters
-    ----------
-    service : Service, optional
-        The prediction service, which is told how jobs ended.
 
     Raises
     ------
@@ -51,7 +44,7 @@ async def serve_node(
     """
     await asyncio.to_thread(agent.begin)
     working = asyncio.create_task(agent.run())
-    telling = asyncio.create_task(_tell(agent, service)) if service is not None else None
+    telling = None if agent.outbox is None else asyncio.create_task(_tell(agent.outbox))
     retry_s = _FIRST_RETRY_S
     try:
         while True:
@@ -69,11 +62,11 @@ async def serve_node(
             telling.cancel()
 
 
-async def _tell(agent: Agent, service: Service) -> None:
+async def _tell(outbox: Outbox) -> None:
     """Tell outcomes, again and again until they are taken."""
     while True:
         try:
-            told = await asyncio.to_thread(agent.outbox.send, service)
+            told = await asyncio.to_thread(outbox.send)
             if told:
                 log(logging.INFO, "outcomes told", outcomes=told)
         except (PresageError, OSError) as error:

@@ -24,6 +24,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 OUTCOMES = "outcomes"  # in the agent's state folder
 LEAST_S = 5.0  # that steps are timed for
 MOST_TOGETHER = 256
+MOST_KEPT = 10_000  # of a service that is away: the newest say most
 _MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
 
 
@@ -121,10 +122,12 @@ class Outbox:
     ----------
     state : Path
         The agent's folder.
+    service : Service
+        Who is told.
     """
 
-    def __init__(self, state: Path) -> None:
-        self._folder = state / OUTCOMES
+    def __init__(self, state: Path, service: Service) -> None:
+        self._folder, self._service = state / OUTCOMES, service
 
     def put(self, outcome: pb.Outcome, name: str) -> None:
         """Keep one; a disk that is full keeps none."""
@@ -136,8 +139,10 @@ class Outbox:
         except OSError as error:
             log(logging.WARNING, "an outcome was not kept", error=str(error))
 
-    def send(self, service: Service) -> int:
+    def send(self) -> int:
         """Tell those that are kept, oldest first; how many it took, or will never take.
+
+        Of too many the newest are kept, whether they can be told or not.
 
         Raises
         ------
@@ -145,8 +150,10 @@ class Outbox:
             It cannot be told now.
         """
         paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in paths[:-MOST_KEPT]:
+            path.unlink(missing_ok=True)
         rows, sent = [], []
-        for path in paths[:MOST_TOGETHER]:
+        for path in paths[-MOST_KEPT:][:MOST_TOGETHER]:
             try:
                 rows.append(pb.Outcome.FromString(path.read_bytes()))
                 sent.append(path)
@@ -154,7 +161,7 @@ class Outbox:
                 path.unlink(missing_ok=True)
         if not rows:
             return 0
-        told = service.report_rows(rows)
+        told = self._service.report_rows(rows)
         for position, error in told.refused.items():
             log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(error))
         for path in sent:

@@ -180,14 +180,15 @@ def agent(
     """Run jobs on this node as the controller wants; on SIGTERM or Ctrl-C they go on without it."""
     from presage.schedulers.agent.agent import Agent, AgentOptions
     from presage.schedulers.agent.connection import serve_node
+    from presage.schedulers.agent.outcomes import Outbox
     from presage.serving.log import log_as_json
 
     second = None
     if forecast != "none":
         second = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
-    service = None
+    outbox = None
     if report is not None:
-        service = service_of(report, forecast_token_file, forecast_ca)
+        outbox = Outbox(state, service_of(report, forecast_token_file, forecast_ca))
     options = AgentOptions(
         node,
         _slots(device, memory_gib),
@@ -201,7 +202,7 @@ def agent(
 
     async def serve() -> None:
         working = asyncio.ensure_future(
-            serve_node(Agent(options, second), controller, credentials, service)
+            serve_node(Agent(options, second, outbox), controller, credentials)
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from presage.features.errors import ServiceError
 from presage.schedulers.agent.node_task import NodeTask, Seen, Step
-from presage.schedulers.agent.outcomes import outcome_of
+from presage.schedulers.agent.outcomes import MOST_KEPT, Outbox, outcome_of
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
@@ -102,3 +105,27 @@ def test_of_one_that_failed_no_times_are_told(how, failure):
 def test_of_one_that_others_ended_nothing_is_told(how):
     one = task("one", **how)
     assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps") is None
+
+
+class Deaf:
+    """A service that has been away for long."""
+
+    def report_rows(self, rows):
+        raise ServiceError("nobody is there")
+
+
+def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
+    outbox, kept = Outbox(tmp_path, Deaf()), tmp_path / "outcomes"
+    kept.mkdir()
+    for number in range(MOST_KEPT):
+        (kept / f"earlier.{number}").touch()  # an outcome of which nothing is known
+        os.utime(kept / f"earlier.{number}", ns=(number, number))
+    for number in range(3):
+        outbox.put(told(task("one")), f"new.{number}")
+
+    with pytest.raises(ServiceError):
+        outbox.send()
+    names = {path.name for path in kept.iterdir()}
+    assert len(names) == MOST_KEPT
+    assert {"new.0", "new.1", "new.2", "earlier.3"} <= names
+    assert "earlier.2" not in names
