@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from presage.schedulers.live.wire import write_grants, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
+from presage.serving.log import LOGGER
 from tests.schedulers.agent.node import SLEEPS, SOURCE, Node
 
 GIB = 2**30
@@ -142,7 +144,10 @@ def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(st
     ]  # fmt: skip
 
 
-def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(state, caplog):
+def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
+    state, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
     played = Played(state)
     job = order("job", SLEEPS)
     played.lives(orders(job, cluster_id="ours"), lambda: played.runs("job"))
