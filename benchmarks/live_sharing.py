@@ -8,6 +8,9 @@ First every kind of job runs alone on a core, and every two kinds together on on
 cluster: what is measured of them then is the forecast, and the simulator's truth. Then the same
 submissions are run under each policy, and simulated. Every outcome is kept in ``--output``, and not
 made again.
+
+A machine that others share is now faster and now slower. So before and after each of these the same
+work is timed, and the simulator's jobs take as much longer as it did.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -61,6 +64,7 @@ KINDS = {
     "transformer_encoder/w128-d4-t64/b8/adamw": 0.05,
     "unet/w8-d2-s32/b8/adam": 0.03,
 }
+YARDSTICK = "resnet/w16-d8/b8/sgd"
 POLICIES = {
     "sharing": "sharing:check_s=2",
     "sharing, never looked at": "sharing:check_s=86400",
@@ -88,18 +92,21 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    alone = _kept(output / "alone.json", lambda: measured_alone(output))
-    tables = output / "tables"
+    measured = _kept(output / "alone.json", lambda: _timed(lambda: measured_alone(output)))
+    alone = measured["found"]
     together = _kept(output / "together.json", lambda: measured_together(output, alone))
+    tables = output / "tables"
     write_tables(alone, together, tables)
     jobs = submissions(alone)
-    live = {
-        name: _kept(
-            output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
+    live, simulated = {}, {}
+    for name, policy in POLICIES.items():
+        run = _kept(
+            output / f"{name}.json",
+            lambda policy=policy: _timed(lambda: lived(policy, jobs, tables, output)),
         )
-        for name, policy in POLICIES.items()
-    }
-    simulated = {name: simulate(policy, jobs, alone, tables) for name, policy in POLICIES.items()}
+        slower = run["yardstick_s"] / measured["yardstick_s"]
+        live[name] = run["found"]
+        simulated[name] = simulate(policy, jobs, alone, tables, slower)
     PAGE.write_text("\n".join(page(alone, together, jobs, live, simulated)) + "\n")
 
 
@@ -108,6 +115,26 @@ def _kept(path: Path, make: Any) -> Any:
         made = make()
         path.write_text(json.dumps(made, indent=1))
     return json.loads(path.read_text())
+
+
+def _timed(make: Callable[[], Any]) -> dict[str, Any]:
+    """What is made, and how fast the machine was: the mean of before and after."""
+    before_s = yardstick_s()
+    found = make()
+    return {"found": found, "yardstick_s": (before_s + yardstick_s()) / 2}
+
+
+def yardstick_s() -> float:
+    """How long a job takes that has a core to itself, while one like it has the other."""
+    command = [sys.executable, JOB, YARDSTICK, "--iterations", "300"]
+    began_s = time.monotonic()
+    running = [
+        subprocess.Popen(["taskset", "-c", str(cpu), *command])
+        for cpu in sorted(os.sched_getaffinity(0))[:NODES]
+    ]
+    if any(process.wait() for process in running):
+        raise ServiceError("the job that is timed failed")
+    return time.monotonic() - began_s
 
 
 def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
@@ -331,9 +358,16 @@ def _outcome(row: pb.JobStatus) -> dict[str, Any]:
 
 
 def simulate(
-    policy: str, jobs: Sequence[Submission], alone: Mapping[str, Any], tables: Path
+    policy: str,
+    jobs: Sequence[Submission],
+    alone: Mapping[str, Any],
+    tables: Path,
+    slower: float,
 ) -> dict[str, Any]:
-    """The same submissions in the simulator, with what was measured as truth."""
+    """The same submissions in the simulator, with what was measured as truth.
+
+    ``slower`` is how many times as long all of it takes as when it was measured.
+    """
     from presage.measured_models import read_measurements
 
     world = read_measurements(tables)
@@ -343,12 +377,13 @@ def simulate(
         Job(
             one.job_id, one.after_s, model=one.kind, iterations=one.iterations,
             latency_sensitive=one.urgent, compute_milli=one.request_milli,
-            checkpointing=Checkpointing(restart_s=alone[one.kind]["setup_s"]),
+            checkpointing=Checkpointing(restart_s=slower * alone[one.kind]["setup_s"]),
         )
         for one in jobs
     ]  # fmt: skip
     duration_s = {
-        one.job_id: alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"]
+        one.job_id: slower
+        * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
     truth = Measured(duration_s, world, KIND, shares="weights")
@@ -356,6 +391,7 @@ def simulate(
     done.run()
     metrics = metrics_of(done)
     return {
+        "slower": slower,
         "jct_s": {one.job.job_id: one.end_s - one.job.submit_s for one in done.ended},
         "of_promised": {
             one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.promised_s
