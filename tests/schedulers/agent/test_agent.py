@@ -19,6 +19,7 @@ from presage.schedulers.agent.connection import serve_node
 from presage.schedulers.agent.lease import read_lease
 from presage.schedulers.agent.node_task import Step
 from presage.schedulers.agent.slot import Slot
+from presage.schedulers.agent.task import End
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
@@ -28,7 +29,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
 from presage.serving.log import LOGGER
-from tests.schedulers.agent.node import SLEEPS, SOURCE, Node
+from tests.schedulers.agent.node import SLEEPS, SOURCE, Node, ended
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -152,7 +153,7 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     job = order("job", SLEEPS)
     played.lives(orders(job, cluster_id="ours"), lambda: played.runs("job"))
     played.dies()
-    lease_s = read_lease(state)
+    lease_s = read_lease(state) or 0.0
 
     played = Played(state)
     theirs = orders(version=7, cluster_id="theirs", lease_s=1e6)
@@ -165,8 +166,10 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     played = Played(state)
     ours = orders(version=9, cluster_id="ours", lease_s=1e6)  # which knows of no job
     played.lives(ours, lambda: played.ended("job"))
-    assert read_lease(state) > lease_s
-    assert played.folder("job.1").wanted().end.checkpoint
+    assert (read_lease(state) or 0.0) > lease_s
+    wanted = played.folder("job.1").wanted()
+    assert wanted is not None
+    assert wanted.end == End(True, "the controller does not know it any more")
     played.dies()
 
     played = Played(state)
@@ -202,7 +205,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
         )
         one = order("job", counts)
         one.job.environment["PYTHONPATH"] = SOURCE
-        phases = []
+        phases: list[int] = []
         async for report in agent.reports():
             if not phases:
                 agent.hear(orders(one, version=3, answers=report.number))
@@ -244,8 +247,9 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
     played = Played(state)
     played.lives(orders(one), lost)
     assert held[-1] is None
-    assert played.agent.core.tasks["job", 1].seen.exit.lost
-    assert folder.exit().why == "ended"
+    (told,) = played.agent.core.report()
+    assert told.exit.lost
+    assert ended(folder).why == "ended"
 
 
 def test_orders_of_many_megabytes_are_heard(state):
