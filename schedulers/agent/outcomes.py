@@ -64,7 +64,7 @@ def outcome_of(
         share=_share(task, held),
         finished_at_unix_s=time.time(),
         failure=failure,
-        idempotency_key=f"{agent_id}/{task_name(*task.name)}",
+        idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
         neighbours=[
             pb.Outcome.Neighbour(job=other, share=_share(of, held))
             for of in tasks.values()

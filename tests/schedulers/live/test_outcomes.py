@@ -68,7 +68,7 @@ def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
             until(lambda: not list(kept.iterdir()))
 
     rows = [Outcome.FromString(row.message) for row in read_outcomes(log)]
-    told = {row.idempotency_key.partition("/")[2]: row for row in rows}
+    told = {row.idempotency_key.rpartition("/")[2]: row for row in rows}
     assert set(told) == {"steps.1", "fails.1"}
     assert told["fails.1"].failure == "crash"
     steps = told["steps.1"]
