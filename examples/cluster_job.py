@@ -53,9 +53,12 @@ def main() -> None:
 
 
 def save(job: TrainingStep, path: Path) -> None:
-    """Write the weights, whole or not at all."""
+    """Write the weights, whole or not at all, and to the disk before anybody is told."""
     partial = path.with_suffix(".partial")
-    torch.save([module.state_dict() for module in job.modules], partial)
+    with partial.open("wb") as file:
+        torch.save([module.state_dict() for module in job.modules], file)
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)
 
 

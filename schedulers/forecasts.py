@@ -196,7 +196,7 @@ class Forecasts:
             min(int(memory_bytes), all_bytes),
             in_domain,
             min(max(0.0, setup_s), runtime_s) if math.isfinite(setup_s) else 0.0,
-            None if high_s is None or math.isnan(high_s) else max(runtime_s, high_s),
+            None if high_s is None or math.isnan(high_s) else max(0.0, high_s),
         )
 
 

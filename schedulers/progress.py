@@ -41,7 +41,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
-FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_FRACTION"
+FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"
 SAVED = "presage-saved.json"  # in the checkpoint folder: what attempts before have saved
 
 _EVERY_S = 0.5
@@ -258,14 +258,20 @@ def _replace(path: Path, text: str, *, durable: bool) -> None:
             os.close(folder)
 
 
-def _limit_memory(fraction: str) -> None:
+def _limit_memory(limit: str) -> None:
+    """Of each GPU; the one that is current stays so, though torch makes another one current."""
     try:
-        part = float(fraction)
-        if not 0 < part <= 1:
+        most_bytes = int(limit)
+        if most_bytes <= 0:
             return
         import torch
     except (ValueError, ImportError):
         return
-    if torch.cuda.is_available():
-        for device in range(torch.cuda.device_count()):
+    if not torch.cuda.is_available():
+        return
+    current = torch.cuda.current_device()
+    for device in range(torch.cuda.device_count()):
+        part = most_bytes / torch.cuda.get_device_properties(device).total_memory
+        if part < 1:
             torch.cuda.set_per_process_memory_fraction(part, device)
+    torch.cuda.set_device(current)

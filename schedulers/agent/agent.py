@@ -306,8 +306,11 @@ class Agent:
         cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
         cuda = [slot.cuda for slot in slots if slot.cuda is not None]
         # Of a GPU no more than was foretold: whoever is beside it has the rest.
-        granted = zip(task.grants, slots, strict=True) if cuda else ()
-        least = min(granted, key=lambda of: of[0].memory_bytes / of[1].memory_bytes, default=None)
+        parts = [
+            grant.memory_bytes
+            for grant, slot in zip(task.grants, slots, strict=True)
+            if cuda and grant.memory_bytes < slot.memory_bytes
+        ]
         checkpoint = (options.checkpoints / _checkpoint_name(task.order)).resolve()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         return TaskSpec(
@@ -319,8 +322,7 @@ class Agent:
             {**inherited, **submitted.environment},
             tuple(cpus) or None,
             cuda=tuple(cuda) or None,
-            memory_bytes=0 if least is None else least[0].memory_bytes,
-            device_memory_bytes=0 if least is None else least[1].memory_bytes,
+            memory_bytes=min(parts, default=0),
             grace_s=submitted.grace_s,
             hard=options.hard_shares,
             weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,

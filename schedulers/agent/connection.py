@@ -21,7 +21,7 @@ LOG_BYTES = 256 * 1024  # of a log, at once
 _FIRST_RETRY_S = 0.2
 _TELL_S = 5.0  # from one try to tell outcomes to the next
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", -1),  # as many jobs as the controller has for it
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

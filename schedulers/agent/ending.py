@@ -16,11 +16,6 @@ class Ending:
         As the task's exit will say.
     checkpoint : bool
         Whether the job has ``grace_s`` to write one; it is over once one is reported.
-
-    Attributes
-    ----------
-    saves : bool
-        Whether the job still has its time to write a checkpoint.
     """
 
     def __init__(
@@ -34,7 +29,7 @@ class Ending:
         grace_s: float,
     ) -> None:
         self.why = why
-        self.saves = checkpoint
+        self._saves = checkpoint
         self._job, self._folder = job, folder
         self._asked_s = now_s
         self._until_s = now_s + grace_s
@@ -47,14 +42,14 @@ class Ending:
 
     def go_on(self, now_s: float, *, checkpoint: bool) -> None:
         """Do what it is time for; without waiting for a checkpoint, if none is wanted any more."""
-        if self.saves:
+        if self._saves:
             if not checkpoint or now_s >= self._until_s or self._has_saved():
                 self._terminate(now_s)
         elif now_s >= self._until_s:
             self._job.kill()
 
     def _terminate(self, now_s: float) -> None:
-        self.saves = False
+        self._saves = False
         self._until_s = now_s + TERMINATE_S
         self._job.terminate()
 

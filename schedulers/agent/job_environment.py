@@ -24,9 +24,8 @@ def job_environment(spec: TaskSpec, folder: TaskFolder, mps_percent: int | None)
     }
     if spec.cuda is not None:
         added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if spec.memory_bytes and spec.device_memory_bytes:
-            part = min(1.0, spec.memory_bytes / spec.device_memory_bytes)
-            added[progress.MEMORY] = f"{part:.6f}"
+        if spec.memory_bytes:
+            added[progress.MEMORY] = str(spec.memory_bytes)
     if mps_percent is not None:
         added["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(mps_percent)
     return {"OMP_NUM_THREADS": str(cpu_count(spec)), **spec.environment, **added}

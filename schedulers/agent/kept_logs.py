@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from presage.schedulers.agent.log_file import OLD
 from presage.schedulers.agent.task_folder import TaskFolder
 
 LOGS = "logs"
@@ -21,7 +23,12 @@ def keep_log(folder: TaskFolder) -> None:
     kept = folder.state / LOGS
     with suppress(OSError):
         kept.mkdir(exist_ok=True)
-        folder.log.replace(kept / folder.name)
+        log, old = folder.log, folder.log.with_name(OLD)
+        if old.exists():  # what the task wrote last is in both
+            with log.open("rb") as source, old.open("ab") as target:
+                shutil.copyfileobj(source, target)
+            log = old
+        log.replace(kept / folder.name)
         _let_go(kept)
 
 

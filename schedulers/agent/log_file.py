@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+OLD = "log.old"  # beside a log
+
 
 def keep_small(log: Path, most_bytes: int) -> None:
     """Where a log has grown above a size, keep its end as ``log.old`` and begin it anew.
@@ -17,7 +19,7 @@ def keep_small(log: Path, most_bytes: int) -> None:
         if size <= most_bytes:
             return
         try:
-            with log.open("rb") as source, log.with_name("log.old").open("wb") as target:
+            with log.open("rb") as source, log.with_name(OLD).open("wb") as target:
                 at = size - most_bytes
                 while copied := os.sendfile(target.fileno(), source.fileno(), at, size - at):
                     at += copied

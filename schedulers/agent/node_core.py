@@ -136,7 +136,8 @@ class NodeCore:
         job_id = name[0]
         done = self._done(task, seen)
         self._progress.report(job_id, done, now_s, task.per_s)
-        if seen.usage_milli is not None:
+        # What it does before its first iteration is no part of what was foretold of its compute.
+        if seen.usage_milli is not None and (seen.done is None or task.last != task.first):
             self._usage.report(job_id, now_s, seen.usage_milli)
 
     # What it decides ------------------------------------------------------------------------
@@ -261,7 +262,7 @@ class NodeCore:
             task.last = seen.ran_s, seen.done
             task.first = task.first or task.last
             task.marks.append(task.last)
-            while task.marks[0][0] < seen.ran_s - PACE_S:
+            while len(task.marks) > 2 and task.marks[1][0] < seen.ran_s - PACE_S:
                 task.marks.popleft()
         devices = {grant.device for grant in task.grants}
         for name, other in self.tasks.items():
@@ -360,8 +361,10 @@ class NodeCore:
             job = task.submitted.job
             if task.step is not Step.STARTED or task.end or not job.latency_sensitive:
                 continue
+            if job.job_id not in self._ledger.jobs:
+                continue
             outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
-            elapsed_s = task.order.elapsed_s + task.runtime_s
+            elapsed_s = now_s - self._ledger.standing(job.job_id).first_start_s
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
             task.late = violated(elapsed_s, done, outlook, pace_s)

@@ -79,7 +79,7 @@ class NodeTask:
     beside : dict of (str, int) to float
         Seconds that others were on its device.
     marks : deque of (float, float)
-        As ``last``, of the last ``PACE_S``, since its share was last changed.
+        As ``last``, of the last ``PACE_S``, or the last two, since its share was last changed.
     """
 
     order: pb.TaskOrder

@@ -46,7 +46,8 @@ def observe(task: Task, meter: Meter, before: Seen | None) -> Seen | None:
         ran_s = before.ran_s if before else 0.0
         return Seen(ran_s, done, saved, None, 0, peak, pb.Exit(lost=True, how="its shim died"))
     ran_s = _ran_s(folder, ended.ended_boottime_s)
-    peak = max(peak, ended.peak_memory_bytes)
+    if task.spec.cuda is None:  # else it would be the host's
+        peak = max(peak, ended.peak_memory_bytes)
     return Seen(ran_s, done, saved, None, 0, peak, exit_of(ended, told))
 
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.node_task import Name, NodeTask
 from presage.schedulers.agent.slot import Slot
-from presage.schedulers.agent.task import BY_WEIGHT
+from presage.schedulers.agent.task import BY_WEIGHT, FREE
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.live.wire import features_of
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
@@ -74,7 +74,7 @@ def outcome_of(
         ],
     )
     if seen.peak_memory_bytes:
-        row.memory_peak_bytes = seen.peak_memory_bytes
+        row.memory_peak_bytes = seen.peak_memory_bytes // len(task.grants)
     if not task.in_part:
         _add_use(row, task, seen.ran_s)
     return row
@@ -109,7 +109,8 @@ def _failure(how: cluster_pb.Exit) -> str | None:
 
 def _share(task: NodeTask, held: str) -> pb.Share:
     """By weights a task has all that its neighbours leave: its share is no part of the device."""
-    milli = WHOLE if held.endswith(BY_WEIGHT) else task.grants[0].compute_milli
+    held_to_it = held != FREE and not held.endswith(BY_WEIGHT)
+    milli = task.grants[0].compute_milli if held_to_it else WHOLE
     if milli == WHOLE and not task.beside and not task.in_part:
         return pb.Share(fraction=1.0, mode="exclusive")
     return pb.Share(fraction=milli / WHOLE, mode=_MODES.get(held, "time-slice"))

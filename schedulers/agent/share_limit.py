@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.schedulers.agent.duty_cycle import DutyCycle
 from presage.schedulers.agent.isolation import Isolation
 from presage.schedulers.agent.job_environment import cpu_count
-from presage.schedulers.agent.task import WHOLE, TaskSpec
+from presage.schedulers.agent.task import BY_WEIGHT, FREE, WHOLE, TaskSpec
 
 
 class ShareLimit:
@@ -19,7 +19,8 @@ class ShareLimit:
     Attributes
     ----------
     how : str
-        "cgroup v1", "cgroup v1 weight" (or v2), "mps" or "duty cycle"; "" until a share is set.
+        "cgroup v1", "cgroup v1 weight" (or v2), "mps", "duty cycle", or "free" of one that nothing
+        holds; "" until a share is set.
     duty : DutyCycle
         When the job is to run at all.
     most_milli : int
@@ -45,6 +46,8 @@ class ShareLimit:
             of_time = WHOLE if how else compute_milli
         else:
             how, of_time = "mps" if self._by_mps else "", self._of_gpu_time(compute_milli)
+        if self._spec.grows and not self._spec.hard and not how.endswith(BY_WEIGHT):
+            how, of_time = FREE, WHOLE  # it waits for nobody, also where nothing can be weighed
         self.how = how or "duty cycle"
         self.duty = DutyCycle(of_time, now_s)
         return True

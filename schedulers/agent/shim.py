@@ -38,6 +38,7 @@ from presage.schedulers.agent.task import (
     NO_START,
     OUT_OF_MEMORY,
     TERMINATED,
+    WHOLE,
     ShimState,
     TaskExit,
     TaskSpec,
@@ -138,15 +139,16 @@ class Shim:
         else:
             if job.held_still:
                 job.let_all_go()
-            is_over = self._ending is not None and not self._ending.saves
-            job.run(is_over or self._share.duty.runs(now_s))
+            job.run(self._ending is not None or self._share.duty.runs(now_s))
         if now_s >= self._look_s:
             self._look_s = now_s + (_LOOK_S if self._ending is None else _ENDING_LOOK_S)
 
     def _look(self, now_s: float) -> None:
         """What is done twice a second, and when somebody says that something has changed."""
         self._orders.look()
-        if self._share.set(self._orders.wanted.compute_milli, now_s):
+        # Whoever is to save and end does so at once: others wait for what it has.
+        ends = self._ending is not None
+        if self._share.set(WHOLE if ends else self._orders.wanted.compute_milli, now_s):
             self._state_said &= self._state.compute == self._share.how
             self._state = replace(self._state, compute=self._share.how)
         self._peak_bytes = max(self._peak_bytes, self._isolation.memory_bytes() or 0)

@@ -11,6 +11,7 @@ from presage.features.errors import InvalidJobError
 
 WHOLE = 1000
 BY_WEIGHT = " weight"  # how what holds a task ends, where that is no limit
+FREE = "free"  # of a task that nothing holds
 TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
 LOG_BYTES = 64 * 1024 * 1024
 
@@ -36,18 +37,18 @@ class TaskSpec:
         Numbers of its GPUs by place on the bus; None for a task that has none, and sees none.
     memory_bytes : int
         That it may take: of each of its GPUs, or else of the machine. 0 for any amount.
-    device_memory_bytes : int
-        Of a whole GPU; 0 where nobody knows, then ``memory_bytes`` does not bind.
     grace_s : float
         That it has to write a checkpoint, when it is ended with one.
     log_bytes : int
         Above which its log is begun anew; the end of the one before is kept.
     hard : bool
-        Whether its share of processors is all that it gets, or what it gets when others want more.
+        Whether its share is all that it gets, or, where that can be had, what it gets when others
+        want more.
     weight : int
         Of one that is not hard: how many times its share counts beside others'.
     grows : bool
-        Whether it may be given more than at its start: then MPS leaves it all of its GPUs' threads.
+        Whether it may be given more than at its start: then MPS leaves it all of its GPUs' threads,
+        and unless it is hard nothing but a weight holds it.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping
@@ -63,7 +64,6 @@ class TaskSpec:
     cpus: tuple[int, ...] | None = None
     cuda: tuple[int, ...] | None = None
     memory_bytes: int = 0
-    device_memory_bytes: int = 0
     grace_s: float = 30.0
     log_bytes: int = LOG_BYTES
     hard: bool = True
@@ -102,9 +102,8 @@ class TaskSpec:
             return f"cpus={self.cpus!r}, must be numbers of processors, at least one; None for any"
         if self.cuda is not None and (not self.cuda or not all(map(_is_count, self.cuda))):
             return f"cuda={self.cuda!r}, must be numbers of GPUs, at least one; None for none"
-        for name in ("memory_bytes", "device_memory_bytes"):
-            if not _is_count(getattr(self, name)):
-                return f"{name}={getattr(self, name)!r}, must be an integer >= 0; 0 for none"
+        if not _is_count(self.memory_bytes):
+            return f"memory_bytes={self.memory_bytes!r}, must be an integer >= 0; 0 for any amount"
         if not (math.isfinite(self.grace_s) and self.grace_s >= 0):
             return f"grace_s={self.grace_s}, must be a finite number >= 0"
         for name in ("log_bytes", "weight"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from presage.features.errors import JournalError
+from presage.features.errors import JournalError, RefusedAgentError
 from presage.schedulers.controller.book import Book
 from presage.schedulers.controller.clock import ClusterClock
 from presage.schedulers.controller.core import MOST_OVER, Core
@@ -145,9 +145,19 @@ class Controller:
         """What an agent says; whether its lease begins anew with that.
 
         It does not where another controller may have the journal, and promise otherwise.
+
+        Raises
+        ------
+        RefusedAgentError
+            Another agent has the node's name, or its devices cannot be among the others.
+        JournalError
+            A node that is new could not be noted.
         """
 
         def follows(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
+            why = core.refuses(report)
+            if why:
+                raise RefusedAgentError(why)
             return core.report(report, now_s, now_unix_s), None
 
         try:

@@ -206,16 +206,32 @@ class Core:
 
     # Agents ---------------------------------------------------------------------------------
 
-    def refuses(self, report: pb.NodeReport, now_s: float) -> str:
-        """Why an agent is not let in: another one of its name is there; "" if it is."""
-        known, seen = self.book.nodes.get(report.node), self.nodes.get(report.node)
-        if known is None or seen is None or known.agent_id in ("", report.agent_id) or known.lost:
-            return ""
-        if seen.report is None or now_s - seen.heard_s < self._patience_s(report.node):
+    def refuses(self, report: pb.NodeReport) -> str:
+        """Why an agent is not let in; "" if it is.
+
+        Another one of its name is there, until the node is lost; or its devices cannot be told from
+        others', of which policies know one memory a kind.
+        """
+        known = self.book.nodes.get(report.node)
+        if known is not None and known.agent_id not in ("", report.agent_id) and not known.lost:
             return (
                 f"another agent is node {report.node!r}; give this one another name, or wait until "
                 "the other's lease is over"
             )
+        of_others = {
+            kind: (memory_bytes, name)
+            for name, node in self.book.nodes.items()
+            if name != report.node and not node.lost
+            for kind, memory_bytes in node.kinds
+        }
+        for device in report.devices:
+            there, name = of_others.setdefault(device.kind, (device.memory_bytes, report.node))
+            if there != device.memory_bytes:
+                return (
+                    f"its devices of kind {device.kind!r} have {device.memory_bytes} bytes, those "
+                    f"of {name!r} {there}; say the same with --memory-gib, or name them as another "
+                    "kind with --device"
+                )
         return ""
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
@@ -232,7 +248,11 @@ class Core:
             if task is not None:
                 records += self._progressed(job, task, now_s, now_unix_s)
             elif self._knew(report, job):
-                records.append(_returned(job, "its node does not know it any more", 0.0, now_s))
+                why = "its node does not know it any more"
+                if job.cancel:
+                    records.append(_ended(job, Stage.CANCELLED, why, now_s, now_unix_s))
+                else:
+                    records.append(_returned(job, why, 0.0, now_s))
         return records
 
     def heard(self, report: pb.NodeReport, now_s: float) -> bool:
@@ -253,7 +273,7 @@ class Core:
             elif task.phase == pb.TASK_ENDED:
                 seen.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
         if self._mirror is None or not self._mirror.has(report.node):
-            return True
+            return not self.not_up(report.node, now_s)
         jobs = self.book.at_node.get(report.node, {})
         return self._mirror.settle(report.node, jobs, seen.tasks, now_s)
 
@@ -285,7 +305,10 @@ class Core:
         nodes = [
             name
             for name, node in self.book.nodes.items()
-            if node.lost and now_s - node.lost_s > LOST_S and not self.book.at_node.get(name)
+            if node.lost
+            and not node.drained  # it stays so, for whoever repairs it
+            and now_s - node.lost_s > LOST_S
+            and not self.book.at_node.get(name)
         ]
         return [Forgotten(jobs, nodes, now_s)] if jobs or nodes else []
 

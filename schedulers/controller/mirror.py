@@ -163,6 +163,7 @@ class Mirror:
         self.forget(job.job_id)
         self.progress.forget(job.job_id)
         self.usage.forget(job.job_id)
+        self.forecasts.forget(job.submitted.job)  # one of its name may be another one
 
     # What is decided ------------------------------------------------------------------------
 

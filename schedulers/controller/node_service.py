@@ -8,10 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import grpc
 
-from presage.features.errors import InvalidRequestError, RefusedAgentError
+from presage.features.errors import InvalidRequestError
 from presage.schedulers.controller.cluster_service import parsed
 from presage.schedulers.controller.controller import Controller
-from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.call import Call, Calls
@@ -52,7 +51,7 @@ class NodeService:
             A report is none.
         """
         stream = _Stream(self._controller, self._logs)
-        first = _checked(parsed(pb.NodeReport, await anext(requests)))
+        first = _checked(parsed(pb.NodeReport, await anext(requests, b"")))
         await stream.take(first)
         log(logging.INFO, "node attached", node=first.node, devices=len(first.devices))
         before = self._streams.get(first.node)
@@ -88,13 +87,6 @@ class _Stream:
         self._node = self._node or report.node
         if report.node != self._node:
             raise InvalidRequestError(f"node {report.node!r} on the stream of {self._node!r}")
-
-        def refused(core: Core, now_s: float) -> str:
-            return core.refuses(report, now_s)
-
-        why = await self._controller.look(refused)
-        if why:
-            raise RefusedAgentError(why)
         if await self._controller.report(report):
             self._answers = report.number
         self._controller.orders_event(self._node).set()
@@ -118,6 +110,8 @@ class _Stream:
         while not reading.done():
             await event.wait()
             event.clear()
+            if not self._answers:  # its lease begins with its orders, or it would go by another one
+                continue
             orders = await self._controller.look(lambda core, _: core.orders(self._node))
             logs = [one for one in self._logs.wanted(self._node) if one.request_id not in asked]
             if orders.version == self._version:

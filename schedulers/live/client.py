@@ -20,7 +20,7 @@ from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
     # Not the usual two minutes: whoever watches a cluster sees it come back.

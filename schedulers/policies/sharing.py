@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from random import Random
 
@@ -73,7 +73,7 @@ class Sharing:
         ).check()
         self._at_random = ties == "random"
         self._adjusts = True
-        self._alike: Callable[[Job], Hashable] = _by_shape
+        self._on_node = False
         self._needs: dict[Hashable, Needs] = {}  # by shape, of one cluster's forecasts
         self._forecasts: Forecasts | None = None
 
@@ -84,9 +84,12 @@ class Sharing:
         return other
 
     def of_agent(self) -> Sharing:
-        """One that is told of each job by itself, and so takes no two for alike."""
+        """One for the devices of a single node, whatever their kinds, as if there were no others.
+
+        It is told of each job by itself, and so takes no two for alike.
+        """
         other = copy(self)
-        other._alike = _by_itself
+        other._on_node = True
         return other
 
     @property
@@ -114,9 +117,9 @@ class Sharing:
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            needs = self._needs if self._alike is _by_shape else {}
+            needs = {} if self._on_node else self._needs
             serving = _Serving(
-                state, forecasts, room, tenants, self.settings, ties, needs, self._alike
+                state, forecasts, room, tenants, self.settings, ties, needs, self._on_node
             )
             actions += serving.run()
             again |= serving.watch
@@ -125,14 +128,6 @@ class Sharing:
             next_look = math.floor(state.now_s / check_s) + 1
             actions.append(Wake(next_look * check_s))
         return actions
-
-
-def _by_shape(job: Job) -> Hashable:
-    return job.shape
-
-
-def _by_itself(job: Job) -> Hashable:
-    return job.job_id
 
 
 class _Serving:
@@ -155,7 +150,7 @@ class _Serving:
         settings: Settings,
         ties: Random | None,
         needs: dict[Hashable, Needs],
-        alike: Callable[[Job], Hashable],
+        on_node: bool,
     ) -> None:
         self._state, self._forecasts, self._room = state, forecasts, room
         self._tenants, self._settings, self._ties = tenants, settings, ties
@@ -167,7 +162,7 @@ class _Serving:
         self._head: Job | None = None
         self._most: list[int] | None = None
         self._taken: set[int] = set()  # devices that somebody was put on by this decision
-        self._needs_of, self._alike = needs, alike
+        self._needs_of, self._on_node = needs, on_node
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
@@ -194,9 +189,12 @@ class _Serving:
                 self._passed_over.add(job)
         return self.actions
 
+    def _alike(self, job: Job) -> Hashable:
+        return job.job_id if self._on_node else job.shape
+
     def _like_others(self, job: Job) -> bool:
         """Whether a job may go wherever others of its shape may, and nowhere else."""
-        if self._alike(job) != job.shape:
+        if self._on_node:
             return False
         standing = self._state.standing(job.job_id)
         return not standing.overflows and self._home(job, standing) is None
@@ -241,10 +239,14 @@ class _Serving:
         fits &= ~self._kept_from(job)
         if among is not None:
             fits &= among
-        node = choose_node(fits, self._room, self._devices, self._ties)
-        if node is None:
+        if self._on_node:
+            there = np.flatnonzero(fits).tolist()
+        else:
+            node = choose_node(fits, self._room, self._devices, self._ties)
+            of_node = () if node is None else cluster.devices_of(node)
+            there = [device for device in of_node if fits[device]]
+        if not there:
             return None
-        there = [device for device in cluster.devices_of(node) if fits[device]]
         return choose_device(job, there, self._state, self._room, self._forecasts)
 
     def _wait_for(self, aged: Job) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
+HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
 
 Forecast = Annotated[
     str,
@@ -245,13 +246,14 @@ def up(
             "--port", str(port),
         ]
     ]  # fmt: skip
+    gib = memory_gib or _host_bytes() / 2**30 / agents
     for number, cpus in enumerate(shares):
         given = f"cpu-{len(cpus)}={','.join(map(str, cpus))}"
         commands.append(
             [
                 *presage, "agent", "--node", f"n{number}", "--controller", target,
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
-                "--device", given, "--memory-gib", f"{memory_gib or _memory_gib() / agents:.3f}",
+                "--device", given, "--memory-gib", f"{gib:.3f}",
                 "--forecast", forecast, "--risk", str(risk),
                 *(("--report", forecast) if is_service(forecast) else ()),
             ]
@@ -319,8 +321,7 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
     if gpus:
         return gpus
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    here = memory_bytes or round(_memory_gib() * 2**30)
-    return (Slot(f"cpu-{len(cpus)}", here, cpus),)
+    return (Slot(f"cpu-{len(cpus)}", memory_bytes or _host_bytes(), cpus),)
 
 
 def _slot(text: str, memory_bytes: int | None) -> Slot:
@@ -336,7 +337,7 @@ def _slot(text: str, memory_bytes: int | None) -> Slot:
     absent = sorted(set(cpus) - os.sched_getaffinity(0))
     if absent:
         raise ConfigError(f"--device {text!r}: this process may not use processor {absent[0]}")
-    return Slot(kind, memory_bytes or round(_memory_gib() * 2**30), cpus)
+    return Slot(kind, memory_bytes or _host_bytes(), cpus)
 
 
 def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
@@ -353,16 +354,29 @@ def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
         found = []
         for number in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            if not _visible(number, str(pynvml.nvmlDeviceGetUUID(handle))):
+                continue
             name = str(pynvml.nvmlDeviceGetName(handle))
-            total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            total = _alike(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), GPU_STEP_BYTES)
             found.append(Slot(device_kind(name) or name, memory_bytes or total, cuda=number))
         return tuple(found)
     finally:
         pynvml.nvmlShutdown()
 
 
-def _memory_gib() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+def _visible(number: int, uuid: str) -> bool:
+    """Whether this process may use a GPU, by the variable that CUDA goes by."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return listed is None or not {str(number), uuid}.isdisjoint(listed.split(","))
+
+
+def _host_bytes() -> int:
+    return _alike(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), HOST_STEP_BYTES)
+
+
+def _alike(found_bytes: int, step_bytes: int) -> int:
+    """Devices of a kind have one memory: what kernels and drivers keep of it differs a little."""
+    return found_bytes // step_bytes * step_bytes or found_bytes
 
 
 def _split(cpus: list[int], parts: int) -> list[list[int]]:

@@ -19,6 +19,8 @@ import presage
 from presage.schedulers import progress
 from presage.schedulers.progress import Report, begin, read_progress
 
+GIB = 2**30
+
 SOURCE = str(Path(presage.__file__).parent.parent)
 
 
@@ -27,7 +29,7 @@ def places(tmp_path, monkeypatch):
     (tmp_path / "checkpoints").mkdir()
     monkeypatch.setenv("PRESAGE_PROGRESS", str(tmp_path / "progress.json"))
     monkeypatch.setenv("PRESAGE_CHECKPOINT", str(tmp_path / "checkpoints"))
-    monkeypatch.delenv("PRESAGE_MEMORY_FRACTION", raising=False)
+    monkeypatch.delenv("PRESAGE_MEMORY_BYTES", raising=False)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = signal.getsignal(signal.SIGUSR1)
     yield tmp_path
@@ -41,7 +43,7 @@ def said(places: Path) -> Report:
 
 
 def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
-    for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_FRACTION"):
+    for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGUSR1)
@@ -227,29 +229,46 @@ def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, not
     assert said(places).out_of_memory is noted
 
 
-@pytest.mark.parametrize("fraction", ["", "x", "nan", "-1", "0", "2", "inf"])
-def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, fraction):
-    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", fraction)
+@pytest.mark.parametrize("limit", ["", "x", "nan", "-1", "0", "0.5", "inf"])
+def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, limit):
+    monkeypatch.setenv("PRESAGE_MEMORY_BYTES", limit)
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
     begin(iterations=1)
 
 
-def test_torch_is_told_its_part_of_the_memory(places, monkeypatch):
+def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_one(
+    places, monkeypatch
+):
     told: list[tuple[float, int]] = []
+    current = [0]
 
     class Cuda:
         is_available = staticmethod(lambda: True)
-        device_count = staticmethod(lambda: 2)
-        set_per_process_memory_fraction = staticmethod(lambda *said: told.append(said))
+        device_count = staticmethod(lambda: 3)
+        current_device = staticmethod(lambda: current[0])
 
-    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", "0.25")
+        @staticmethod
+        def get_device_properties(device: int) -> object:
+            return type("Properties", (), {"total_memory": (40 * GIB, 80 * GIB, 20 * GIB)[device]})
+
+        @staticmethod
+        def set_per_process_memory_fraction(part: float, device: int) -> None:
+            current[0] = device  # as torch does
+            told.append((part, device))
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            current[0] = device
+
+    monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(20 * GIB))
     monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
     begin(iterations=1)
-    assert told == [(0.25, 0), (0.25, 1)]
+    assert told == [(0.5, 0), (0.25, 1)]  # of the third it may have all
+    assert current == [0]
 
 
 def test_without_torch_its_part_of_the_memory_is_nobodys(places, monkeypatch):
-    monkeypatch.setenv("PRESAGE_MEMORY_FRACTION", "0.25")
+    monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(GIB))
     monkeypatch.setitem(sys.modules, "torch", None)
     begin(iterations=1)
 

@@ -284,4 +284,4 @@ def test_a_job_of_several_gpus_is_given_all_of_them(state):
     folder = played.folder("gang.1")
     assert folder.log.read_text() == "4,1,6\n"
     # There is one part for all of them: of none it can take more than it is given.
-    assert folder.spec().memory_bytes / folder.spec().device_memory_bytes == 0.25
+    assert folder.spec().memory_bytes == 20 * GIB

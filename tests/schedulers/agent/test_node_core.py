@@ -21,11 +21,13 @@ CHECK_S = 10.0
 class Second:
     """The agent's own predictor: knows better of jobs of a model "known"."""
 
+    def __init__(self, runtime_s=50.0):
+        self._runtime_s = runtime_s
+
     def outlooks(self, asked):
-        return [
-            Outlook(50.0, 200, GIB, high_s=60.0) if job.model == "known" else None
-            for job, _ in asked
-        ]
+        runtime_s = self._runtime_s
+        known = Outlook(runtime_s, 200, GIB, high_s=1.2 * runtime_s)
+        return [known if job.model == "known" else None for job, _ in asked]
 
     def slowdowns(self, asked):
         return [None] * len(asked)
@@ -34,12 +36,12 @@ class Second:
 class Node:
     """An agent's core on two V100s, and orders for it as a controller gives them."""
 
-    def __init__(self, second=None):
+    def __init__(self, second=None, kinds=("v100", "v100")):
         self._known = {}
         self._orders = {}
         told: dict[str, dict[str, Outlook]] = {}
         of_told = ToldForecasts(told, second)
-        self.core = NodeCore("a", [("v100", 16 * GIB)] * 2, self._forecasts(of_told), told)
+        self.core = NodeCore("a", [(k, 16 * GIB) for k in kinds], self._forecasts(of_told), told)
 
     def _forecasts(self, forecaster):
         def of(cluster, now_s):
@@ -49,11 +51,14 @@ class Node:
 
         return of
 
-    def order(self, name, milli, *, device=0, model="", runtime_s=100.0, **values):
+    def order(self, name, milli, *, device=0, model="", runtime_s=100.0, others=None, **values):
         submitted = SubmittedJob(Job(name, 0.0, model=model, **values), ("train",))
-        outlook = Outlook(runtime_s, milli, GIB, high_s=1.2 * runtime_s)
+        told = [
+            write_told(kind, Outlook(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
+            for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
+        ]
         self._orders[name] = pb.TaskOrder(
-            job=write_job(submitted), attempt=1, told=[write_told("v100", outlook)],
+            job=write_job(submitted), attempt=1, told=told,
             grants=write_grants([Grant(device, milli, GIB)]),
         )  # fmt: skip
 
@@ -65,9 +70,9 @@ class Node:
         for task in tuple(self.core.ready()):
             self.core.made(task.name)
 
-    def runs(self, now_s, **done):
+    def runs(self, now_s, *, usage_milli=None, **done):
         for name, part in done.items():
-            milli = self.grant(name).compute_milli
+            milli = self.grant(name).compute_milli if usage_milli is None else usage_milli
             self.core.see((name, 1), Seen(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s)
         self.core.decide(now_s)
 
@@ -114,14 +119,15 @@ def test_tasks_that_were_told_differently_are_not_taken_for_alike():
     assert node.grant("known").compute_milli == 300
 
 
-def test_what_was_promised_stays_so_when_it_is_foretold_anew():
-    node = Node(Second())
+@pytest.mark.parametrize("anew_s", [50.0, 150.0])
+def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
+    node = Node(Second(anew_s))
     node.order("known", 900, model="known", runtime_s=100.0)
     node.obey(1.0)
     (cluster,) = node._known
     job = node.task("known").submitted.job
 
-    assert node._known[cluster].outlook(job, "v100").runtime_s == 50.0
+    assert node._known[cluster].outlook(job, "v100").runtime_s == anew_s
     assert node._known[cluster].outlook(job, "v100").promised_s == 120.0
 
 
@@ -134,6 +140,42 @@ def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     node.order("second", 300, device=0, latency_sensitive=True)
     node.obey(2.0)
     assert node.grant("second").device == 1
+
+
+def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_to_take_least():
+    node = Node(kinds=("k80", "v100"))
+    node.order("there", 100, device=1, others={"k80": 1000.0})
+    node.obey(1.0)
+    node.order("task", 300, others={"k80": 1000.0})
+    node.obey(2.0)
+    assert node.grant("there").device == node.grant("task").device == 1
+
+    node.order("urgent", 300, others={"k80": 1000.0}, latency_sensitive=True)
+    node.obey(3.0)
+    assert node.grant("urgent").device == 0  # N1: where most is left
+
+
+def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    for now_s in (10.0, 20.0):
+        node.runs(now_s, usage_milli=1000, task=0.0)
+        assert not node.task("task").paused
+    node.runs(29.0, usage_milli=1000, task=0.3)
+    node.runs(30.0, usage_milli=1000, task=0.32)
+    node.runs(40.0, usage_milli=1000, task=0.5)
+    assert node.task("task").paused
+
+
+def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(15.0, task=0.05)
+    node.runs(30.0, task=0.1)  # by what is foretold of the rest alone it would be in time
+    assert node.task("task").late
+    assert node.grant("task").compute_milli > 300
 
 
 def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():

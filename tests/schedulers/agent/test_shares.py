@@ -287,6 +287,19 @@ def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
     assert limit.duty.since_s == 5.0
 
 
+@pytest.mark.parametrize("cuda", [(0,), None])
+def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda):
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=cuda, hard=False, grows=True)
+    free, held = (
+        ShareLimit(spec, Isolation([]), None),
+        ShareLimit(replace(spec, grows=False), Isolation([]), None),
+    )
+    free.set(300, now_s=5.0)
+    held.set(300, now_s=5.0)
+    assert (free.how, free.duty.compute_milli) == ("free", 1000)
+    assert (held.how, held.duty.compute_milli) == ("duty cycle", 300)
+
+
 def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time(tmp_path):
     (tmp_path / "control").touch()
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}

@@ -11,10 +11,12 @@ import time
 
 import pytest
 
+from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, write_lease
-from presage.schedulers.agent.observe import exit_of
+from presage.schedulers.agent.observe import exit_of, observe
 from presage.schedulers.agent.task import End, Wanted
-from presage.schedulers.agent.task_process import TaskState, launch, state_of, want
+from presage.schedulers.agent.task_process import Task, TaskState, launch, state_of, want
+from presage.schedulers.agent.usage import meter_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.agent.node import (
     COUNTS,
@@ -133,18 +135,18 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
     (tmp_path / "mps" / "control").touch()
     code = (
         "import os; print([os.environ.get(name) for name in ('CUDA_VISIBLE_DEVICES', "
-        "'CUDA_DEVICE_ORDER', 'PRESAGE_MEMORY_FRACTION', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', "
+        "'CUDA_DEVICE_ORDER', 'PRESAGE_MEMORY_BYTES', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', "
         "'OMP_NUM_THREADS')])"
     )
-    spec = {"cuda": (3,), "memory_bytes": 20 * 2**30, "device_memory_bytes": 80 * 2**30}
+    spec = {"cuda": (3,), "memory_bytes": 20 * 2**30}
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "mps"), "OMP_NUM_THREADS": "7"}
     plain = node.start(code, job_id="plain", **spec)
     shared = node.start(code, job_id="mps", environment=mps, wanted=Wanted(335), **spec)
 
     assert ended(plain).code == ended(shared).code == 0
     omp = str(len(os.sched_getaffinity(0)))
-    assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', '0.250000', None, omp]}\n"
-    assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', '0.250000', '34', '7']}\n"
+    assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), None, omp]}\n"
+    assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), '34', '7']}\n"
     said = shared.shim_state()
     assert (said.compute, said.memory, said.most_compute_milli) == ("mps", "cuda", 340)
     assert plain.shim_state().compute == "duty cycle"
@@ -171,6 +173,11 @@ def test_a_gang_on_one_node_sees_all_its_gpus(node):
 
     assert ended(folder).code == 0
     assert folder.log.read_text() == "1,0,3 PCI_BUS_ID\n"
+    task = Task(folder, folder.spec())
+    seen = observe(task, meter_of(task), None)
+    assert seen is not None
+    assert ended(folder).peak_memory_bytes > 0  # the host's: of its GPUs it says nothing
+    assert seen.peak_memory_bytes == 0
 
 
 def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
@@ -187,6 +194,24 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
     again = node.start(SAVES_AND_EXITS, attempt=2)
     counts(again)
     assert done_by(again) >= saved
+
+
+def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
+    code = (
+        "import time\nfrom presage.schedulers import progress\n"
+        "run = progress.begin(iterations=10)\nrun.step(5)\n"
+        "while not run.checkpoint_wanted:\n    time.sleep(0.001)\n"
+        "began_s = time.process_time()\n"
+        "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
+        "run.saved(5)\n"
+    )
+    folder = node.start(code, wanted=Wanted(50), groups=False, grace_s=8.0)
+    until(lambda: (report := folder.progress()) and report.done == 5)
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).why == "ended"
+    assert saved_by(folder) == 5
 
 
 def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_over(node):
@@ -390,6 +415,13 @@ def test_a_log_that_grows_keeps_its_end(node):
     assert folder.log.read_text().endswith("last\n")
     assert folder.log.stat().st_size < 60_000
     assert (folder.path / "log.old").stat().st_size == 10_000
+    began_anew = folder.log.read_text()
+
+    keep_log(folder)
+
+    kept = log_of(folder.state, folder.name).read_text()
+    assert kept.endswith(began_anew)
+    assert len(kept) == 10_000 + len(began_anew)
 
 
 def test_orders_that_are_damaged_change_nothing(node):

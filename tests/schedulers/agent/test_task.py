@@ -42,7 +42,6 @@ TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
         ({"cuda": ()}, "cuda"),
         ({"cuda": (0, -1)}, "cuda"),
         ({"memory_bytes": -1}, "memory_bytes=-1"),
-        ({"device_memory_bytes": 0.5}, "device_memory_bytes=0.5"),
         ({"grace_s": float("nan")}, "grace_s=nan"),
         ({"log_bytes": 0}, "log_bytes=0"),
         ({"weight": 0}, "weight=0"),

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from presage.features.errors import JournalError
+from presage.features.errors import JournalError, RefusedAgentError
 from presage.schedulers.controller.controller import Controller, Leases
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.journal import Journal
+from presage.schedulers.controller.logs import Logs
+from presage.schedulers.controller.node_service import _Stream
 from presage.schedulers.controller.records import Record
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.job import Job
@@ -129,3 +131,39 @@ def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
                 await running  # so that its process ends
 
     asyncio.run(main())
+
+
+def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path):
+    async def refused(working: Controller) -> None:
+        await working.begin()
+        await working.report(report(1))
+        other = report(1)
+        other.node, other.devices[0].memory_bytes = "b", 1
+        with pytest.raises(RefusedAgentError, match="say the same with --memory-gib"):
+            await working.report(other)
+        assert list(working.core.book.nodes) == list(working.core.nodes) == ["a"]
+
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        asyncio.run(refused(controller(journal)))
+
+
+def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
+    async def attached(working: Controller) -> pb.NodeOrders:
+        await working.begin()
+        stream = _Stream(working, Logs(working))
+        await stream.take(report(1))  # before the journal is known to be this controller's
+        told = stream.orders(asyncio.create_task(asyncio.sleep(60)))
+        first = asyncio.create_task(anext(told))
+        await asyncio.sleep(0.1)
+        assert not first.done()
+        running = asyncio.create_task(working.run())
+        while not await working.report(report(2)):
+            await asyncio.sleep(0.01)
+        await stream.take(report(3))
+        running.cancel()
+        return await first
+
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        orders = asyncio.run(attached(controller(journal)))
+    assert orders.answers == 3
+    assert orders.lease_s > 0

@@ -84,7 +84,7 @@ class World:
             node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks,
             devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
         )  # fmt: skip
-        assert not self.core.refuses(message, self.now_s)
+        assert not self.core.refuses(message)
         wrote = self.write(self.core.report(message, self.now_s, self.now_s))
         self.core.heard(message, self.now_s)
         return wrote
@@ -251,9 +251,52 @@ def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
 def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
     world = World()
     world.report("a")
+    world.submit("job", model="700")
+    world.decide()
     other = pb.NodeReport(node="a", agent_id="two", devices=[pb.Device(kind="k80", memory_bytes=1)])
-    assert "another agent is node 'a'" in world.core.refuses(other, 1.0)
-    assert not world.core.refuses(other, LEASE_S + END_S)
+    world.now_s = LEASE_S + GRACE_S + END_S  # the time alone is not enough: its job is still there
+    assert "another agent is node 'a'" in world.core.refuses(other)
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
+    assert not world.core.refuses(other)
+
+
+def test_an_agent_whose_devices_of_a_kind_have_another_memory_than_others_is_refused():
+    world = World()
+    kind, memory_bytes = V100
+    world.report("a")
+
+    def refused(node, *of_devices, kind=kind):
+        devices = [pb.Device(kind=kind, memory_bytes=one) for one in of_devices]
+        return world.core.refuses(pb.NodeReport(node=node, agent_id="one", devices=devices))
+
+    assert not refused("b", memory_bytes)
+    assert f"those of 'a' {memory_bytes}; say the same with --memory-gib" in refused("b", 1)
+    assert "those of 'b' 1;" in refused("b", 1, 2, kind="k80")
+    assert not refused("a", 1)  # nobody else has such
+
+
+def test_a_drained_node_stays_so_however_long_it_is_away():
+    world = World()
+    world.report("a")
+    world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
+    world.now_s += LEASE_S + GRACE_S + END_S
+    world.write(world.core.silent(world.now_s, world.now_s))
+    world.now_s += 2 * LOST_S
+    world.write(world.core.forgets(world.now_s))
+    world.report("a")
+    world.submit("job", model="700")
+    assert world.decide() == []
+
+
+def test_a_report_of_a_drained_node_is_no_reason_to_decide_again():
+    world = World()
+    world.report("a")
+    world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
+    world.decide()
+    report = pb.NodeReport(
+        node="a", agent_id="one", devices=[pb.Device(kind=V100[0], memory_bytes=V100[1])]
+    )
+    assert not world.core.heard(report, world.now_s)
 
 
 def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():

@@ -143,7 +143,7 @@ class World:
         for node in self.nodes.values():
             while node.to_controller and not (self.chance(0.2) or self.cut(node)):
                 report = node.to_controller.popleft()
-                if self.core.refuses(report, self.now_s):
+                if self.core.refuses(report):
                     continue
                 if self.write(self.core.report(report, self.now_s, self.now_s)):
                     self.core.heard(report, self.now_s)
