@@ -1,16 +1,17 @@
 """Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 45
-minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
+Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about an
+hour. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
 their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
 
-First every kind of job runs alone on a core, and every two kinds together on one, through the same
-cluster: what is measured of them then is the forecast, and the simulator's truth. Then the same
-submissions are run under each policy, and simulated. Every outcome is kept in ``--output``, and not
-made again.
+First every kind of job runs alone on a core, three times, and in between every two kinds together
+on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
+truth. Then the same submissions are run under each policy, and simulated. Every outcome is kept in
+``--output``, and not made again.
 
 A machine that others share is now faster and now slower. So before and after each of these the same
-work is timed, and the simulator's jobs take as much longer as it did.
+work is timed: steps are put to its mean speed, and the simulator's jobs take as much longer as that
+work did. How long a job takes at most is foretold by all three times as they were.
 """
 
 from __future__ import annotations
@@ -52,17 +53,25 @@ PAGE = Path("docs/benchmarks/live_sharing.md")
 KIND, NODES, PORT = "cpu-1", 2, 50161
 NODE_GIB = 4.0
 JOB = str(Path(__file__).parent.parent / "examples/cluster_job.py")
-SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 15.0
+SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 20.0
 SHORTEST_S, LONGEST_S = 30.0, 90.0
-ALONE_S, TOGETHER_S = 25.0, 15.0  # how long kinds of jobs are measured
-# Of the zoo, and how long a step waits for its samples.
+ROUNDS, ALONE_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
+
+
+class Kind(NamedTuple):
+    """How long a step waits for its samples; what a user requests who knows it about."""
+
+    input_wait_s: float
+    request_milli: int
+
+
 KINDS = {
-    "resnet/w16-d8/b8/sgd": 0.03,
-    "mobilenet/w16-d4-s32/b8/sgd": 0.03,
-    "vgg/w32-d8/b8/sgd": 0.06,
-    "gpt/w64-d2-t64/b8/adamw": 0.02,
-    "transformer_encoder/w128-d4-t64/b8/adamw": 0.05,
-    "unet/w8-d2-s32/b8/adam": 0.03,
+    "resnet/w16-d8/b8/sgd": Kind(0.03, 500),
+    "mobilenet/w16-d4-s32/b8/sgd": Kind(0.03, 1000),
+    "vgg/w32-d8/b8/sgd": Kind(0.06, 500),
+    "gpt/w64-d2-t64/b8/adamw": Kind(0.02, 500),
+    "transformer_encoder/w128-d4-t64/b8/adamw": Kind(0.05, 1000),
+    "unet/w8-d2-s32/b8/adam": Kind(0.03, 500),
 }
 YARDSTICK = "resnet/w16-d8/b8/sgd"
 POLICIES = {
@@ -71,6 +80,7 @@ POLICIES = {
     "bin-packing": "bin-packing",
     "exclusive": "best-fit",
 }
+HELD = ("sharing", "sharing, never looked at")  # run with quotas, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,6 @@ class Submission:
     kind: str
     iterations: int
     urgent: bool
-    request_milli: int
 
 
 def main() -> None:
@@ -92,13 +101,12 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    measured = _kept(output / "alone.json", lambda: _timed(lambda: measured_alone(output)))
-    alone = measured["found"]
-    together = _kept(output / "together.json", lambda: measured_together(output, alone))
+    measured = _kept(output / "measured.json", lambda: measured_kinds(output))
+    alone, together = measured["alone"], measured["together"]
     tables = output / "tables"
     write_tables(alone, together, tables)
     jobs = submissions(alone)
-    live, simulated = {}, {}
+    live, simulated, held = {}, {}, {}
     for name, policy in POLICIES.items():
         run = _kept(
             output / f"{name}.json",
@@ -107,7 +115,12 @@ def main() -> None:
         slower = run["yardstick_s"] / measured["yardstick_s"]
         live[name] = run["found"]
         simulated[name] = simulate(policy, jobs, alone, tables, slower)
-    PAGE.write_text("\n".join(page(alone, together, jobs, live, simulated)) + "\n")
+    for name in HELD:
+        held[name] = _kept(
+            output / f"{name}, held.json",
+            lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
+        )
+    PAGE.write_text("\n".join(page(alone, together, jobs, live, simulated, held)) + "\n")
 
 
 def _kept(path: Path, make: Any) -> Any:
@@ -124,6 +137,47 @@ def _timed(make: Callable[[], Any]) -> dict[str, Any]:
     return {"found": found, "yardstick_s": (before_s + yardstick_s()) / 2}
 
 
+def measured_kinds(output: Path) -> dict[str, Any]:
+    """Kinds of jobs alone and in pairs, at the machine's mean speed, which is said, too."""
+    pairs = list(combinations_with_replacement(sorted(KINDS), 2))
+    yardstick_s()  # whatever it reads is in memory from then on
+    alone, together = [], []
+    for i in range(ROUNDS):
+        alone.append(_timed(lambda: measured_alone(output)))
+        of_round = pairs[i::ROUNDS]
+        together.append(_timed(lambda pairs=of_round: measured_together(output, pairs)))
+    mean_s = statistics.mean(part["yardstick_s"] for part in (*alone, *together))
+    return {
+        "yardstick_s": mean_s,
+        "yardsticks_s": [part["yardstick_s"] for part in (*alone, *together)],
+        "alone": {
+            kind: _of_rounds(
+                [part["found"][kind] for part in alone],
+                [mean_s / part["yardstick_s"] for part in alone],
+            )
+            for kind in sorted(KINDS)
+        },
+        "together": [
+            (kinds, [step_s * mean_s / part["yardstick_s"] for step_s in steps_s])
+            for part in together
+            for kinds, steps_s in part["found"]
+        ],
+    }
+
+
+def _of_rounds(found: Sequence[Mapping[str, float]], faster: Sequence[float]) -> dict[str, float]:
+    """A kind of job's measurements, put to one speed; the longest steps as they were."""
+    means = {
+        name: statistics.mean(of[name] * by for of, by in zip(found, faster, strict=True))
+        for name in ("step_s", "setup_s")
+    }
+    return means | {
+        "step_high_s": max(of["step_high_s"] for of in found),
+        "busy": statistics.mean(of["busy"] for of in found),
+        "memory_bytes": max(of["memory_bytes"] for of in found),
+    }
+
+
 def yardstick_s() -> float:
     """How long a job takes that has a core to itself, while one like it has the other."""
     command = [sys.executable, JOB, YARDSTICK, "--iterations", "300"]
@@ -138,10 +192,7 @@ def yardstick_s() -> float:
 
 
 def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
-    """The same each time: kinds in turn, lengths drawn by a seed.
-
-    Users request half a core of what keeps less than 45 % of it busy, and else all of it.
-    """
+    """The same each time: kinds in turn, lengths drawn by a seed."""
     draw = random.Random(SEED)
     names = sorted(alone)
     urgent = set(draw.sample(range(JOBS), URGENT))
@@ -151,10 +202,7 @@ def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
         kind = names[number % len(names)]
         length_s = draw.uniform(SHORTEST_S, LONGEST_S)
         iterations = max(10, round(length_s / alone[kind]["step_s"]))
-        request = 500 if alone[kind]["busy"] < 0.45 else 1000
-        found.append(
-            Submission(f"job-{number:02}", at_s, kind, iterations, number in urgent, request)
-        )
+        found.append(Submission(f"job-{number:02}", at_s, kind, iterations, number in urgent))
         at_s += draw.expovariate(1 / EVERY_S)
     return found
 
@@ -170,14 +218,14 @@ class Sample(NamedTuple):
 
 
 @contextmanager
-def cluster(folder: Path, policy: str, forecast: str) -> Iterator[ClusterClient]:
+def cluster(folder: Path, policy: str, forecast: str, *more: str) -> Iterator[ClusterClient]:
     """A controller and agents of their own, and what a client asks them by."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [
         sys.executable, "-m", "presage", "cluster", "up", "--agents", str(NODES), "--port",
         str(PORT), "--state", str(folder), "--policy", policy, "--forecast", forecast,
-        "--memory-gib", str(NODE_GIB),
+        "--memory-gib", str(NODE_GIB), *more,
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -205,7 +253,7 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
     command = [sys.executable, JOB, kind, "--iterations", str(iterations), "--input-wait-s"]
     return pb.Job(
         job_id=name,
-        command=[*command, str(KINDS[kind])],
+        command=[*command, str(KINDS[kind].input_wait_s)],
         model=kind,
         iterations=iterations,
         environment={"OMP_NUM_THREADS": "1"},
@@ -227,13 +275,13 @@ def measured_alone(output: Path) -> dict[str, dict[str, float]]:
 
 
 def measured_together(
-    output: Path, alone: Mapping[str, Mapping[str, float]]
+    output: Path, pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[tuple[str, str], tuple[float, float]]]:
-    """Of every two kinds on one core, with equal shares: their steps, in seconds.
+    """Of two kinds on one core, with equal shares: their steps, in seconds.
 
     Two such pairs are measured at a time.
     """
-    pairs, found = list(combinations_with_replacement(sorted(alone), 2)), []
+    found = []
     with cluster(output / "together", "bin-packing", "none") as client:
         for i in range(0, len(pairs), NODES):
             kinds = [kind for pair in pairs[i : i + NODES] for kind in pair]
@@ -321,10 +369,12 @@ def write_tables(
     made.write(target)
 
 
-def lived(policy: str, jobs: Sequence[Submission], tables: Path, output: Path) -> dict[str, Any]:
+def lived(
+    policy: str, jobs: Sequence[Submission], tables: Path, output: Path, *more: str
+) -> dict[str, Any]:
     """What became of the jobs."""
     folder = output / "state" / policy.replace(":", "_")
-    with cluster(folder, policy, str(tables)) as client:
+    with cluster(folder, policy, str(tables), *more) as client:
         began_s = time.monotonic()
         for one in jobs:
             time.sleep(max(0.0, began_s + one.after_s - time.monotonic()))
@@ -332,7 +382,7 @@ def lived(policy: str, jobs: Sequence[Submission], tables: Path, output: Path) -
                 [
                     _job(
                         one.job_id, one.kind, one.iterations, latency_sensitive=one.urgent,
-                        compute_milli=one.request_milli,
+                        compute_milli=KINDS[one.kind].request_milli,
                     )
                 ]
             )  # fmt: skip
@@ -376,7 +426,7 @@ def simulate(
     submitted = [
         Job(
             one.job_id, one.after_s, model=one.kind, iterations=one.iterations,
-            latency_sensitive=one.urgent, compute_milli=one.request_milli,
+            latency_sensitive=one.urgent, compute_milli=KINDS[one.kind].request_milli,
             checkpointing=Checkpointing(restart_s=slower * alone[one.kind]["setup_s"]),
         )
         for one in jobs

@@ -45,6 +45,13 @@ Policy = Annotated[
 Risk = Annotated[
     float, typer.Option(help="Of a job taking more memory than is foretold: 0.05, 0.1, 0.5.")
 ]
+HardShares = Annotated[
+    bool,
+    typer.Option(
+        "--hard-shares",
+        help="A share is all that a job gets; by default it may use what its neighbours leave.",
+    ),
+]
 Lease = Annotated[
     float,
     typer.Option(min=2.0, help="How long jobs run on where no controller is heard of."),
@@ -159,14 +166,7 @@ def agent(
     ] = None,
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
-    hard_shares: Annotated[
-        bool,
-        typer.Option(
-            "--hard-shares",
-            help="A share of processors is all that a job gets; by default it may use what its "
-            "neighbours leave.",
-        ),
-    ] = False,
+    hard_shares: HardShares = False,
     heartbeat_s: Annotated[
         float,
         typer.Option(
@@ -229,6 +229,7 @@ def up(
         float | None,
         typer.Option(min=0.01, help="Of each node; by default its part of what there is."),
     ] = None,
+    hard_shares: HardShares = False,
     state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
 ) -> None:
     """Run a controller and agents on this machine, until Ctrl-C.
@@ -256,6 +257,7 @@ def up(
                 "--device", given, "--memory-gib", f"{gib:.3f}",
                 "--forecast", forecast, "--risk", str(risk),
                 *(("--report", forecast) if is_service(forecast) else ()),
+                *(("--hard-shares",) if hard_shares else ()),
             ]
         )  # fmt: skip
     _run_together(commands, state, target)
