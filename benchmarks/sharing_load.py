@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,7 +30,8 @@ from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 TABLES = Path("data/profiles/cpu-2-zoo")
 DEVICES = 8
 MEMORY_BYTES = 8 * 2**30
-PHASE_S = 15.0
+PHASE_S, SETTLE_S = 15.0, 10.0  # SETTLE_S: longer than a node sleeps
+ANSWER_S = 5.0
 SUBMIT = 500  # jobs at once
 JOB_S = 3600.0
 
@@ -91,7 +93,8 @@ async def _attach(channel: grpc.aio.Channel, node: FakeNode, pace: Pace) -> None
         while True:
             node.waits.clear()
             yield node.report()
-            await node.waits.wait()
+            with suppress(TimeoutError):  # while a decision takes long, reports are not answered
+                await asyncio.wait_for(node.waits.wait(), ANSWER_S)
             if pace.heartbeat_s:
                 await asyncio.sleep(random.uniform(0.5, 1.5) * pace.heartbeat_s)
 
@@ -144,13 +147,16 @@ async def _measured(nodes: int, pid: int, log: Path, target: str) -> dict[str, f
         found["submitted_per_s"] = jobs / (time.monotonic() - began_s)
         await _until(lambda: sum(len(node.tasks) for node in fleet) == jobs)
         found["placed_per_s"] = jobs / (time.monotonic() - began_s)
+        await asyncio.sleep(SETTLE_S)  # until all have said that they run
         found["idle"] = await _core_used(pid)
         pace.heartbeat_s = 0.0
+        await asyncio.sleep(SETTLE_S)
         before, began_s = sum(node.answered for node in fleet), time.monotonic()
+        own_s = time.process_time()
         await asyncio.sleep(PHASE_S)
-        found["reports_per_s"] = (sum(node.answered for node in fleet) - before) / (
-            time.monotonic() - began_s
-        )
+        took_s = time.monotonic() - began_s
+        found["reports_per_s"] = (sum(node.answered for node in fleet) - before) / took_s
+        found["nodes_core"] = (time.process_time() - own_s) / took_s
         pace.heartbeat_s = 5.0
         for stream in streams:
             if stream.done():
@@ -159,9 +165,9 @@ async def _measured(nodes: int, pid: int, log: Path, target: str) -> dict[str, f
         for stream in streams:
             stream.cancel()
         client.close()
-    took_s = [row["seconds"] for row in map(json.loads, log.read_text().splitlines())
-              if row.get("event") == "decided"]  # fmt: skip
-    found |= {"decision_median_s": median(took_s), "decision_max_s": max(took_s)}
+    rows = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    decided_s = [row["seconds"] for row in rows if row.get("event") == "decided"]
+    found |= {"decision_median_s": median(decided_s), "decision_max_s": max(decided_s)}
     return found
 
 

@@ -127,12 +127,13 @@ def _loads(loads: Sequence[Mapping[str, float]]) -> Iterator[str]:
             f"{1e3 * of['decision_max_s']:.0f} ms",
             f"{of['idle']:.0%}",
             f"{of['reports_per_s']:,.0f}",
+            f"{of['nodes_core']:.0%}",
         )
         for of in loads
     ]
     yield from _table(
         ("nodes", "jobs taken a second", "placed a second", "decision, median", "slowest",
-         "of a core, by heartbeats", "reports a second, at most"),
+         "of a core, by heartbeats", "reports a second", "of the nodes' core then"),
         rows,
     )  # fmt: skip
 

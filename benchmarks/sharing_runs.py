@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -121,30 +122,34 @@ def _philly() -> Trace:
 
 
 def _day(run: Run) -> Trace:
-    """Jobs of the trace from a drawn one on, within a day."""
+    """Jobs of the trace from a drawn one on, within a day; of a large cluster's all, and again."""
     trace = _philly()
     wanted_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
     first = random.Random(run.seed).randrange(len(trace.jobs))
     jobs: list[Job] = []
-    for job in _from(trace, first):
+    duration_s: dict[str, float] = {}
+    for job, of in _from(trace, first):
         if wanted_s <= 0:
             break
-        short = trace.duration_s[job.job_id] <= LONGEST_S
-        if short and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
+        takes_s = trace.duration_s[of]
+        if takes_s <= LONGEST_S and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
             jobs.append(job)
-            wanted_s -= job.gpus * trace.duration_s[job.job_id]
-    begin_s, span_s = jobs[0].submit_s, trace.jobs[-1].submit_s
-    at_s = [(job.submit_s - begin_s) % span_s for job in jobs]
-    pressed = DAY_S / max(at_s)
-    moved = [
-        replace(job, submit_s=at * pressed, model="") for job, at in zip(jobs, at_s, strict=True)
-    ]
-    return replace(trace, jobs=tuple(sorted(moved, key=lambda job: job.submit_s)))
+            duration_s[job.job_id] = takes_s
+            wanted_s -= job.gpus * takes_s
+    begin_s = jobs[0].submit_s
+    pressed = DAY_S / (jobs[-1].submit_s - begin_s)
+    moved = [replace(job, submit_s=(job.submit_s - begin_s) * pressed, model="") for job in jobs]
+    return replace(trace, jobs=tuple(moved), duration_s=duration_s)
 
 
-def _from(trace: Trace, first: int) -> Iterator[Job]:
-    yield from trace.jobs[first:]
-    yield from trace.jobs[:first]
+def _from(trace: Trace, first: int) -> Iterator[tuple[Job, str]]:
+    """Each job and its name in the trace, from one on, round and round: then it has another."""
+    span_s = trace.jobs[-1].submit_s
+    for turn in count():
+        for i, job in enumerate((*trace.jobs[first:], *trace.jobs[:first])):
+            rounds = turn + (i >= len(trace.jobs) - first)
+            name = f"{job.job_id}.{turn}" if turn else job.job_id
+            yield replace(job, job_id=name, submit_s=job.submit_s + rounds * span_s), job.job_id
 
 
 def _forecaster(
