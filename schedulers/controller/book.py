@@ -106,6 +106,7 @@ class LiveJob:
     # Of the row, once somebody has asked; not of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
+    _told: tuple[list[dict[str, Any]], list[pb.Told]] | None = field(default=None, compare=False)
 
     @property
     def message(self) -> pb.Job:
@@ -113,6 +114,13 @@ class LiveJob:
         if self._message is None:
             self._message = ParseDict(dict(self.row), pb.Job())
         return self._message
+
+    @property
+    def told_messages(self) -> list[pb.Told]:
+        """The protocol's, of what was told; not to be changed."""
+        if self._told is None or self._told[0] is not self.told:
+            self._told = self.told, [ParseDict(dict(one), pb.Told()) for one in self.told]
+        return self._told[1]
 
     @property
     def starts(self) -> int:

@@ -13,8 +13,6 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from google.protobuf.json_format import ParseDict
-
 from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.action import Preempt, Reject, Start, Wake
 from presage.schedulers.cluster import Cluster
@@ -213,6 +211,8 @@ class Core:
         others', of which policies know one memory a kind.
         """
         known = self.book.nodes.get(report.node)
+        if known is not None and not known.lost and _is_as_before(known, report):
+            return ""
         if known is not None and known.agent_id not in ("", report.agent_id) and not known.lost:
             return (
                 f"another agent is node {report.node!r}; give this one another name, or wait until "
@@ -237,10 +237,9 @@ class Core:
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """What follows from what an agent says, for the journal."""
         records: list[Record] = []
-        devices = [[one.kind, one.memory_bytes] for one in report.devices]
         known = self.book.nodes.get(report.node)
-        changed = known is None or (known.agent_id, known.devices) != (report.agent_id, devices)
-        if known is None or known.lost or changed:
+        if known is None or known.lost or not _is_as_before(known, report):
+            devices = [[one.kind, one.memory_bytes] for one in report.devices]
             records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
         told = {(task.job_id, task.attempt): task for task in report.tasks}
         for job in self._at(report.node):
@@ -511,13 +510,18 @@ def _returned(
     )
 
 
+def _is_as_before(known: LiveNode, report: pb.NodeReport) -> bool:
+    devices = [[one.kind, one.memory_bytes] for one in report.devices]
+    return (known.agent_id, known.devices) == (report.agent_id, devices)
+
+
 def _order(job: LiveJob, cluster_id: str) -> pb.TaskOrder:
     leaving = job.stage is Stage.LEAVING
     return pb.TaskOrder(
         job=_of_leaving(job.message) if leaving else job.message,
         attempt=job.attempt,
         grants=write_grants(job.grants),
-        told=[ParseDict(dict(one), pb.Told()) for one in job.told],
+        told=job.told_messages,
         elapsed_s=job.ran_s,
         done=job.saved,
         end=(job.why or "it is to end") if leaving else "",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from google.protobuf.json_format import ParseDict
-
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.live.wire import read_told, write_grants
@@ -25,7 +23,7 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
     """Of a job; ``place`` is its place in the queue."""
     seen = core.nodes.get(job.node)
     task = seen.tasks.get(job.job_id) if seen is not None and job.stage in AT_NODE else None
-    told = [ParseDict(dict(one), pb.Told()) for one in job.told]
+    told = job.told_messages
     waits = job.stage is Stage.WAITING
     status = pb.JobStatus(
         job=_shown(job.message),
