@@ -122,6 +122,15 @@ def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
     assert (page.status_code, len(page.data) < 5000) == (404, True)
 
 
+def test_jobs_that_are_not_listed_are_said(client, stand_in):
+    stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
+    page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
+
+    assert "80 % given to 2 jobs that are not listed" in page
+    assert 'href="/jobs/"' not in page
+    assert "of the jobs that are listed" in page
+
+
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
     for _ in range(20):
         client.get("/jobs/a")
