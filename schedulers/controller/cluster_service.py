@@ -144,7 +144,7 @@ class ClusterService:
             job = core.job(request.job_id)
             place = place_of(core.mirror(now_s), job.job_id)
             return pb.Explanation(
-                status=status_of(core, job, now_s, place),
+                status=status_of(core, job, now_s, place, whole=True),
                 sentence=sentence_of(core, job, place, now_s),
                 candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
             )

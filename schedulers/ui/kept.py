@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from presage.features.errors import InvalidJobError, PresageError, UnknownJobError
 
 T = TypeVar("T")
+_REST = 3.0  # times as long as an answer took
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,15 @@ class Seen(Generic[T]):
 
 
 class Kept(Generic[T]):
-    """Asks when it is read and the last answer is older than ``fresh_s``; several threads may."""
+    """Asks when it is read and the last answer is older than ``fresh_s``; several threads may.
+
+    What takes long to answer is asked for less often: most of the time it is not being answered.
+    """
 
     def __init__(self, ask: Callable[[], T], fresh_s: float) -> None:
         self._ask, self._fresh_s = ask, fresh_s
         self._lock = threading.Lock()
-        self._asked_s = -float("inf")
+        self._again_s = -float("inf")
         self._seen: Seen[T] = Seen()
 
     def read(self) -> Seen[T]:
@@ -54,7 +58,7 @@ class Kept(Generic[T]):
             It was asked for a job that is not there.
         """
         with self._lock:
-            if time.monotonic() - self._asked_s > self._fresh_s:
+            if time.monotonic() > self._again_s:
                 self._renew()
             return self._seen
 
@@ -63,6 +67,7 @@ class Kept(Generic[T]):
         return self._seen
 
     def _renew(self) -> None:
+        began_s = time.monotonic()
         try:
             self._seen = Seen(self._ask(), time.time())
         except (UnknownJobError, InvalidJobError):
@@ -70,8 +75,8 @@ class Kept(Generic[T]):
         except PresageError as error:
             since = self._seen.since_unix_s or time.time()
             self._seen = replace(self._seen, failure=str(error), since_unix_s=since)
-        # From the end of the answer: one that takes long is not asked for all the time.
-        self._asked_s = time.monotonic()
+        ended_s = time.monotonic()
+        self._again_s = ended_s + max(self._fresh_s, _REST * (ended_s - began_s))
 
 
 class Few(Generic[T]):
