@@ -191,8 +191,13 @@ def memory_gauge(row: pb.JobStatus) -> Gauge:
 
 
 def time_gauge(row: pb.JobStatus, told: pb.Told | None) -> Gauge | None:
-    """Elapsed and remaining, against what was foretold and promised; None where nothing was."""
-    if told is None or not told.foretold or not math.isfinite(row.remaining_s):
+    """Elapsed and remaining, against what was foretold and promised; None where nothing was.
+
+    Of a job that is only placed nobody has said yet what remains.
+    """
+    if told is None or not told.foretold or row.phase == pb.PLACED:
+        return None
+    if not (math.isfinite(row.remaining_s) and math.isfinite(told.promised_s)):
         return None
     ends_s = row.elapsed_s + row.remaining_s
     whole_s = max(1.05 * ends_s, 1.05 * told.promised_s, 1e-9)

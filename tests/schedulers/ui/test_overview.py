@@ -86,6 +86,16 @@ def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
     assert idle.compute == []
 
 
+def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
+    endless = told(runtime_s=math.inf)
+    rows = [
+        running("endless", told=[endless], remaining_s=0.0),
+        running("placed", phase=pb.PLACED, remaining_s=0.0, elapsed_s=0.0),
+        running("known"),
+    ]
+    assert [row.time is None for row in view_of(listing(rows)).rows] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("listed", "waiting_said"), [([running("a")], 0), ([running("a"), waiting("b", 1)], 3)]
 )
