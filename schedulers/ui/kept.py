@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from presage.features.errors import InvalidJobError, PresageError, UnknownJobError
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 _REST = 3.0  # times as long as an answer took
 
@@ -79,21 +80,21 @@ class Kept(Generic[T]):
         self._again_s = ended_s + max(self._fresh_s, _REST * (ended_s - began_s))
 
 
-class Few(Generic[T]):
-    """What is kept of each name, for the names that were asked for last."""
+class Few(Generic[K, T]):
+    """What is kept of each key, for the keys that were asked for last."""
 
-    def __init__(self, make: Callable[[str], T], most: int) -> None:
+    def __init__(self, make: Callable[[K], T], most: int) -> None:
         self._make, self._most = make, most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, T] = OrderedDict()
+        self._kept: OrderedDict[K, T] = OrderedDict()
 
-    def of(self, name: str) -> T:
-        """That of a name, made where there is none yet."""
+    def of(self, key: K) -> T:
+        """That of a key, made where there is none yet."""
         with self._lock:
-            found = self._kept.pop(name, None)
+            found = self._kept.pop(key, None)
             if found is None:
-                found = self._make(name)
-            self._kept[name] = found
+                found = self._make(key)
+            self._kept[key] = found
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
             return found

@@ -9,15 +9,17 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.ui import tail
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.pages import application
 from presage.schedulers.ui.server import serve_pages
-from presage.schedulers.ui.tail import last_lines
+from presage.schedulers.ui.tail import Tail, last_lines
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.conftest import served
 from tests.schedulers.ui.stand_in import StandIn, large, listing, running, waiting
@@ -153,6 +155,37 @@ def test_the_end_of_a_log_is_fetched_behind_the_page(client, stand_in):
     stand_in.log = b""  # the node forgot it
     time.sleep(2.1)
     assert "step 2" in client.get("/jobs/a").text
+
+
+def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, stand_in):
+    stand_in.log = b"of the first\n"
+    until(lambda: "of the first" in client.get("/jobs/a").text)
+    stand_in.log = b""
+    stand_in.found = listing([running("a", attempt=2)])
+    page = until(lambda: "It wrote nothing" in (text := client.get("/jobs/a").text) and text)
+
+    assert "of the first" not in page
+
+
+def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
+    monkeypatch.setattr(tail, "FRESH_S", 0.0)
+    answers = [iter([b"step 1\n"]), ServiceError("it does not answer"), iter([b""])]
+
+    def ask(offset):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with ThreadPoolExecutor(1) as threads:
+        one = Tail(ask, threads)
+        said = []
+        while answers:
+            one.read()
+            threads.submit(int).result()  # behind what it fetches
+            seen = one._seen
+            said.append((seen.found, seen.failure))
+    assert said == [("step 1\n", ""), ("step 1\n", "it does not answer"), ("step 1\n", "")]
 
 
 @pytest.mark.parametrize(
