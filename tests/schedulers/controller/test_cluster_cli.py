@@ -120,6 +120,17 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask):
     ask.until(lambda jobs: {jobs[n]["phase"] for n in ("first", "second")} == {"CANCELLED"})
 
 
+def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(ask):
+    ask("submit", "--name", "gang", "--gpus", "2", "--", "true")
+    done = ask.raw("logs", "gang")
+    ask("cancel", "gang")
+
+    assert done.returncode == 1
+    assert "job 'gang' has not run yet" in done.stderr
+    assert "no controller" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask):
     ask("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
     ask.until(lambda jobs: jobs["fails"]["phase"] == "FAILED")
