@@ -148,7 +148,7 @@ def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Resp
     found = seen.found
     if found is not None:
         if found.status.attempt:
-            log = lookout.log(job_id, found.status.attempt)
+            log = lookout.log(found.status)
         if found.status.phase in figures.ON_NODE:
             nodes = lookout.cluster().found
             kinds = kinds_of(nodes.nodes if nodes else ())
