@@ -151,7 +151,8 @@ def test_a_log_is_shown_as_a_terminal_leaves_it():
 
 def test_the_end_of_a_log_is_fetched_behind_the_page(client, stand_in):
     stand_in.log = b"step 1\nstep 2\n"
-    until(lambda: "step 2" in client.get("/jobs/a").text)
+    page = until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
+    assert f"presage cluster logs --controller {stand_in.target} -- a" in page
     stand_in.log = b""  # the node forgot it
     time.sleep(2.1)
     assert "step 2" in client.get("/jobs/a").text
