@@ -28,8 +28,9 @@ def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
 
 
 async def _nothing():
-    return
-    yield b""
+    none: list[bytes] = []
+    for request in none:
+        yield request
 
 
 async def _some(stream, count):

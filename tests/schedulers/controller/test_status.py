@@ -38,10 +38,12 @@ def test_a_long_command_is_cut_in_a_list_and_whole_where_it_is_explained():
 
 @pytest.mark.parametrize("field", ["command", "folder", "user", "model", "kinds", "words"])
 def test_whatever_of_a_job_is_long_a_full_list_fits_into_a_message(field):
-    job = {field: "é" * MIB} if field in ("user", "model") else {}
-    job |= {"kinds": ("é" * MIB,)} if field == "kinds" else {}
-    command = {"command": ("é" * MIB,), "words": ("a",) + ("",) * MIB}.get(field, ("train",))
-    submitted = SubmittedJob(Job("job", 0.0, **job), command, "é" * MIB * (field == "folder"))
+    text = "é" * MIB
+    of = dict.fromkeys(("folder", "user", "model"), "") | {field: text}
+    kinds = (text,) if field == "kinds" else ()
+    command = {"command": (text,), "words": ("a",) + ("",) * MIB}.get(field, ("train",))
+    job = Job("job", 0.0, user=of["user"], model=of["model"], kinds=kinds)
+    submitted = SubmittedJob(job, command, of["folder"])
 
     assert said_of(submitted).ByteSize() * MOST_LISTED < MOST_MESSAGE_BYTES
 

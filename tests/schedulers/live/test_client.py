@@ -26,7 +26,8 @@ class Refuses:
         raise self.error
 
     async def of_job(self, request):
-        raise self.error
+        for error in [self.error]:
+            raise error
         yield b""
 
 
