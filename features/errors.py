@@ -112,6 +112,10 @@ class UnknownJobError(PresageError):
     """No job or node of that name is known to the cluster."""
 
 
+class NotYetError(PresageError):
+    """What is asked for is not there yet; it comes without anybody's doing."""
+
+
 class RefusedAgentError(PresageError):
     """A node agent is not let in: another one has its node's name."""
 

@@ -30,6 +30,7 @@ from presage.features.errors import (
     InvalidRequestError,
     InvalidTensorError,
     JournalError,
+    NotYetError,
     OutcomeLogError,
     OverloadedError,
     PresageError,
@@ -53,6 +54,7 @@ from presage.features.errors import (
 from presage.serving.access_log import AccessLog, EndedCall
 from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens
+from presage.serving.channel import SAID
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
 from presage.serving.malloc import FreedMemory
@@ -72,6 +74,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     UnknownJobError: Code.NOT_FOUND,
     StaleSchemaError: Code.FAILED_PRECONDITION,
     RefusedReleaseError: Code.FAILED_PRECONDITION,
+    NotYetError: Code.FAILED_PRECONDITION,
     RefusedAgentError: Code.ALREADY_EXISTS,
     ExpiredError: Code.DEADLINE_EXCEEDED,
     OverloadedError: Code.RESOURCE_EXHAUSTED,
@@ -293,7 +296,7 @@ class Calls:
             if code is Code.INTERNAL:
                 log(logging.ERROR, "failed", error=str(error), **noted)
             without_frames(error)
-            await context.abort(code, _details(error), _retry_hint(error))
+            await context.abort(code, _details(error), ((SAID, "1"), *_retry_hint(error)))
         elif code is Code.INTERNAL:
             log(logging.ERROR, "defect", traceback=True, **noted)
             without_frames(error)

@@ -51,6 +51,8 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 RETRY_AFTER = "grpc-retry-pushback-ms"
+# The metadata by which a status that a server of ours gave is known from gRPC's own.
+SAID = "x-presage-said"
 
 
 @dataclass(frozen=True, slots=True)

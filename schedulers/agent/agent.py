@@ -215,7 +215,9 @@ class Agent:
         log_file = (
             log_of(self._options.state, task_name(*name)) if task is None else task.folder.log
         )
-        ended = task is None or state_of(task.folder) is not TaskState.RUNNING
+        ended = name not in self.core.tasks or (
+            task is not None and state_of(task.folder) not in (TaskState.NEW, TaskState.RUNNING)
+        )
         part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=True)
         try:
             with log_file.open("rb") as file:

@@ -35,7 +35,7 @@ MOST_JOBS = 1_000  # of one Submit
 MOST_WAITING = 1_000_000
 MOST_HISTORY = 100
 MOST_LISTED = 20_000
-PAGE = 500  # entries that are read at once
+PAGE = 1_000  # entries that are read at once: as many as the journal reads, or it reads some again
 
 
 class ClusterService:
@@ -113,7 +113,7 @@ class ClusterService:
         self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncGenerator[bytes, None]:
         """What happens."""
-        request = parsed(pb.WatchRequest, await anext(requests))
+        request = parsed(pb.WatchRequest, await anext(requests, b""))
         journal = self._controller.journal
         seq = request.after if request.after >= 0 else journal.last_seq
         wanted = frozenset(request.job_ids)
@@ -144,7 +144,7 @@ class ClusterService:
             job = core.job(request.job_id)
             place = place_of(core.mirror(now_s), job.job_id)
             return pb.Explanation(
-                status=status_of(core, job, now_s, place),
+                status=status_of(core, job, now_s, place, whole=True),
                 sentence=sentence_of(core, job, place, now_s),
                 candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
             )
@@ -157,7 +157,7 @@ class ClusterService:
 
     async def logs(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
         """What a job wrote."""
-        request = parsed(pb.LogsRequest, await anext(requests))
+        request = parsed(pb.LogsRequest, await anext(requests, b""))
         async for content in self._logs.of_job(request):
             yield pb.LogChunk(content=content).SerializeToString()
 

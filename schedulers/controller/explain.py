@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.mirror import Mirror
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.policies.sharing import Sharing
-from presage.schedulers.sharing.needs import share_of
+from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
@@ -28,7 +30,9 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
             return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}"
-        return f"it waits{after}: no device has left what it needs, as a {name} job{before}"
+        gpus = submitted.job.gpus
+        where = "device has" if gpus == 1 else f"node has {gpus} devices that have"
+        return f"it waits{after}: no {where} left what it needs, as a {name} job{before}"
     if job.stage in AT_NODE:
         doing = {
             Stage.PLACED: "it was given to",
@@ -52,48 +56,58 @@ def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:
 
 
 def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
-    """Devices that are best for a job now, and why each will do or not."""
+    """Devices of a job's kinds that are best for it now, and why each will do or not.
+
+    Those that will do come first, then the emptiest.
+    """
     mirror = core.mirror(now_s)
     if mirror is None:
         return []
     columns, room = mirror.cluster.columns, mirror.ledger.room
-    wanted = job.submitted.job
-    shared = isinstance(mirror.policy, Sharing) and wanted.gpus == 1 and not job.overflows
-    overcommit = mirror.policy.settings.overcommit if isinstance(mirror.policy, Sharing) else 1.0
+    wanted, needs = job.submitted.job, _needs(mirror, job)
+    fits = needs.fit(room, columns)
+    on_node = np.bincount(columns.node[fits], minlength=len(mirror.cluster.nodes))[columns.node]
+    will_do = fits & (on_node >= wanted.gpus)
+    best = np.lexsort((-room.compute_milli, ~will_do))
+    if wanted.kinds:
+        best = best[columns.of_kinds(wanted.kinds)[best]]
     found = []
-    for device in (-room.compute_milli).argsort(kind="stable").tolist()[:MOST_CANDIDATES]:
-        kind = columns.kinds[columns.kind[device]]
-        outlook = mirror.forecasts.outlook(wanted, kind)
-        asked = wanted.requested(mirror.cluster.whole[device])
-        if shared:
-            need = share_of(outlook, overcommit), outlook.memory_bytes
-        elif wanted.gpus > 1 or job.overflows:
-            need = WHOLE, mirror.cluster.whole[device].memory_bytes
-        else:
-            need = asked.compute_milli, asked.memory_bytes
+    for device in best.tolist()[:MOST_CANDIDATES]:
+        number = columns.kind[device]
+        kind = columns.kinds[number]
         row = pb.Candidate(
             node=mirror.node_of(device),
             device=mirror.number_in_node(device),
             kind=kind,
             left_compute_milli=int(room.compute_milli[device]),
             left_memory_bytes=int(room.memory_bytes[device]),
-            need_compute_milli=need[0],
-            need_memory_bytes=need[1],
-            runtime_s=outlook.runtime_s,
+            need_compute_milli=needs.compute_milli[number],
+            need_memory_bytes=needs.memory_bytes[number],
+            runtime_s=mirror.forecasts.outlook(wanted, kind).runtime_s,
         )
-        row.verdict = _verdict(row, wanted.kinds)
+        row.verdict = _verdict(row, int(on_node[device]), wanted.gpus)
         found.append(row)
     return found
 
 
-def _verdict(row: pb.Candidate, kinds: tuple[str, ...]) -> str:
-    if kinds and row.kind not in kinds:
-        return "not of its kinds"
+def _needs(mirror: Mirror, job: LiveJob) -> Needs:
+    """What a job is given of a device of each kind."""
+    wanted, policy, kinds = job.submitted.job, mirror.policy, mirror.cluster.columns.kinds
+    if isinstance(policy, Sharing) and wanted.gpus == 1 and not job.overflows:
+        return needs_of(wanted, kinds, mirror.forecasts, policy.settings.overcommit)
+    whole = [Grant(0, WHOLE, mirror.cluster.memory_of[kind]) for kind in kinds]
+    if wanted.gpus == 1 and not job.overflows:
+        whole = [wanted.requested(of) for of in whole]
+    return Needs(tuple(of.compute_milli for of in whole), tuple(of.memory_bytes for of in whole))
+
+
+def _verdict(row: pb.Candidate, on_node: int, gpus: int) -> str:
+    """``on_node``: how many devices of its node fit."""
     if row.left_compute_milli < row.need_compute_milli:
         return "too little compute left"
     if row.left_memory_bytes < row.need_memory_bytes:
         return "too little memory left"
-    return FITS
+    return FITS if on_node >= gpus else f"{FITS}, but its node has {on_node} of {gpus}"
 
 
 def place_of(mirror: Mirror | None, job_id: str) -> int:

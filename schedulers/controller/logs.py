@@ -6,7 +6,8 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator
 
-from presage.features.errors import ServiceError
+from presage.features.errors import NotYetError, ServiceError
+from presage.schedulers.controller.book import Stage
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -39,21 +40,31 @@ class Logs:
         ------
         UnknownJobError
             There is no such job.
+        NotYetError
+            It has run nowhere yet.
         ServiceError
-            It has run nowhere yet, or its node does not answer.
+            Its node does not answer.
         """
-        offset = request.offset
+        offset, attempt = request.offset, 0
         while True:
             job = await self._controller.look(lambda core, _: core.job(request.job_id))
             if not job.starts:
-                raise ServiceError(f"job {request.job_id!r} has not run yet; there is no log")
+                raise NotYetError(
+                    f"job {request.job_id!r} has not run yet, so there is no log; see why it waits "
+                    "with `presage cluster explain`"
+                )
+            if attempt and job.attempt != attempt:
+                offset = 0
+            attempt = job.attempt
             name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
             part = await self._ask(job.node, name, offset)
             if part.content:
                 yield part.content
             offset = part.offset + len(part.content)
-            if part.ended or not request.follow:
-                if not part.content or part.ended:
+            # Of a job that was only just placed its agent need not have heard yet.
+            ended = part.ended and job.stage is not Stage.PLACED
+            if ended or not request.follow:
+                if not part.content or ended:
                     return
             elif not part.content:
                 await asyncio.sleep(FOLLOW_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.live.wire import read_told, write_grants
@@ -17,16 +19,27 @@ _PHASES = {
     Stage.CANCELLED: pb.CANCELLED,
     Stage.REJECTED: pb.REJECTED,
 }
+# Of a job among others. Users write up to a MiB: a list of many of that fits into no message.
+_MOST_COMMAND_BYTES = 1_536
+_MOST_FOLDER_BYTES = 256
+_MOST_NAME_BYTES = 128
+_CUT = "…"
 
 
-def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobStatus:
-    """Of a job; ``place`` is its place in the queue."""
+def status_of(
+    core: Core, job: LiveJob, now_s: float, place: int = 0, *, whole: bool = False
+) -> pb.JobStatus:
+    """Of a job; ``place`` is its place in the queue.
+
+    What its user wrote is cut short, and ends with an ellipsis then, unless the ``whole`` of it is
+    asked for.
+    """
     seen = core.nodes.get(job.node)
     task = seen.tasks.get(job.job_id) if seen is not None and job.stage in AT_NODE else None
     told = job.told_messages
     waits = job.stage is Stage.WAITING
     status = pb.JobStatus(
-        job=_shown(job.message),
+        job=_shown(job.message, whole=whole),
         phase=_PHASES[job.stage],
         why=job.why,
         attempt=job.starts,
@@ -51,13 +64,32 @@ def status_of(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobS
     return status
 
 
-def _shown(job: pb.Job) -> pb.Job:
+def _shown(job: pb.Job, *, whole: bool) -> pb.Job:
     """Without what is long, or its user's secret."""
     shown = pb.Job()
     shown.CopyFrom(job)
     shown.ClearField("features")
     shown.ClearField("environment")
+    if not whole:
+        shown.command[:] = _cut(job.command, _MOST_COMMAND_BYTES)
+        shown.kinds[:] = _cut(job.kinds, _MOST_NAME_BYTES)
+        shown.folder = "".join(_cut([job.folder], _MOST_FOLDER_BYTES))
+        shown.user = "".join(_cut([job.user], _MOST_NAME_BYTES))
+        shown.model = "".join(_cut([job.model], _MOST_NAME_BYTES))
     return shown
+
+
+def _cut(texts: Iterable[str], most_bytes: int) -> list[str]:
+    """As much of texts as these bytes hold; the last is an ellipsis where that is not all."""
+    found: list[str] = []
+    for text in texts:
+        content = text.encode()
+        if len(content) >= most_bytes:
+            begin = content[:most_bytes].decode(errors="ignore")
+            return [*found, *([begin] if begin else []), _CUT]
+        found.append(text)
+        most_bytes -= len(content) + 1  # many empty ones are long, too
+    return found
 
 
 def _add_task(status: pb.JobStatus, task: pb.Task) -> None:

@@ -10,6 +10,7 @@ import grpc
 from presage.features.errors import (
     ForbiddenError,
     InvalidJobError,
+    NotYetError,
     ServiceError,
     UnauthenticatedError,
     UnknownJobError,
@@ -17,7 +18,7 @@ from presage.features.errors import (
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.channel import Credentials
+from presage.serving.channel import SAID, Credentials
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -29,6 +30,7 @@ _OPTIONS = (
 _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,
     grpc.StatusCode.NOT_FOUND: UnknownJobError,
+    grpc.StatusCode.FAILED_PRECONDITION: NotYetError,
     grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
 }
@@ -41,8 +43,10 @@ class ClusterClient:
     ------
     InvalidJobError, UnknownJobError, UnauthenticatedError, ForbiddenError
         By the calls: the controller refused, with the reason it gave.
+    NotYetError
+        By ``logs``: the job has not run yet.
     ServiceError
-        By the calls: none is there, or it did not answer in time.
+        By the calls: none is there, it cannot do it now, or it did not answer in time.
     """
 
     def __init__(
@@ -126,6 +130,8 @@ class ClusterClient:
         if code in _ERRORS:
             return _ERRORS[code](details)
         if code is grpc.StatusCode.UNAVAILABLE:
+            if any(key == SAID for key, _ in error.trailing_metadata() or ()):
+                return ServiceError(f"{self._target}: {details}")
             return ServiceError(
                 f"no controller at {self._target} ({details}); start one with `presage cluster "
                 "up`, or give the address of one that runs"

@@ -16,10 +16,12 @@ _SLIVER = 3.0  # % of a bar: of a job that has its devices' memory and nothing o
 
 
 class Segment(NamedTuple):
-    """What one job has of a device; lengths in % of the bar.
+    """What one job has of a device, or all that are not listed; lengths in % of the bar.
 
     Attributes
     ----------
+    job_id : str
+        "" for those that are not listed.
     used : float
         Of the bar, from ``at`` on; may be more than ``width``.
     peak : float
@@ -91,14 +93,23 @@ def _device(
     number: int, device: pb.DeviceStatus, rows: Sequence[tuple[pb.JobStatus, pb.Grant]]
 ) -> DeviceBar:
     at_work = [(row, grant) for row, grant in rows if row.phase != pb.PAUSED]
+    listed_milli = sum(grant.compute_milli for _, grant in rows)
+    listed_bytes = sum(grant.memory_bytes for _, grant in rows)
+    # What is left is so of all jobs, also of those that are not listed.
+    taken_milli = WHOLE - device.left_compute_milli
+    taken_bytes = device.memory_bytes - device.left_memory_bytes
+    more = len(set(device.job_ids) - {row.job.job_id for row, _ in rows})
+    paused_milli = listed_milli - sum(grant.compute_milli for _, grant in at_work)
+    more_compute = _rest(more, taken_milli - listed_milli, share)
+    more_memory = _rest(more, taken_bytes - listed_bytes, size)
     return DeviceBar(
         number,
         device.kind,
-        _segments(rows, WHOLE, _compute),
-        _segments(rows, device.memory_bytes, _memory),
-        sum(grant.compute_milli for _, grant in at_work),
+        _segments(rows, WHOLE, _compute, more_compute),
+        _segments(rows, device.memory_bytes, _memory, more_memory),
+        max(0, taken_milli - paused_milli),
         sum(row.usage_milli for row, _ in at_work),
-        sum(grant.memory_bytes for _, grant in rows),
+        max(0, taken_bytes),
         sum(row.memory_bytes // len(row.grants) for row, _ in rows),
         device.memory_bytes,
     )
@@ -125,14 +136,24 @@ def _memory(row: pb.JobStatus, grant: pb.Grant) -> _Amounts:
     return _Amounts(grant.memory_bytes, now, peak, said)
 
 
+def _rest(jobs: int, has: int, said: Callable[[float], str]) -> _Amounts | None:
+    """What jobs have that are not listed; None where there are none."""
+    if not jobs or has <= 0:
+        return None
+    which = "a job that is" if jobs == 1 else f"{jobs} jobs that are"
+    return _Amounts(has, 0.0, 0.0, f"{said(has)} given to {which} not listed")
+
+
 def _segments(
     rows: Sequence[tuple[pb.JobStatus, pb.Grant]],
     whole: float,
     amounts: Callable[[pb.JobStatus, pb.Grant], _Amounts],
+    rest: _Amounts | None,
 ) -> list[Segment]:
     of_each = [amounts(row, grant) for row, grant in rows]
+    has = sum(one.has for one in of_each) + (rest.has if rest else 0)
     # More than the whole is given out for moments, and where a policy overcommits.
-    scale = 100 / max(whole, sum(one.has for one in of_each), 1)
+    scale = 100 / max(whole, has, 1)
     found, at = [], 0.0
     for (row, _), one in zip(rows, of_each, strict=True):
         job_id = row.job.job_id
@@ -143,6 +164,9 @@ def _segments(
             Segment(job_id, colour_of(job_id), state_of(row), round(at, 2), width, used, peak, said)
         )
         at += width
+    if rest is not None:
+        width = round(scale * rest.has, 2)
+        found.append(Segment("", 0, "unlisted", round(at, 2), width, 0.0, 0.0, rest.said))
     return found
 
 
@@ -167,8 +191,13 @@ def memory_gauge(row: pb.JobStatus) -> Gauge:
 
 
 def time_gauge(row: pb.JobStatus, told: pb.Told | None) -> Gauge | None:
-    """Elapsed and remaining, against what was foretold and promised; None where nothing was."""
-    if told is None or not told.foretold or not math.isfinite(row.remaining_s):
+    """Elapsed and remaining, against what was foretold and promised; None where nothing was.
+
+    Of a job that is only placed nobody has said yet what remains.
+    """
+    if told is None or not told.foretold or row.phase == pb.PLACED:
+        return None
+    if not (math.isfinite(row.remaining_s) and math.isfinite(told.promised_s)):
         return None
     ends_s = row.elapsed_s + row.remaining_s
     whole_s = max(1.05 * ends_s, 1.05 * told.promised_s, 1e-9)

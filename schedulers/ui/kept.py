@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from presage.features.errors import InvalidJobError, PresageError, UnknownJobError
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+_REST = 3.0  # times as long as an answer took
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,15 @@ class Seen(Generic[T]):
 
 
 class Kept(Generic[T]):
-    """Asks when it is read and the last answer is older than ``fresh_s``; several threads may."""
+    """Asks when it is read and the last answer is older than ``fresh_s``; several threads may.
+
+    What takes long to answer is asked for less often: most of the time it is not being answered.
+    """
 
     def __init__(self, ask: Callable[[], T], fresh_s: float) -> None:
         self._ask, self._fresh_s = ask, fresh_s
         self._lock = threading.Lock()
-        self._asked_s = -float("inf")
+        self._again_s = -float("inf")
         self._seen: Seen[T] = Seen()
 
     def read(self) -> Seen[T]:
@@ -54,7 +59,7 @@ class Kept(Generic[T]):
             It was asked for a job that is not there.
         """
         with self._lock:
-            if time.monotonic() - self._asked_s > self._fresh_s:
+            if time.monotonic() > self._again_s:
                 self._renew()
             return self._seen
 
@@ -63,6 +68,7 @@ class Kept(Generic[T]):
         return self._seen
 
     def _renew(self) -> None:
+        began_s = time.monotonic()
         try:
             self._seen = Seen(self._ask(), time.time())
         except (UnknownJobError, InvalidJobError):
@@ -70,25 +76,25 @@ class Kept(Generic[T]):
         except PresageError as error:
             since = self._seen.since_unix_s or time.time()
             self._seen = replace(self._seen, failure=str(error), since_unix_s=since)
-        # From the end of the answer: one that takes long is not asked for all the time.
-        self._asked_s = time.monotonic()
+        ended_s = time.monotonic()
+        self._again_s = ended_s + max(self._fresh_s, _REST * (ended_s - began_s))
 
 
-class Few(Generic[T]):
-    """What is kept of each name, for the names that were asked for last."""
+class Few(Generic[K, T]):
+    """What is kept of each key, for the keys that were asked for last."""
 
-    def __init__(self, make: Callable[[str], T], most: int) -> None:
+    def __init__(self, make: Callable[[K], T], most: int) -> None:
         self._make, self._most = make, most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, T] = OrderedDict()
+        self._kept: OrderedDict[K, T] = OrderedDict()
 
-    def of(self, name: str) -> T:
-        """That of a name, made where there is none yet."""
+    def of(self, key: K) -> T:
+        """That of a key, made where there is none yet."""
         with self._lock:
-            found = self._kept.pop(name, None)
+            found = self._kept.pop(key, None)
             if found is None:
-                found = self._make(name)
-            self._kept[name] = found
+                found = self._make(key)
+            self._kept[key] = found
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
             return found

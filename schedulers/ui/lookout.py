@@ -67,9 +67,9 @@ class Lookout:
                 found[job_id] = seen.found
         return found
 
-    def log(self, job_id: str) -> Seen[str]:
-        """The end of what a job wrote."""
-        return self._tails.of(job_id).read()
+    def log(self, row: pb.JobStatus) -> Seen[str]:
+        """The end of what a job wrote in its last attempt."""
+        return self._tails.of((row.job.job_id, row.submitted_unix_s, row.attempt)).read()
 
     def events(self) -> list[pb.Event]:
         """What happened last, the newest first."""
@@ -92,5 +92,6 @@ class Lookout:
     def _job_kept(self, fresh_s: float) -> Callable[[str], Kept[pb.Explanation]]:
         return lambda job_id: Kept(lambda: self._client.explain(job_id), fresh_s)
 
-    def _tail(self, job_id: str) -> Tail:
+    def _tail(self, key: tuple[str, float, int]) -> Tail:
+        job_id = key[0]  # what another attempt wrote, or a job of its name before, is not its own
         return Tail(lambda offset: self._client.logs(job_id, offset=offset), self._threads)

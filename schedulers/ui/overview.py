@@ -76,7 +76,15 @@ class Trouble(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of the whole cluster; amounts are of devices, or bytes."""
+    """Of the whole cluster; amounts are of devices, or bytes.
+
+    Attributes
+    ----------
+    used, used_bytes
+        Of listed jobs alone, as ``states`` is, save that those which wait are all counted.
+    unlisted : int
+        Jobs that are not listed.
+    """
 
     nodes: int
     up: int
@@ -87,6 +95,7 @@ class Totals(NamedTuple):
     given_bytes: int
     used_bytes: int
     states: Mapping[str, int]
+    unlisted: int
 
 
 class Overview(NamedTuple):
@@ -170,7 +179,8 @@ def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
 def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
     devices = [device for node in nodes for device in node.devices]
     states = Counter(state_of(row) for row in found.jobs)
-    states["waiting"] += found.left_out
+    if states["waiting"]:  # jobs at nodes are listed before them, so the others wait, too
+        states["waiting"] += found.left_out
     return Totals(
         len(nodes),
         sum(node.state == "up" for node in nodes),
@@ -181,6 +191,7 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
         sum(device.given_bytes for device in devices),
         sum(device.used_bytes for device in devices),
         {name: states[name] for name in (*STATES, "waiting")},
+        found.left_out,
     )
 
 

@@ -148,7 +148,7 @@ def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Resp
     found = seen.found
     if found is not None:
         if found.status.attempt:
-            log = lookout.log(job_id)
+            log = lookout.log(found.status)
         if found.status.phase in figures.ON_NODE:
             nodes = lookout.cluster().found
             kinds = kinds_of(nodes.nodes if nodes else ())
@@ -163,7 +163,6 @@ def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Resp
         row=row,
         state=figures.state_of(found.status) if found else "",
         command=shlex.join(found.status.job.command) if found else "",
-        quoted=shlex.quote(job_id),
         log=log,
     )
 
@@ -201,6 +200,7 @@ def _environment() -> jinja2.Environment:
         "known": figures.known,
         "job_url": figures.job_url,
         "words": _words,
+        "quoted": shlex.quote,
     }
     environment.filters.update(filters)
     return environment

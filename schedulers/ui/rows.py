@@ -109,15 +109,15 @@ def waiting_of(row: pb.JobStatus, found: pb.Explanation | None) -> Waiting:
     needs = (f"{job.gpus} devices" if many else "1 device") + "".join(f", {k}" for k in job.kinds)
     if found is None:
         return Waiting(row, needs, row.why or "it is behind those before it", "")
-    best = next((one for one in found.candidates if one.verdict != "not of its kinds"), None)
-    if best is None:
+    if not found.candidates:
         return Waiting(row, needs, _reason(found), "")
+    best = found.candidates[0]
     compute, memory = share(best.need_compute_milli), size(best.need_memory_bytes)
     return Waiting(
         row,
         f"{needs}, {compute} and {memory}{' each' if many else ''}",
         _reason(found),
-        f"{best.node} : {best.device} has most, {share(best.left_compute_milli)} and "
+        f"nearest is {best.node} : {best.device} with {share(best.left_compute_milli)} and "
         f"{size(best.left_memory_bytes)}: {best.verdict}",
     )
 

@@ -21,7 +21,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Tail:
-    """The end of one job's log.
+    """The end of the log of one attempt of a job.
 
     Parameters
     ----------
@@ -51,8 +51,10 @@ class Tail:
                 content += piece
                 if len(content) >= 2 * TAIL_BYTES:  # it is written faster than it is read
                     break
-            if content or not self._seen.found:  # its node may keep it no longer than the job
+            if content or not self._seen.found:
                 self._seen = Seen(last_lines(content), time.time())
+            else:  # its node may keep it no longer than the job
+                self._seen = Seen(self._seen.found, self._seen.at_unix_s)
         except PresageError as error:
             since = self._seen.since_unix_s or time.time()
             self._seen = Seen(self._seen.found, self._seen.at_unix_s, str(error), since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +46,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
 HERE = "127.0.0.1:50061"
+# What a message takes.
+_MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 
 @app.command(
@@ -91,7 +93,7 @@ def submit(
         float, typer.Option(min=0.0, help="Between its own checkpoints; 0: it makes none.")
     ] = 0.0,
     grace_s: Annotated[
-        float, typer.Option(min=0.0, help="That it may take to save its state when asked.")
+        float, typer.Option(min=0.001, help="That it may take to save its state when asked.")
     ] = 30.0,
     retries: Annotated[int, typer.Option(min=0, help="After it failed by itself.")] = 0,
     token_file: Token = None,
@@ -105,29 +107,42 @@ def submit(
 
     from presage.schedulers.v1 import cluster_pb2 as pb
 
+    _check_numbers(
+        {
+            "--priority": (priority, _MOST_INT32),
+            "--gpus": (gpus, _MOST_INT32),
+            "--retries": (retries, _MOST_INT32),
+            "--iterations": (iterations or 0, _MOST_INT64),
+            "--share": (share, 1),
+            "--memory-gib": (memory_gib, _MOST_INT64 >> 30),
+        }
+    )
     command = [word for word in context.args if word != "--" or context.args.index("--") != 0]
     if not command:
         raise InvalidJobError("no command; write it behind the options: -- python train.py")
     told = _features(features, batch_size, iterations, optimizer, precision)
-    job = pb.Job(
-        job_id=name if name is not None else f"{Path(command[0]).name}-{secrets.token_hex(4)}",
-        command=command,
-        folder=str((folder or Path()).resolve()),
-        environment=dict(_pair(text) for text in env or ()),
-        gpus=gpus,
-        kinds=kind or (),
-        latency_sensitive=latency_sensitive,
-        priority=priority,
-        user=getpass.getuser(),
-        model=model or ("" if told is None else told.name),
-        iterations=iterations or 0,
-        features=told,
-        compute_milli=round(1000 * share),
-        memory_bytes=round(memory_gib * 2**30),
-        checkpoint_every_s=checkpoint_every_s,
-        grace_s=grace_s,
-        retries=retries,
-    )
+    try:
+        job = pb.Job(
+            job_id=name if name is not None else f"{Path(command[0]).name}-{secrets.token_hex(4)}",
+            command=command,
+            folder=str((folder or Path()).resolve()),
+            environment=dict(_pair(text) for text in env or ()),
+            gpus=gpus,
+            kinds=kind or (),
+            latency_sensitive=latency_sensitive,
+            priority=priority,
+            user=getpass.getuser(),
+            model=model or ("" if told is None else told.name),
+            iterations=iterations or 0,
+            features=told,
+            compute_milli=round(1000 * share),
+            memory_bytes=round(memory_gib * 2**30),
+            checkpoint_every_s=checkpoint_every_s,
+            grace_s=grace_s,
+            retries=retries,
+        )
+    except UnicodeEncodeError as error:
+        raise InvalidJobError(f"{error.object!r} is no UTF-8; write it so") from None
     with _client(controller, token_file, ca, cert, key) as client:
         client.submit([job])
     typer.echo(job.job_id)
@@ -300,6 +315,13 @@ def _features(
         precision=precision,
     )
     return write_job(job)
+
+
+def _check_numbers(options: Mapping[str, tuple[float, int]]) -> None:
+    """Numbers that a message takes, by their options; each with the most that it may be."""
+    for option, (value, most) in options.items():
+        if not -most <= value <= most:  # nor is it, if it is no number
+            raise InvalidJobError(f"{option} {value}: must be a number, of at most {most:,}")
 
 
 def _pair(text: str) -> tuple[str, str]:

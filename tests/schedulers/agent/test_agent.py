@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from presage.schedulers.agent import agent as agent_module
 from presage.schedulers.agent.agent import Agent, AgentOptions
 from presage.schedulers.agent.connection import serve_node
 from presage.schedulers.agent.lease import read_lease
@@ -250,6 +251,23 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
     (told,) = played.agent.core.report()
     assert told.exit.lost
     assert ended(folder).why == "ended"
+
+
+def test_the_log_of_a_task_that_has_not_begun_has_not_ended(state, monkeypatch):
+    monkeypatch.setattr(agent_module, "launch", lambda task: False)
+    played = Played(state)
+    wanted = pb.LogWanted(task=pb.TaskName(job_id="job", attempt=1))
+    agent, name = played.agent, ("job", 1)
+
+    def ended() -> bool:
+        return agent.log_part(wanted, 1000).ended
+
+    assert ended()  # nobody has told of it
+    unleased, leased = (orders(order("job", SLEEPS), lease_s=s) for s in (1e-6, 60.0))
+    played.lives(
+        unleased, lambda: name in agent.core.tasks, lambda: not ended(),
+        leased, lambda: name in agent._processes, lambda: not ended(),
+    )  # fmt: skip
 
 
 def test_orders_of_many_megabytes_are_heard(state):

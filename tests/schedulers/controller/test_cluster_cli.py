@@ -120,6 +120,17 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask):
     ask.until(lambda jobs: {jobs[n]["phase"] for n in ("first", "second")} == {"CANCELLED"})
 
 
+def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(ask):
+    ask("submit", "--name", "gang", "--gpus", "2", "--", "true")
+    done = ask.raw("logs", "gang")
+    ask("cancel", "gang")
+
+    assert done.returncode == 1
+    assert "job 'gang' has not run yet" in done.stderr
+    assert "no controller" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask):
     ask("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
     ask.until(lambda jobs: jobs["fails"]["phase"] == "FAILED")
@@ -166,6 +177,12 @@ def test_watch_tells_what_happens_as_it_happens(ask):
         (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
         (("submit", "--features", "absent.json", "--", "true"), "absent.json"),
         (("submit", "--batch-size", "4", "--", "true"), "are of --features"),
+        (("submit", "--priority", "3000000000", "--", "true"), "--priority 3000000000: must be"),
+        (("submit", "--priority", "-3000000000", "--", "true"), "--priority -3000000000: must be"),
+        (("submit", "--gpus", "3000000000", "--", "true"), "--gpus 3000000000: must be"),
+        (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
+        (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
+        (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
         (("cancel", "nobody"), "there is no job 'nobody'"),
         (("explain", "nobody"), "there is no job 'nobody'"),
         (("logs", "nobody"), "there is no job 'nobody'"),
@@ -182,6 +199,26 @@ def test_what_cannot_be_done_is_said_in_one_line(ask, words, told):
     assert done.returncode == 1
     assert told in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask):
+    done = ask.raw("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff"))
+
+    assert done.returncode == 1
+    assert "'\\udcff' is no UTF-8" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
+)
+def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, option, value):
+    done = ask.raw("submit", option, value, "--", "true")
+
+    assert done.returncode in (1, 2)
+    assert option in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_name_that_is_taken_by_another_job_is_refused_and_the_same_again_is_not(ask):

@@ -100,12 +100,33 @@ def waiting(name, place, **fields):
 
 
 def node(name="node-00", devices=2, **fields):
-    device = pb.DeviceStatus(kind="h100", memory_bytes=80 * GIB)
+    device = pb.DeviceStatus(
+        kind="h100", memory_bytes=80 * GIB, left_compute_milli=1000, left_memory_bytes=80 * GIB
+    )
     return pb.NodeStatus(name=name, devices=[device] * devices, connected=True, **fields)
 
 
-def listing(jobs=(), nodes=()):
-    return pb.ListResponse(jobs=jobs, nodes=nodes or [node()], policy="sharing", last_entry=7)
+def holding(there, jobs):
+    """The node with jobs on it, as a controller says it; others' are passed over."""
+    found = pb.NodeStatus()
+    found.CopyFrom(there)
+    for row in jobs:
+        for grant in row.grants if row.node == there.name else ():
+            if grant.device < len(found.devices):
+                device = found.devices[grant.device]
+                device.left_compute_milli -= grant.compute_milli
+                device.left_memory_bytes -= grant.memory_bytes
+                device.job_ids.append(row.job.job_id)
+    return found
+
+
+def listing(jobs=(), nodes=(), *, unlisted=()):
+    """What a controller lists; of jobs that are ``unlisted`` only their devices tell."""
+    everyone = (*jobs, *unlisted)
+    there = [holding(one, everyone) for one in nodes or [node()]]
+    return pb.ListResponse(
+        jobs=jobs, nodes=there, policy="sharing", last_entry=7, left_out=len(unlisted)
+    )
 
 
 def large(nodes, devices, queue, *, least_milli=150, seed=3):

@@ -15,6 +15,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.stand_in import (
     GIB,
     explanation,
+    holding,
     large,
     listing,
     node,
@@ -48,7 +49,7 @@ def test_segments_follow_each_other_within_their_bar_whatever_is_given_out(share
         running(str(i), milli=milli, memory_bytes=memory, usage_milli=usage, phase=phase)
         for i, (milli, memory, usage, phase) in enumerate(shares)
     ]
-    first, second = device_bars(node(), rows)
+    first, second = device_bars(holding(node(), rows), rows)
 
     assert second.compute == second.memory == []
     for segments in (first.compute, first.memory):
@@ -64,11 +65,44 @@ def test_segments_follow_each_other_within_their_bar_whatever_is_given_out(share
 
 def test_a_paused_job_has_its_memory_and_nothing_of_the_compute():
     rows = [running("a", milli=1000), running("b", milli=400, phase=pb.PAUSED)]
-    bar, _ = device_bars(node(), rows)
+    bar, _ = device_bars(holding(node(), rows), rows)
 
     assert bar.given_milli == 1000
     assert bar.given_bytes == 40 * GIB
     assert [segment.state for segment in bar.compute] == ["running", "paused"]
+
+
+def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
+    found = listing([running("a", milli=300)], unlisted=[running("b"), running("c", milli=200)])
+    view = view_of(found)
+    (bar, idle) = view.nodes[0].devices
+
+    assert (bar.given_milli, bar.given_bytes) == (900, 60 * GIB)
+    assert (view.totals.given, view.totals.given_bytes) == (0.9, 60 * GIB)
+    listed, rest = bar.compute
+    assert (listed.job_id, rest.job_id, rest.at, rest.width) == ("a", "", 30.0, 60.0)
+    assert rest.said == "60 % given to 2 jobs that are not listed"
+    assert bar.memory[1].said == "40 GiB given to 2 jobs that are not listed"
+    assert idle.compute == []
+
+
+def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
+    endless = told(runtime_s=math.inf)
+    rows = [
+        running("endless", told=[endless], remaining_s=0.0),
+        running("placed", phase=pb.PLACED, remaining_s=0.0, elapsed_s=0.0),
+        running("known"),
+    ]
+    assert [row.time is None for row in view_of(listing(rows)).rows] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("listed", "waiting_said"), [([running("a")], 0), ([running("a"), waiting("b", 1)], 3)]
+)
+def test_jobs_that_are_not_listed_wait_only_where_a_listed_one_waits(listed, waiting_said):
+    totals = view_of(listing(listed, unlisted=[running("x"), running("y")])).totals
+    assert totals.unlisted == 2
+    assert totals.states["waiting"] == waiting_said
 
 
 def test_what_needs_a_look_comes_first():
@@ -127,7 +161,7 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     first, second = view.queue[:2]
     assert first.needs == "1 device, 60 % and 20 GiB"
     assert first.why == "no device has left what it needs, as a best-effort job"
-    assert first.nearest.startswith("node-00 : 0 has most, 35 % and 9 GiB")
+    assert first.nearest.startswith("nearest is node-00 : 0 with 35 % and 9 GiB")
     assert (second.needs, second.why) == ("1 device", "it is behind those before it")
     assert view.queue[-1].needs == "1 device, a100"
 

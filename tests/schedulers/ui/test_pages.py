@@ -9,15 +9,17 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.ui import tail
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.pages import application
 from presage.schedulers.ui.server import serve_pages
-from presage.schedulers.ui.tail import last_lines
+from presage.schedulers.ui.tail import Tail, last_lines
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.conftest import served
 from tests.schedulers.ui.stand_in import StandIn, large, listing, running, waiting
@@ -122,6 +124,15 @@ def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
     assert (page.status_code, len(page.data) < 5000) == (404, True)
 
 
+def test_jobs_that_are_not_listed_are_said(client, stand_in):
+    stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
+    page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
+
+    assert "80 % given to 2 jobs that are not listed" in page
+    assert 'href="/jobs/"' not in page
+    assert "of the jobs that are listed" in page
+
+
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
     for _ in range(20):
         client.get("/jobs/a")
@@ -140,10 +151,42 @@ def test_a_log_is_shown_as_a_terminal_leaves_it():
 
 def test_the_end_of_a_log_is_fetched_behind_the_page(client, stand_in):
     stand_in.log = b"step 1\nstep 2\n"
-    until(lambda: "step 2" in client.get("/jobs/a").text)
+    page = until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
+    assert f"presage cluster logs --controller {stand_in.target} -- a" in page
     stand_in.log = b""  # the node forgot it
     time.sleep(2.1)
     assert "step 2" in client.get("/jobs/a").text
+
+
+def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, stand_in):
+    stand_in.log = b"of the first\n"
+    until(lambda: "of the first" in client.get("/jobs/a").text)
+    stand_in.log = b""
+    stand_in.found = listing([running("a", attempt=2)])
+    page = until(lambda: "It wrote nothing" in (text := client.get("/jobs/a").text) and text)
+
+    assert "of the first" not in page
+
+
+def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
+    monkeypatch.setattr(tail, "FRESH_S", 0.0)
+    answers = [iter([b"step 1\n"]), ServiceError("it does not answer"), iter([b""])]
+
+    def ask(offset):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with ThreadPoolExecutor(1) as threads:
+        one = Tail(ask, threads)
+        said = []
+        while answers:
+            one.read()
+            threads.submit(int).result()  # behind what it fetches
+            seen = one._seen
+            said.append((seen.found, seen.failure))
+    assert said == [("step 1\n", ""), ("step 1\n", "it does not answer"), ("step 1\n", "")]
 
 
 @pytest.mark.parametrize(

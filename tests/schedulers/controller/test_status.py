@@ -1,0 +1,59 @@
+"""What is said of a job in a list, and of one that is asked for alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.schedulers.controller.status import status_of
+from presage.schedulers.job import Job
+from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
+from tests.schedulers.controller.test_core import World
+
+MIB = 2**20
+MOST_LISTED = 20_000
+
+
+def said_of(submitted, **options):
+    world = World()
+    world.write(world.core.submit([submitted], 0.0, 0.0)[0])
+    job = world.core.book.jobs[submitted.job.job_id]
+    return status_of(world.core, job, 0.0, **options).job
+
+
+def test_a_long_command_is_cut_in_a_list_and_whole_where_it_is_explained():
+    command = ("python", "-c", "x = 1\n" * 200_000, "--last")
+    submitted = SubmittedJob(Job("job", 0.0), command)
+
+    listed = list(said_of(submitted).command)
+    assert listed[:2] == ["python", "-c"]
+    assert listed[2].startswith("x = 1\nx = 1")
+    assert listed[3:] == ["…"]
+    assert list(said_of(submitted, whole=True).command) == list(command)
+    short = SubmittedJob(Job("job", 0.0), ("python", "train.py", "", "--epochs=3"))
+    assert list(said_of(short).command) == list(short.command)
+
+
+@pytest.mark.parametrize("field", ["command", "folder", "user", "model", "kinds", "words"])
+def test_whatever_of_a_job_is_long_a_full_list_fits_into_a_message(field):
+    text = "é" * MIB
+    of = dict.fromkeys(("folder", "user", "model"), "") | {field: text}
+    kinds = (text,) if field == "kinds" else ()
+    command = {"command": (text,), "words": ("a",) + ("",) * MIB}.get(field, ("train",))
+    job = Job("job", 0.0, user=of["user"], model=of["model"], kinds=kinds)
+    submitted = SubmittedJob(job, command, of["folder"])
+
+    assert said_of(submitted).ByteSize() * MOST_LISTED < MOST_MESSAGE_BYTES
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
+def test_of_a_command_only_its_end_is_ever_missing(words):
+    command = ("train", *words, "é" * 1000, "é" * 1000)
+    listed = list(said_of(SubmittedJob(Job("job", 0.0), command)).command)
+
+    *kept, last, ellipsis = listed
+    assert ellipsis == "…"
+    assert list(command[: len(kept)]) == kept
+    assert command[len(kept)].startswith(last)

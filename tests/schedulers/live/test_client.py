@@ -1,0 +1,80 @@
+"""What the client says of a controller that is not there, and of one that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import pytest
+
+from presage.features.errors import JournalError, NotYetError, PresageError, ServiceError
+from presage.schedulers.controller.cluster_service import ClusterService
+from presage.schedulers.live.client import ClusterClient
+from presage.serving.call import Calls
+from presage.serving.metrics import Metrics
+
+
+class Refuses:
+    """A controller, and its logs, that can do nothing."""
+
+    def __init__(self, error: PresageError) -> None:
+        self.error = error
+
+    async def survey(self, at):
+        raise self.error
+
+    async def of_job(self, request):
+        for error in [self.error]:
+            raise error
+        yield b""
+
+
+def asked(error: PresageError, ask) -> None:
+    """Ask a controller that always ends with an error; ``ask`` has a client and its target."""
+    refuses: Any = Refuses(error)
+
+    def in_thread(target: str) -> None:
+        with ClusterClient(target) as client:
+            ask(client, target)
+
+    async def main() -> None:
+        server = grpc.aio.server()
+        service = ClusterService(refuses, Calls(Metrics()), refuses, "fifo")
+        server.add_generic_rpc_handlers((service.handlers(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            await asyncio.to_thread(in_thread, f"127.0.0.1:{port}")
+        finally:
+            await server.stop(None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", ["list", "logs"])
+def test_a_controller_that_cannot_do_it_is_not_said_to_be_missing(method):
+    def ask(client, target):
+        with pytest.raises(ServiceError) as caught:
+            list(client.logs("job")) if method == "logs" else client.list()
+        assert str(caught.value) == f"{target}: the disk is full; make room"
+
+    asked(JournalError("the disk is full; make room"), ask)
+
+
+def test_a_log_that_there_is_not_yet_is_no_failure_of_the_controllers():
+    def ask(client, target):
+        with pytest.raises(NotYetError, match=r"^job 'a' has not run yet$"):
+            list(client.logs("a"))
+
+    asked(NotYetError("job 'a' has not run yet"), ask)
+
+
+def test_where_nobody_listens_no_controller_is_said_to_be_there():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{other.getsockname()[1]}"
+        missing = pytest.raises(ServiceError, match=f"no controller at {target}")
+        with ClusterClient(target, timeout_s=20.0) as client, missing:
+            client.list()
