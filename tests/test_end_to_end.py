@@ -1,7 +1,6 @@
 """The main job without a mock in between: measure, learn, promote, serve, ask."""
 
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from presage.pipelines.campaigns import read_campaign
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
 from presage.serving.outcomes import Outcome
+from tests.quick_evaluate import ENVIRONMENT, copy_stages
 from tests.serving.processes import until
 from tests.small_campaign import small_campaign
 
@@ -31,12 +31,6 @@ ROOT = Path(__file__).parents[1]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
 FAMILIES = ("a3c", "gpt", "lstm_lm", "mlp", "neumf", "ppo", "resnet", "td3", "unet", "vit")
 CODE = ("features", "models", "pipelines", "serving", "data/pretrained")
-ENVIRONMENT = os.environ | {
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "OMP_NUM_THREADS": "1",
-    "DVC_NO_ANALYTICS": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +39,28 @@ def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     for name in CODE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "dvc.yaml", folder)
+    copy_stages(folder)
     for name in CAMPAIGNS:
         small_campaign(folder / "data/profiles" / name, FAMILIES)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["profile"] |= {"budget_s": 60, "jobs": 3, "colocations": 1, "families": ["mlp"]}
+    params["profile"] |= {
+        "window_s": 0.3,
+        "budget_s": 60,
+        "jobs": 2,
+        "colocations": 1,
+        "families": ["mlp"],
+    }
     for predictor in PREDICTORS:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
     # How strict a gate is other tests ask: these networks are no match but where the world changed.
     loose = dict.fromkeys(params["promote"]["tolerance"], 99.0)
-    params["promote"] |= {"tolerance": loose, "confidence": 0.5, "coverage_risk": 1e-9}
+    params["promote"] |= {
+        "tolerance": loose,
+        "confidence": 0.5,
+        "coverage_risk": 1e-9,
+        "resamples": 200,
+    }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("dvc", "init", "--no-scm", "--quiet", cwd=folder)
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots")

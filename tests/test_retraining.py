@@ -25,6 +25,7 @@ from presage.models.registry import RegisteredRelease, Registry
 from presage.models.release import PREDICTORS, load_release
 from presage.pipelines.decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
 from tests.pipelines.outcome_examples import log_of, outcome, together
+from tests.quick_evaluate import ENVIRONMENT, copy_stages
 from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
@@ -33,12 +34,6 @@ FAMILIES = ("gnn", "mlp", "neumf", "vgg")
 ALWAYS = {"ingest", "promote"}
 
 pytestmark = pytest.mark.timeout(900)
-ENVIRONMENT = os.environ | {
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "OMP_NUM_THREADS": "1",
-    "DVC_NO_ANALYTICS": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +45,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in CODE:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
+    copy_stages(folder)
+    for name in (".dvcignore", ".gitignore"):
         shutil.copy(ROOT / name, folder)
     for name in ("cpu-2", "cpu-2-zoo"):
         small_campaign(folder / "data/profiles" / name, FAMILIES)
@@ -60,7 +56,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PREDICTORS:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
-    params["promote"] |= {"coverage_risk": 1e-9}  # of so few jobs any release is promoted
+    # Of so few jobs any release is promoted.
+    params["promote"] |= {"coverage_risk": 1e-9, "resamples": 200}
     write_params(folder, params)
     call("dvc", "commit", "--force", "--quiet", "profile", cwd=folder)  # measured elsewhere
     reproduce(folder)

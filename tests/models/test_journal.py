@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +28,9 @@ from tests.models.mlflow_server import served
 from tests.serving.shared_registry import shared_registry, what_is_missing
 
 VERSIONS = 5
+# Children of a process that has imported MLflow, which takes seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
 
 
 def entry(number: int, follows: int) -> Entry:
@@ -76,6 +81,15 @@ def five(tmp_path, folder_of_five) -> Registry:
 
 
 @pytest.fixture(scope="module")
+def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
+    """Address of a server on a database and a folder."""
+    folder = tmp_path_factory.mktemp("server") / "registry"
+    shutil.copytree(empty_database.parent, folder)
+    with served(folder) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
 def of_a_team(tmp_path_factory) -> Iterator[str]:
     """Address of a server on PostgreSQL and S3."""
     if missing := what_is_missing():
@@ -84,26 +98,21 @@ def of_a_team(tmp_path_factory) -> Iterator[str]:
         yield server.uri
 
 
-@pytest.fixture(params=["a database", "a server", "a server on PostgreSQL"])
-def shared(request, tmp_path, folder_of_five) -> Iterator[str]:
+@pytest.fixture(params=["a database", "of_a_server", "of_a_team"])
+def shared(request, tmp_path, folder_of_five) -> str:
     """Address of a registry that several processes use: five versions, of which 1 is champion."""
-    if request.param == "a server on PostgreSQL":
-        uri = request.getfixturevalue("of_a_team")
-        client = MlflowClient(tracking_uri=uri)
-        for model in client.search_registered_models():  # of the test before
-            client.delete_registered_model(model.name)
-        registry = Registry(uri)
-        for release in sorted(folder_of_five.parent.glob("release-*")):
-            registry.register(load_release(release), {})
-        registry.promote(1)
-        yield uri
-        return
-    shutil.copytree(folder_of_five, tmp_path / "shared")
     if request.param == "a database":
-        yield f"sqlite:///{tmp_path}/shared/mlflow.db"
-    else:
-        with served(tmp_path / "shared") as uri:
-            yield uri
+        shutil.copytree(folder_of_five, tmp_path / "shared")
+        return f"sqlite:///{tmp_path}/shared/mlflow.db"
+    uri: str = request.getfixturevalue(request.param)
+    client = MlflowClient(tracking_uri=uri)
+    for model in client.search_registered_models():  # of the test before
+        client.delete_registered_model(model.name)
+    registry = Registry(uri)
+    for release in sorted(folder_of_five.parent.glob("release-*")):
+        registry.register(load_release(release), {})
+    registry.promote(1)
+    return uri
 
 
 def aliases(registry: Registry) -> dict[str, int]:
@@ -173,66 +182,76 @@ def test_an_entry_that_was_sent_twice_is_its_writers_all_the_same(five, monkeypa
     assert agree(five)
 
 
-PROMOTER = """
-import sys, time
-from pathlib import Path
-from presage.features.errors import RegistryError
-from presage.models.registry import Registry
-uri, version, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-registry = Registry(uri)
-seen = registry.settle()
-(folder / f"ready-{version}").touch()
-while not (folder / "go").exists():
-    time.sleep(0.001)
-try:
-    registry.promote(version, follows=seen, by=f"process {version}")
-    print("won")
-except RegistryError as error:
-    print(error)
-"""
+def together(*doings: Callable[[Barrier], str], folder: Path) -> list[str]:
+    """What each of several processes said, which begin their work at the same moment."""
+    barrier = FORKS.Barrier(len(doings))
+    processes = [
+        FORKS.Process(target=_say, args=(folder / f"said-{i}", doing, barrier))
+        for i, doing in enumerate(doings)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+        assert process.exitcode == 0
+    return [(folder / f"said-{i}").read_text() for i in range(len(doings))]
+
+
+def _say(said: Path, doing: Callable[[Barrier], str], barrier: Barrier) -> None:
+    said.write_text(doing(barrier))
+
+
+def promote(uri: str, version: int, barrier: Barrier) -> str:
+    registry = Registry(uri)
+    seen = registry.settle()
+    barrier.wait(120)
+    try:
+        registry.promote(version, follows=seen, by=f"process {version}")
+    except RegistryError as error:
+        return str(error)
+    return "won"
+
+
+def delete(uri: str, version: int, barrier: Barrier) -> str:
+    registry = Registry(uri)
+    registry.settle()
+    barrier.wait(120)
+    try:
+        registry.delete(version)
+    except RegistryError as error:
+        return str(error)
+    return "won"
 
 
 def test_of_several_processes_that_promote_at_once_one_wins_and_the_others_are_told(
     shared, tmp_path
 ):
-    processes = {
-        version: subprocess.Popen(
-            [sys.executable, "-c", PROMOTER, shared, str(version), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for version in range(2, VERSIONS + 1)
-    }
-    until_s = time.monotonic() + 120
-    while len(list(tmp_path.glob("ready-*"))) < len(processes):
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
-    (tmp_path / "go").touch()
-    said = {version: process.communicate(timeout=120) for version, process in processes.items()}
+    versions = range(2, VERSIONS + 1)
+    told = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
+    said = dict(zip(versions, told, strict=True))
 
-    winners = [version for version, (out, _) in said.items() if out == "won\n"]
+    winners = [version for version, words in said.items() if words == "won"]
     assert len(winners) == 1, said
     for version in said.keys() - set(winners):
-        assert f"was made champion first, by process {winners[0]}" in said[version][0], said
+        assert f"was made champion first, by process {winners[0]}" in said[version], said
     registry = Registry(shared)
     assert [e.to_version for e in registry.journal()] == [1, *winners]
     assert aliases(registry) == {"champion": winners[0], "previous": 1}
     assert agree(registry)
 
 
-DIES = """
-import os, signal, sys
-from presage.models import promotion
-from presage.models.registry import Registry
-promotion.{step} = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
-Registry(sys.argv[1]).promote(2, by="the one that died")
-"""
+def _die(uri: str, step: str, method: str) -> None:
+    setattr(promotion, step, lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
+    who = {"by": "the one that died"} if method == "promote" else {}
+    getattr(Registry(uri), method)(2, **who)
 
 
-def die(uri: str, step: str) -> None:
-    done = subprocess.run([sys.executable, "-c", DIES.format(step=step), uri], check=False)
-    assert done.returncode == -signal.SIGKILL
+def die(uri: str, step: str, method: str = "promote") -> None:
+    """A process promotes or deletes version 2, and is killed before a step of it."""
+    process = FORKS.Process(target=_die, args=(uri, step, method))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("step", ["carry_out", "mark_done"])
@@ -395,9 +414,7 @@ def test_a_deletion_that_was_written_down_is_ahead_of_every_promotion(five, monk
 @pytest.mark.parametrize("step", ["_delete", "mark_done"])
 def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, step):
     run_id = five.resolve(2).run_id
-    program = DIES.replace('promote(2, by="the one that died")', "delete(2)").format(step=step)
-    done = subprocess.run([sys.executable, "-c", program, five.uri], check=False)
-    assert done.returncode == -signal.SIGKILL
+    die(five.uri, step, "delete")
     assert exists(five, 2, run_id) == (step == "_delete")
 
     with pytest.raises(RegistryError, match="no release '2'"):
@@ -425,72 +442,35 @@ def test_a_deletion_moves_no_alias_and_stops_no_promotion_that_was_decided_befor
     assert agree(five)
 
 
-DELETER = PROMOTER.replace(
-    'registry.promote(version, follows=seen, by=f"process {version}")', "registry.delete(2)"
-)
-
-
 def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
     run_id = Registry(shared).resolve(2).run_id
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, shared, str(name), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for program, name in ((PROMOTER, 2), (DELETER, 0))
-    ]
-    until_s = time.monotonic() + 120
-    while len(list(tmp_path.glob("ready-*"))) < len(processes):
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
-    (tmp_path / "go").touch()
-    said = [process.communicate(timeout=120) for process in processes]
+    said = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
 
-    won = [out == "won\n" for out, _ in said]
+    won = [words == "won" for words in said]
     assert sum(won) == 1, said
     registry = Registry(shared)
     assert exists(registry, 2, run_id) == won[0]
     assert aliases(registry) == ({"champion": 2, "previous": 1} if won[0] else {"champion": 1})
 
 
-REGISTRAR = """
-import sys, time
-from pathlib import Path
-from presage.models import registry as module
-from presage.models.release import load_release
-uri, folder, mark = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-registry = module.Registry(uri)
-log_run = registry._log_run
-def slowly(*arguments):  # both have looked, neither has written
-    run = log_run(*arguments)
-    mark.touch()
-    until_s = time.monotonic() + 60
-    while len(list(mark.parent.glob("logged-*"))) < 2 and time.monotonic() < until_s:
-        time.sleep(0.001)
-    return run
-registry._log_run = slowly
-print(registry.register(load_release(folder), {}))
-"""
+def register(uri: str, folder: Path, barrier: Barrier) -> str:
+    registry = Registry(uri)
+    log_run = registry._log_run
+
+    def slowly(*arguments: Any) -> Any:  # both have looked, neither has written
+        registry._log_run = log_run  # type: ignore[method-assign]
+        run = log_run(*arguments)
+        barrier.wait(60)
+        return run
+
+    registry._log_run = slowly  # type: ignore[method-assign, assignment]
+    return str(registry.register(load_release(folder), {}))
 
 
 def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_release, tmp_path):
     release = make_release(tmp_path / "release", data_digest="9" * 64)
-    processes = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-c", REGISTRAR, five.uri, str(release.folder)),
-                str(tmp_path / f"logged-{i}"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    said = [process.communicate(timeout=120) for process in processes]
+    said = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
 
-    assert [out for out, _ in said] == ["6\n", "6\n"], said
+    assert said == ["6", "6"]
     assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
     assert five.download(6, tmp_path / "download").release_id == release.release_id

@@ -1,12 +1,31 @@
-"""A machine as tests of GPUs want it."""
+"""A machine as tests of GPUs want it, and stages without what takes longest of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from presage.pipelines import train, train_interference
 from presage.pipelines.profiling import dcgm, nvml_device
+
+
+@contextmanager
+def without_onnx() -> Iterator[None]:
+    """Networks are learnt and judged, and not exported, which takes longer than learning."""
+    with pytest.MonkeyPatch.context() as patch:
+        for stage in (train, train_interference):
+            patch.setattr(stage, "export", lambda *_: b"")
+        yield
+
+
+@pytest.fixture
+def no_onnx() -> Iterator[None]:
+    """For a test that looks at no exported network."""
+    with without_onnx():
+        yield
 
 
 @pytest.fixture

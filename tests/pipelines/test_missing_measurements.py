@@ -24,6 +24,7 @@ from presage.pipelines import (
 )
 from presage.pipelines.campaigns import read_campaign
 from presage.pipelines.settings import FineTuning, Settings
+from tests.pipelines.conftest import without_onnx
 from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
@@ -49,10 +50,12 @@ def frames():
 @pytest.fixture(scope="module")
 def forecasts(frames):
     solo, interference = frames
-    told = {
-        name: train.train(solo, target, SETTINGS, {}).forecasts for name, target in TARGETS.items()
-    }
-    together = train_interference.train(solo, interference, told, SETTINGS_TOGETHER, {})
+    with without_onnx():
+        told = {
+            name: train.train(solo, target, SETTINGS, {}).forecasts
+            for name, target in TARGETS.items()
+        }
+        together = train_interference.train(solo, interference, told, SETTINGS_TOGETHER, {})
     return told | {"interference": together.forecasts}
 
 

@@ -44,6 +44,13 @@ def features(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def step_time(features):
+    """What a processor taught, beside the networks of GPUs that came along."""
+    solo = pd.read_parquet(features / "solo.parquet")
+    return train.train(solo, TARGETS["step_time"], SETTINGS, starts_of("step_time"))
+
+
 def on_gpu(rows, kind="v100-16gb"):
     sheet = catalogue()[kind]
     rows = rows.assign(device_kind=kind, device_class="gpu", campaign="of a GPU")
@@ -66,22 +73,23 @@ def test_what_comes_with_presage_is_small_and_of_this_version():
     assert whole.trained_devices["memory"] == {"cpu-2"}
 
 
-def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(features, tmp_path):
+def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(
+    features, step_time, tmp_path
+):
     solo = pd.read_parquet(features / "solo.parquet")
-    target, start = TARGETS["step_time"], read_pretrained(COMMITTED)
-    assert start is not None
-    starts = {name: read_scalar(path) for name, path in start.networks("step_time").items()}
-    trained = train.train(solo, target, SETTINGS, starts)
-    trained.write(tmp_path)
+    step_time.write(tmp_path)
 
-    assert set(trained.learnt) == {"processor"}
-    assert trained.stranger_margins["gpu"] == starts["gpu"].margins.strangers
+    assert set(step_time.learnt) == {"processor"}
+    starts = starts_of("step_time")
+    assert step_time.stranger_margins["gpu"] == starts["gpu"].margins.strangers
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
     rows = on_gpu(solo)[[f"full.{name}" for name in columns("full")]].to_numpy(np.float32)
     np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
 
 
-def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margins(features):
+def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margins(
+    features, no_onnx
+):
     solo = pd.read_parquet(features / "solo.parquet")
     start = read_pretrained(COMMITTED)
     assert start is not None
@@ -101,7 +109,7 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
 
 
 @pytest.mark.parametrize(("predictor", "runs"), [("step_time", 1), ("memory", 10)])
-def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, predictor, runs):
+def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, no_onnx, predictor, runs):
     solo = pd.read_parquet(features / "solo.parquet").iloc[::3]
     starts = starts_of(predictor)
     rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
@@ -141,7 +149,7 @@ def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_p
     assert np.median(ours(here) / came(here)) > 1.1
 
 
-def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features):
+def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features, no_onnx):
     solo = on_gpu(pd.read_parquet(features / "solo.parquet"))
     interference = on_gpu(pd.read_parquet(features / "interference.parquet"))
     pairs = interference["colocation"].isin(interference["colocation"].unique()[:2])
@@ -210,7 +218,7 @@ def test_only_sources_of_permissive_licences_are_pretrained_on():
     assert {IMPORTERS[name].origin.licence for name in SOURCES} == {"Apache-2.0", "MIT"}
 
 
-def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
+def test_a_release_keeps_what_its_networks_began_with(features, step_time, tmp_path):
     models, evaluation = tmp_path / "models", tmp_path / "evaluation"
     solo = pd.read_parquet(features / "solo.parquet")
     interference = pd.read_parquet(features / "interference.parquet")
@@ -218,8 +226,11 @@ def test_a_release_keeps_what_its_networks_began_with(features, tmp_path):
     assert start is not None
     forecasts = {}
     for name, target in TARGETS.items():
-        starts = {key: read_scalar(path) for key, path in start.networks(name).items()}
-        trained = train.train(solo, target, SETTINGS, starts)
+        trained = (
+            step_time
+            if name == "step_time"
+            else train.train(solo, target, SETTINGS, starts_of(name))
+        )
         trained.write(models / name)
         forecasts[name] = trained.forecasts
     together = train_interference.train(solo, interference, forecasts, SETTINGS_TOGETHER, {})

@@ -67,6 +67,8 @@ def stay(descriptor):
     time.sleep(120)
 
 os.fsync = stay
+from presage.models import export_onnx
+export_onnx.export = lambda *_: b"in place of seconds of work"
 sys.argv = sys.argv[1:]
 if sys.argv[0] == "evaluate":  # boosted trees take a minute
     from presage.models import baselines

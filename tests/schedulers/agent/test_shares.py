@@ -52,12 +52,24 @@ def spent_s(pid: int) -> float:
     return found.cpu / 100
 
 
+def shares(over_s: float, *folders: TaskFolder) -> list[float]:
+    """Of one processor, that the first processes of tasks have now."""
+    pids = [job_pid(folder) for folder in folders]
+    began_s, before_s = time.monotonic(), [spent_s(pid) for pid in pids]
+    time.sleep(over_s)
+    past_s = time.monotonic() - began_s
+    return [(spent_s(pid) - before) / past_s for pid, before in zip(pids, before_s, strict=True)]
+
+
 def share(folder: TaskFolder, over_s: float) -> float:
     """Of one processor, that a task's first process has now."""
-    pid = job_pid(folder)
-    began_s, before_s = time.monotonic(), spent_s(pid)
-    time.sleep(over_s)
-    return (spent_s(pid) - before_s) / (time.monotonic() - began_s)
+    return shares(over_s, folder)[0]
+
+
+def has_thrice(folder: TaskFolder, other: TaskFolder) -> bool:
+    """Whether a task has more than three times what the other has."""
+    more, less = shares(1.0, folder, other)
+    return more > 3 * less
 
 
 def test_a_share_holds_and_changes_take_effect(node, groups):
@@ -83,11 +95,11 @@ def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node,
     assert large.shim_state().compute.endswith(" weight")
     small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=Wanted(100), hard=False)
     counts(small)
-    until(lambda: share(large, 1.0) > 3 * share(small, 1.0))
+    until(lambda: has_thrice(large, small))
 
     want(large, Wanted(100))
     want(small, Wanted(900))
-    until(lambda: share(small, 1.0) > 3 * share(large, 1.0))
+    until(lambda: has_thrice(small, large))
 
     want(small, Wanted(900, paused=True))
     until(lambda: share(large, 0.5) > 0.35)
@@ -102,7 +114,7 @@ def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
     other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=Wanted(600), hard=False)
     counts(urgent)
     counts(other)
-    until(lambda: share(urgent, 1.0) > 3 * share(other, 1.0))
+    until(lambda: has_thrice(urgent, other))
 
 
 def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):

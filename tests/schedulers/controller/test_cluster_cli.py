@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from presage.__main__ import main
+from presage.features.errors import ServiceError
+from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.callers import add_token
+from presage.serving.channel import Credentials
 from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.processes import free_port
 
-PRESAGE = [sys.executable, "-m", "presage"]
+PRESAGE = [sys.executable, "-m", "presage", "cluster"]
 PATIENCE_S = 60.0
 
 pytestmark = [
@@ -26,16 +31,10 @@ pytestmark = [
 ]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def process(*words, log):
     with log.open("ab") as said:
-        started = subprocess.Popen([*PRESAGE, "cluster", *words], stderr=said, stdout=said)
+        started = subprocess.Popen([*PRESAGE, *words], stderr=said, stdout=said)
     try:
         yield started
     finally:
@@ -44,35 +43,43 @@ def process(*words, log):
 
 
 class Asking:
-    """The command line against one controller."""
+    """One controller, asked by commands, and by a client of this process."""
 
-    def __init__(self, target, *options):
-        self._target, self._options = target, options
+    def __init__(self, target, *options, credentials=None):
+        self.target, self._options, self._credentials = target, options, credentials
 
-    def raw(self, command, *words):
+    def words(self, command, *words):
+        return [command, "--controller", self.target, *self._options, *words]
+
+    def raw(self, *words):
         return subprocess.run(
-            [*PRESAGE, "cluster", command, "--controller", self._target, *self._options, *words],
+            [*PRESAGE, *self.words(*words)],
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
-    def __call__(self, command, *words):
-        done = self.raw(command, *words)
+    def __call__(self, *words):
+        done = self.raw(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def jobs(self):
-        return {row["job"]["job_id"]: row for row in json.loads(self("ps", "--all", "--json"))}
+    def all(self):
+        with ClusterClient(self.target, credentials=self._credentials) as client:
+            return client.list(ended=True)
 
-    def until(self, there):
+    def jobs(self):
+        return {row.job.job_id: row for row in self.all().jobs}
+
+    def until(self, holds):
         began_s = time.monotonic()
         while time.monotonic() - began_s < PATIENCE_S:
-            done = self.raw("ps", "--all", "--json")
-            if done.returncode == 0 and there(
-                {row["job"]["job_id"]: row for row in json.loads(done.stdout)}
-            ):
-                return
-            time.sleep(0.3)
-        raise AssertionError(done.stdout + done.stderr)
+            with suppress(ServiceError):  # it is not there yet
+                if holds(self.all()):
+                    return
+            time.sleep(0.1)
+        raise AssertionError(self.all())
+
+    def until_phase(self, phase, *names):
+        self.until(lambda _: {self.jobs()[name].phase for name in names} == {phase})
 
 
 @pytest.fixture(scope="module")
@@ -82,85 +89,109 @@ def ask(tmp_path_factory):
         "up", "--port", str(port), "--state", str(folder), "--lease-s", "20", log=folder / "up.log"
     ):
         asking = Asking(f"127.0.0.1:{port}")
-        began_s = time.monotonic()
-        while '"connected": true' not in asking.raw("ps", "--nodes", "--json").stdout:
-            assert time.monotonic() - began_s < PATIENCE_S, (folder / "up.log").read_text()
-            time.sleep(0.3)
+        asking.until(lambda found: any(not node.why for node in found.nodes))
         yield asking
-        left = [name for name, row in asking.jobs().items() if "ended_unix_s" not in row]
+        left = [name for name, row in asking.jobs().items() if not row.ended_unix_s]
         if left:
             asking("cancel", *left)
-            asking.until(lambda jobs: all("ended_unix_s" in row for row in jobs.values()))
+            asking.until(lambda found: all(row.ended_unix_s for row in found.jobs))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line in this process, which is a second sooner; how it ended, and its words."""
+
+    def to_its_end(*words):
+        monkeypatch.setattr(sys, "argv", ["presage", "cluster", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, *capsys.readouterr()
+
+    return to_its_end
+
+
+@pytest.fixture
+def here(ask, run):
+    """As ``ask``, in this process."""
+
+    def done(*words):
+        status, out, error = run(*ask.words(*words))
+        assert not status, error
+        return out
+
+    return done
 
 
 def test_a_job_is_submitted_runs_and_its_output_can_be_read(ask):
     name = ask("submit", "--", "/bin/sh", "-c", "echo hello; echo $PRESAGE_TASK").strip()
     assert name.startswith("sh-")
-    ask.until(lambda jobs: jobs[name]["phase"] == "FINISHED")
+    ask.until_phase(pb.FINISHED, name)
 
     assert ask("logs", name).splitlines() == ["hello", f"{name}.1"]
     assert name in ask("ps", "--all")
     assert name not in ask("ps")
 
 
-def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask):
-    ask("submit", "--name", "first", "--", "sleep", "60")
-    ask.until(lambda jobs: jobs["first"]["phase"] == "RUNNING")
-    ask("submit", "--name", "second", "--", "sleep", "60")
-    ask.until(lambda jobs: "second" in jobs)
+def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
+    here("submit", "--name", "first", "--", "sleep", "60")
+    ask.until_phase(pb.RUNNING, "first")
+    here("submit", "--name", "second", "--", "sleep", "60")
 
-    told = ask("explain", "second")
+    told = here("explain", "second")
     assert "second: it waits: no device has left what it needs" in told
     assert "it is no. 1 in the queue" in told
     assert "too little compute left" in told
-    running = json.loads(ask("explain", "first", "--json"))
+    running = json.loads(here("explain", "first", "--json"))
     assert [event["what"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
 
-    ask("cancel", "first", "second")
-    ask.until(lambda jobs: {jobs[n]["phase"] for n in ("first", "second")} == {"CANCELLED"})
+    here("cancel", "first", "second")
+    ask.until_phase(pb.CANCELLED, "first", "second")
 
 
-def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(ask):
-    ask("submit", "--name", "gang", "--gpus", "2", "--", "true")
-    done = ask.raw("logs", "gang")
-    ask("cancel", "gang")
+def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(
+    ask, here, run
+):
+    here("submit", "--name", "gang", "--gpus", "2", "--", "true")
+    status, _, said = run(*ask.words("logs", "gang"))
+    here("cancel", "gang")
 
-    assert done.returncode == 1
-    assert "job 'gang' has not run yet" in done.stderr
-    assert "no controller" not in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask):
-    ask("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
-    ask.until(lambda jobs: jobs["fails"]["phase"] == "FAILED")
-
-    assert ask.jobs()["fails"]["attempt"] == 2
-    assert "ended with status 3" in ask("explain", "fails")
+    assert status == 1
+    assert "job 'gang' has not run yet" in said
+    assert "no controller" not in said
+    assert said.count("\n") == 1
 
 
-def test_a_drained_node_is_given_nothing_until_that_is_undone(ask):
-    (node,) = json.loads(ask("ps", "--nodes", "--json"))
-    ask("drain", node["name"])
-    ask("submit", "--name", "patient", "--", "true")
+def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here):
+    here("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
+    ask.until_phase(pb.FAILED, "fails")
+
+    rows = {row["job"]["job_id"]: row for row in json.loads(here("ps", "--all", "--json"))}
+    assert rows["fails"]["attempt"] == 2
+    assert "ended with status 3" in here("explain", "fails")
+
+
+def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
+    (node,) = json.loads(here("ps", "--nodes", "--json"))
+    assert node["connected"] is True
+    here("drain", node["name"])
+    here("submit", "--name", "patient", "--", "true")
     time.sleep(1.0)
-    assert ask.jobs()["patient"]["phase"] == "WAITING"
-    assert "no node is up" in ask("explain", "patient")
+    assert ask.jobs()["patient"].phase == pb.WAITING
+    assert "no node is up" in here("explain", "patient")
 
-    ask("drain", node["name"], "--undo")
-    ask.until(lambda jobs: jobs["patient"]["phase"] == "FINISHED")
+    here("drain", node["name"], "--undo")
+    ask.until_phase(pb.FINISHED, "patient")
 
 
-def test_watch_tells_what_happens_as_it_happens(ask):
+def test_watch_tells_what_happens_as_it_happens(ask, here):
     watching = subprocess.Popen(
-        [*PRESAGE, "cluster", "watch", "seen", "--controller", ask._target, "--json"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*PRESAGE, *ask.words("watch", "seen", "--json")], stdout=subprocess.PIPE, text=True
+    )
     assert watching.stdout is not None
     try:
         time.sleep(2.0)  # it watches from when it is there
-        ask("submit", "--name", "unseen", "--", "true")
-        ask("submit", "--name", "seen", "--", "true")
+        here("submit", "--name", "unseen", "--", "true")
+        here("submit", "--name", "seen", "--", "true")
         found = [json.loads(watching.stdout.readline()) for _ in range(4)]
     finally:
         watching.kill()
@@ -193,41 +224,42 @@ def test_watch_tells_what_happens_as_it_happens(ask):
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_said_in_one_line(ask, words, told):
-    done = ask.raw(*words)
+def test_what_cannot_be_done_is_said_in_one_line(ask, run, words, told):
+    status, _, said = run(*ask.words(*words))
 
-    assert done.returncode == 1
-    assert told in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert status == 1
+    assert told in said
+    assert said.count("\n") == 1
 
 
-def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask):
-    done = ask.raw("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff"))
+def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
+    status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
-    assert done.returncode == 1
-    assert "'\\udcff' is no UTF-8" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert status == 1
+    assert "'\\udcff' is no UTF-8" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
 )
-def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, option, value):
-    done = ask.raw("submit", option, value, "--", "true")
+def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, option, value):
+    status, _, said = run(*ask.words("submit", option, value, "--", "true"))
 
-    assert done.returncode in (1, 2)
-    assert option in done.stderr
-    assert "Traceback" not in done.stderr
+    assert status in (1, 2)
+    assert option in said
+    assert "Traceback" not in said
 
 
-def test_a_name_that_is_taken_by_another_job_is_refused_and_the_same_again_is_not(ask):
-    ask("submit", "--name", "once", "--", "true")
-    ask("submit", "--name", "once", "--", "true")
+def test_a_name_that_is_taken_by_another_job_is_refused_and_the_same_again_is_not(ask, here):
+    here("submit", "--name", "once", "--", "true")
+    here("submit", "--name", "once", "--", "true")
 
     done = ask.raw("submit", "--name", "once", "--", "false")
     assert done.returncode == 1
     assert "job 'once' is another one" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_where_no_controller_is_the_command_says_so():
@@ -244,7 +276,6 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
         (("controller", "--forecast", "nonsense"), "nonsense"),
-        (("controller", "--host", "0.0.0.0"), "is not a loopback address"),
         (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
         (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
         (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
@@ -253,18 +284,28 @@ def test_where_no_controller_is_the_command_says_so():
     ],
     ids=str,
 )
-def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, words, told):
+def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, run, words, told):
+    monkeypatch.chdir(tmp_path)
+
+    status, _, said = run(*words)
+
+    assert status == 1
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path):
     done = subprocess.run(
-        [*PRESAGE, "cluster", *words], capture_output=True, text=True, timeout=60, check=False,
-        cwd=tmp_path,
+        [*PRESAGE, "controller", "--host", "0.0.0.0"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
 
     assert done.returncode == 1
-    assert told in done.stderr
+    assert "is not a loopback address" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_tokens_and_certificates_say_who_may_do_what(tmp_path):
+def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
     tokens, port = tmp_path / "tokens", free_port()
@@ -284,18 +325,20 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path):
         "--token-file", str(files["node"]),
     )  # fmt: skip
     with process(*controller, log=tmp_path / "log"), process(*agent, log=tmp_path / "log"):
-        ann = Asking(target, *mine, "--token-file", str(files["ann"]))
-        ann.until(lambda jobs: True)
+        shown = Credentials(files["ann"].read_text(), authority[0], *own)
+        ann = Asking(target, *mine, "--token-file", str(files["ann"]), credentials=shown)
+        ann.until(lambda _: True)
         name = ann("submit", "--", "true").strip()
-        ann.until(lambda jobs: jobs[name]["phase"] == "FINISHED")
+        ann.until_phase(pb.FINISHED, name)
 
         refused = ann.raw("drain", "n0")
         assert refused.returncode == 1
         assert "'ann' may not do this: it takes the role 'admin'" in refused.stderr
-        for who in (
-            Asking(target, *mine, "--token-file", str(files["eve"])),
-            Asking(target, *mine),
+        for options in (
+            (*mine, "--token-file", str(files["eve"])),
+            mine,
+            (*ca, "--token-file", str(files["ann"])),
         ):
-            assert who.raw("ps").returncode == 1
-        assert Asking(target, *ca, "--token-file", str(files["ann"])).raw("ps").returncode == 1
+            status, out, _ = run(*Asking(target, *options).words("ps"))
+            assert (status, out) == (1, "")
     assert not any(Path(tmp_path / "n0" / "tasks").glob("[!.]*"))

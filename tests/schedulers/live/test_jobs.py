@@ -11,16 +11,18 @@ from tests.schedulers.live.job import processes_of
 LOG_BYTES = 64 * 2**20
 
 
-@pytest.mark.parametrize("how", ["deaf", "forks", pytest.param("polite", marks=all_faults)])
-def test_whatever_a_job_does_when_it_is_cancelled_nothing_of_it_is_left(cluster, how):
-    cluster.up("n0")
-    cluster.submit(cluster.job("odd", 10_000, 0.05, 0, how, grace_s=1.0))
-    cluster.runs("odd")
+@pytest.mark.parametrize("hows", [("deaf", "forks"), pytest.param(("polite",), marks=all_faults)])
+def test_whatever_a_job_does_when_it_is_cancelled_nothing_of_it_is_left(cluster, hows):
+    nodes = [f"n{i}" for i in range(len(hows))]
+    cluster.up(*nodes)
+    cluster.submit(*(cluster.job(how, 10_000, 0.05, 0, how, grace_s=1.0) for how in hows))
+    for how in hows:
+        cluster.runs(how)
 
-    cluster.cancel("odd")
+    cluster.cancel(*hows)
 
-    assert cluster.over("odd") == {"odd": pb.CANCELLED}
-    cluster.check(run_once=["odd"])
+    assert cluster.over(*hows) == dict.fromkeys(hows, pb.CANCELLED)
+    cluster.check(run_once=hows)
 
 
 @all_faults

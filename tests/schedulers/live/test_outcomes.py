@@ -17,9 +17,10 @@ from presage.serving.outcome_log import read_outcomes
 from presage.serving.server import start_server
 from presage.serving.v1.prediction_pb2 import Outcome
 from presage.serving.wire import write_job
-from tests.schedulers.controller.test_cluster_cli import Asking, free_port, process
+from tests.schedulers.controller.test_cluster_cli import Asking, process
 from tests.schedulers.live.cluster import until
 from tests.serving.conftest import make_job
+from tests.serving.processes import free_port
 
 RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
 SOURCE = str(Path(presage.__file__).parent.parent)

@@ -20,24 +20,30 @@ def test_when_the_page_itself_is_not_answered_it_says_so(show):
         )
 
 
+@pytest.fixture(scope="module")
+def of_many():
+    """The page of many jobs."""
+    with StandIn(large(4, 4, 30)) as stand_in, served(stand_in.target) as url:
+        yield url
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_at_any_width_and_in_either_theme_it_can_be_read(show, width, scheme):
-    with StandIn(large(4, 4, 30)) as stand_in, served(stand_in.target) as url:
-        page = show(url, color_scheme=scheme)
-        page.set_viewport_size({"width": width, "height": 900})
-        paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
+def test_at_any_width_and_in_either_theme_it_can_be_read(show, of_many, width, scheme):
+    page = show(of_many, color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
 
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        for selector in ("body", ".muted", ".said", "thead th", "a.job", "#live"):
-            ink = page.eval_on_selector(selector, "e => getComputedStyle(e).color")
-            assert page.evaluate(CONTRAST, [paper, ink]) >= 4.5, selector
-        for badge in page.locator(".badge").all()[:8]:
-            pair = badge.evaluate(
-                "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]"
-            )
-            assert page.evaluate(CONTRAST, pair) >= 4.5, badge.inner_text()
-        assert page.said == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for selector in ("body", ".muted", ".said", "thead th", "a.job", "#live"):
+        ink = page.eval_on_selector(selector, "e => getComputedStyle(e).color")
+        assert page.evaluate(CONTRAST, [paper, ink]) >= 4.5, selector
+    for badge in page.locator(".badge").all()[:8]:
+        pair = badge.evaluate(
+            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]"
+        )
+        assert page.evaluate(CONTRAST, pair) >= 4.5, badge.inner_text()
+    assert page.said == []
 
 
 def test_rows_that_come_go_and_move_leave_the_others_as_they_are(show):
