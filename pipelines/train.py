@@ -83,7 +83,7 @@ class Trained:
 def settle_torch() -> None:
     """One thread, and equal seeds give equal bytes."""
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, but at once
 
 
 def stranger_margins(*known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
