@@ -1,17 +1,18 @@
 """Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about an
-hour. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
+Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 75
+minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
 their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
 
-First every kind of job runs alone on a core, three times, and in between every two kinds together
+First every kind of job runs alone on a core, four times, and in between every two kinds together
 on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
 truth. Then the same submissions are run under each policy, and simulated. Every outcome is kept in
 ``--output``, and not made again.
 
-A machine that others share is now faster and now slower. So before and after each of these the same
-work is timed: steps are put to its mean speed, and the simulator's jobs take as much longer as that
-work did. How long a job takes at most is foretold by all three times as they were.
+A machine that others share is now faster and now slower. So all kinds run alone again after each
+policy: in the simulator jobs take as much longer as steps then did, before and after. What two do
+to each other is put to the mean speed likewise. How long a job takes at most is foretold by the
+slowest of the four times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -53,8 +54,8 @@ PAGE = Path("docs/benchmarks/live_sharing.md")
 KIND, NODES, PORT = "cpu-1", 2, 50161
 NODE_GIB = 4.0
 JOB = str(Path(__file__).parent.parent / "examples/cluster_job.py")
-SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 20.0
-SHORTEST_S, LONGEST_S = 30.0, 90.0
+SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 17.0
+SHORTEST_S, LONGEST_S = 25.0, 75.0
 ROUNDS, ALONE_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
 
 
@@ -73,7 +74,6 @@ KINDS = {
     "transformer_encoder/w128-d4-t64/b8/adamw": Kind(0.05, 1000),
     "unet/w8-d2-s32/b8/adam": Kind(0.03, 500),
 }
-YARDSTICK = "resnet/w16-d8/b8/sgd"
 POLICIES = {
     "sharing": "sharing:check_s=2",
     "sharing, never looked at": "sharing:check_s=86400",
@@ -101,26 +101,39 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    measured = _kept(output / "measured.json", lambda: measured_kinds(output))
-    alone, together = measured["alone"], measured["together"]
+    rounds, together = [_kept(output / "alone-0.json", lambda: measured_alone(output))], []
+    for i in range(ROUNDS):
+        pairs = list(combinations_with_replacement(sorted(KINDS), 2))[i::ROUNDS]
+        together.append(
+            _kept(
+                output / f"together-{i}.json", lambda pairs=pairs: measured_together(output, pairs)
+            )
+        )
+        rounds.append(_kept(output / f"alone-{i + 1}.json", lambda: measured_alone(output)))
+    alone = of_rounds(rounds)
+    at_mean_speed = [
+        (kinds, [step_s / slower for step_s in steps_s])
+        for i, part in enumerate(together)
+        for slower in [_slower(alone, rounds[i : i + 2])]
+        for kinds, steps_s in part
+    ]
     tables = output / "tables"
-    write_tables(alone, together, tables)
+    write_tables(alone, at_mean_speed, tables)
     jobs = submissions(alone)
     live, simulated, held = {}, {}, {}
     for name, policy in POLICIES.items():
-        run = _kept(
-            output / f"{name}.json",
-            lambda policy=policy: _timed(lambda: lived(policy, jobs, tables, output)),
+        live[name] = _kept(
+            output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
         )
-        slower = run["yardstick_s"] / measured["yardstick_s"]
-        live[name] = run["found"]
+        rounds.append(_kept(output / f"alone after {name}.json", lambda: measured_alone(output)))
+        slower = _slower(alone, rounds[-2:])
         simulated[name] = simulate(policy, jobs, alone, tables, slower)
     for name in HELD:
         held[name] = _kept(
             output / f"{name}, held.json",
             lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
         )
-    PAGE.write_text("\n".join(page(alone, together, jobs, live, simulated, held)) + "\n")
+    PAGE.write_text("\n".join(page(alone, at_mean_speed, jobs, live, simulated, held)) + "\n")
 
 
 def _kept(path: Path, make: Any) -> Any:
@@ -130,65 +143,27 @@ def _kept(path: Path, make: Any) -> Any:
     return json.loads(path.read_text())
 
 
-def _timed(make: Callable[[], Any]) -> dict[str, Any]:
-    """What is made, and how fast the machine was: the mean of before and after."""
-    before_s = yardstick_s()
-    found = make()
-    return {"found": found, "yardstick_s": (before_s + yardstick_s()) / 2}
+def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Every kind of job as it was in the mean, but its longest steps and its largest memory."""
+    found = {}
+    for kind in sorted(KINDS):
+        of = [one[kind] for one in rounds]
+        means = {
+            name: statistics.mean(one[name] for one in of) for name in ("step_s", "setup_s", "busy")
+        }
+        most = {name: max(one[name] for one in of) for name in ("step_high_s", "memory_bytes")}
+        found[kind] = means | most
+    return found
 
 
-def measured_kinds(output: Path) -> dict[str, Any]:
-    """Kinds of jobs alone and in pairs, at the machine's mean speed, which is said, too."""
-    pairs = list(combinations_with_replacement(sorted(KINDS), 2))
-    yardstick_s()  # whatever it reads is in memory from then on
-    alone, together = [], []
-    for i in range(ROUNDS):
-        alone.append(_timed(lambda: measured_alone(output)))
-        of_round = pairs[i::ROUNDS]
-        together.append(_timed(lambda pairs=of_round: measured_together(output, pairs)))
-    mean_s = statistics.mean(part["yardstick_s"] for part in (*alone, *together))
-    return {
-        "yardstick_s": mean_s,
-        "yardsticks_s": [part["yardstick_s"] for part in (*alone, *together)],
-        "alone": {
-            kind: _of_rounds(
-                [part["found"][kind] for part in alone],
-                [mean_s / part["yardstick_s"] for part in alone],
-            )
-            for kind in sorted(KINDS)
-        },
-        "together": [
-            (kinds, [step_s * mean_s / part["yardstick_s"] for step_s in steps_s])
-            for part in together
-            for kinds, steps_s in part["found"]
-        ],
-    }
-
-
-def _of_rounds(found: Sequence[Mapping[str, float]], faster: Sequence[float]) -> dict[str, float]:
-    """A kind of job's measurements, put to one speed; the longest steps as they were."""
-    means = {
-        name: statistics.mean(of[name] * by for of, by in zip(found, faster, strict=True))
-        for name in ("step_s", "setup_s")
-    }
-    return means | {
-        "step_high_s": max(of["step_high_s"] for of in found),
-        "busy": statistics.mean(of["busy"] for of in found),
-        "memory_bytes": max(of["memory_bytes"] for of in found),
-    }
-
-
-def yardstick_s() -> float:
-    """How long a job takes that has a core to itself, while one like it has the other."""
-    command = [sys.executable, JOB, YARDSTICK, "--iterations", "300"]
-    began_s = time.monotonic()
-    running = [
-        subprocess.Popen(["taskset", "-c", str(cpu), *command])
-        for cpu in sorted(os.sched_getaffinity(0))[:NODES]
-    ]
-    if any(process.wait() for process in running):
-        raise ServiceError("the job that is timed failed")
-    return time.monotonic() - began_s
+def _slower(
+    alone: Mapping[str, Mapping[str, float]],
+    rounds: Sequence[Mapping[str, Mapping[str, float]]],
+) -> float:
+    """How many times as long steps took in some rounds, in the mean of all kinds."""
+    return statistics.mean(
+        one[kind]["step_s"] / alone[kind]["step_s"] for one in rounds for kind in alone
+    )
 
 
 def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:

@@ -116,12 +116,12 @@ def _words(
         abs(mean(simulated[name]["jct_s"].values()) / _jct_s(of) - 1) for name, of in live.items()
     ]
     yield (
-        "*machine slower*: by how much, before and after the run, a job took longer that was timed "
-        "when kinds of jobs were measured; the simulator's jobs take longer by that. "
+        "*machine slower*: by how much longer the steps of all kinds took alone, right before and "
+        "after the run, than when forecasts were made; the simulator's jobs take longer by that. "
         f"JCT is from submission to end. The simulator is off by {min(off):.1%} to {max(off):.1%}. "
         "*late* are latency-sensitive jobs that ran longer than they were promised when they "
         "started: setup, and iterations at the pace that nine in ten of its stretches of three "
-        "seconds were faster than when it ran alone, in the worst of three times."
+        "seconds were faster than when it ran alone, in the slowest of four times."
     )
 
 
