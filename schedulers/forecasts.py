@@ -76,8 +76,8 @@ class Forecaster(Protocol):
 class Forecasts:
     """Forecasts for a cluster's kinds of devices.
 
-    What is missing, infinite or not a number is a whole device, for as long as it takes
-    (DESIGN.md): a policy never meets an exception, and packs nothing beside such a job.
+    What is missing, infinite or not a number is a whole device, for as long as it takes: a policy
+    never meets an exception, and packs nothing beside such a job.
 
     Attributes
     ----------
@@ -94,6 +94,7 @@ class Forecasts:
         self._failed = 0  # in a row
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
+        self._too_small: dict[str, tuple[str, ...]] = {}
         self._runtime_s: dict[str, float] = {}  # of those: asked for more often than anything else
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
@@ -123,16 +124,34 @@ class Forecasts:
                 self.untold[kind] = self.untold.get(kind, 0) + 1
             elif not outlook.in_domain:
                 self.strange[kind] = self.strange.get(kind, 0) + 1
+        for job_id, of_kinds in _by_job(asked, told).items():
+            if small := self._small_of(of_kinds):
+                self._too_small[job_id] = small
+            else:
+                self._too_small.pop(job_id, None)
+
+    def _small_of(self, bounds: Mapping[str, float]) -> tuple[str, ...]:
+        """Kinds that have less than a bound, of those where one is foretold; none if all have."""
+        small = tuple(
+            kind for kind, most_bytes in bounds.items() if most_bytes > self._memory[kind]
+        )
+        return small if len(small) < len(bounds) else ()
 
     def forget(self, job: Job) -> None:
         """A job that is over."""
         self._known.pop(job.job_id, None)
+        self._too_small.pop(job.job_id, None)
         self._runtime_s.pop(job.job_id, None)
         self._expected.pop(job.job_id, None)
 
     def outlook(self, job: Job, kind: str) -> Outlook:
         """Of a job on a kind of device."""
         return self._of(job).get(kind) or self._sound(None, kind)
+
+    def too_small(self, job: Job) -> tuple[str, ...]:
+        """Kinds with less memory than a job is foretold to need, where another kind has enough."""
+        self._of(job)
+        return self._too_small.get(job.job_id, ())
 
     def runtime_s(self, job: Job) -> float:
         """Of a job on the kind where it takes least; infinite where nothing is known."""
@@ -172,7 +191,7 @@ class Forecasts:
         if self._failed < MOST_FAILURES:
             try:
                 told = ask(asked)
-            except PresageError as error:
+            except (PresageError, ValueError, ArithmeticError) as error:  # or what is no number
                 self._failed += 1
                 self.failures[str(error)] = self.failures.get(str(error), 0) + 1
             else:
@@ -198,6 +217,17 @@ class Forecasts:
             min(max(0.0, setup_s), runtime_s) if math.isfinite(setup_s) else 0.0,
             None if high_s is None or math.isnan(high_s) else max(0.0, high_s),
         )
+
+
+def _by_job(
+    asked: Sequence[tuple[Job, str]], told: Sequence[Outlook | None]
+) -> dict[str, dict[str, float]]:
+    """Bounds of memory that were foretold, by job and kind."""
+    found: dict[str, dict[str, float]] = {}
+    for (job, kind), outlook in zip(asked, told, strict=True):
+        if outlook is not None and 0 < outlook.memory_bytes < math.inf:
+            found.setdefault(job.job_id, {})[kind] = outlook.memory_bytes
+    return found
 
 
 def _sound_factors(factors: Sequence[float] | None, jobs: int) -> tuple[float, ...]:

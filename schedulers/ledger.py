@@ -137,8 +137,10 @@ class Ledger:
 
     # What the world does --------------------------------------------------------------------
 
-    def submit(self, job: Job, now_s: float) -> str:
+    def submit(self, job: Job, now_s: float, too_small: Collection[str] = ()) -> str:
         """Take a job in: it waits, or is rejected if it can never run. Why, or "".
+
+        It is kept from kinds of devices that are ``too_small`` for it, if it can run without them.
 
         Raises
         ------
@@ -153,6 +155,9 @@ class Ledger:
         if job.memory_bytes and not why:
             memory_of = self.cluster.memory_of
             job = self._without(job, [k for k in memory_of if memory_of[k] < job.memory_bytes])
+        if too_small and not why and not {*too_small}.issuperset(job.kinds or self.cluster.kinds):
+            kept = self._without(job, too_small)
+            job = job if self._never(kept) else kept
         self._jobs[job.job_id] = job
         phase = Phase.REJECTED if why else Phase.PENDING
         self._standings[job.job_id] = standing = Standing(phase, now_s)
@@ -160,15 +165,17 @@ class Ledger:
             self._wait(job, standing)
         return why
 
-    def adopt(self, job: Job, standing: Standing) -> str:
+    def adopt(self, job: Job, standing: Standing, too_small: Collection[str] = ()) -> str:
         """Take in a job that is known from before, as it stood then. Why it can never run, or "".
+
+        ``too_small`` is as in :meth:`submit`.
 
         Raises
         ------
         ImpossibleActionError
             What it held is not there, or a job of that id is known. Then nothing was done.
         """
-        why = self.submit(job, standing.since_s)
+        why = self.submit(job, standing.since_s, too_small)
         if not why:
             before = self._standings[job.job_id]
             try:
@@ -401,6 +408,7 @@ class Ledger:
             now_s if rolled_back else before.rolled_back_s,
             min(before.first_start_s, now_s) if phase is Phase.RUNNING else before.first_start_s,
             () if not waits else _devices(before) or before.was_on,
+            before.attained_s if before.phase in WAITING and not waits else before.kept_s,
         )
         self._put(job, before, after)
         return Change(job, before, after)

@@ -48,6 +48,8 @@ class Standing(NamedTuple):
         When the last of them did; 0 if none.
     first_start_s : float
         When it was first started; infinite if it never was.
+    kept_s : float
+        Of ``attained_s``, what it had when it was last started: that is in its checkpoint, or lost.
     was_on : tuple of int
         Devices that it last held, of a job that waits.
     """
@@ -64,6 +66,14 @@ class Standing(NamedTuple):
     rolled_back_s: float = 0.0
     first_start_s: float = math.inf
     was_on: tuple[int, ...] = ()
+    kept_s: float = 0.0
+
+    def at_stake_s(self, now_s: float) -> float:
+        """Seconds that it ran since it was last started: what it has to lose, if it saves nothing.
+
+        Of a job that holds devices.
+        """
+        return (self.attained_at(now_s) - self.kept_s) / len(self.grants)
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""

@@ -153,6 +153,14 @@ class State:
         """Seconds that all of a job would take as it runs now; 0 where nobody can tell."""
         return self._progress.pace_s(job_id)
 
+    def least_pace_s(self, job_id: str) -> float:
+        """As ``pace_s``, of a job that is as fast as what was measured may mean."""
+        return self._progress.least_pace_s(job_id)
+
+    def unsaved_s(self, job_id: str) -> float:
+        """Seconds of work that a job has done since it saved; infinite where nobody can tell."""
+        return self._progress.unsaved_s(job_id, self.now_s)
+
     def usage_milli(self, job_id: str) -> float:
         """Thousandths of a device that each member of a job kept busy of late, paused or not."""
         return self._usage.at(job_id, self.now_s)

@@ -52,6 +52,11 @@ class Packing(ShortestFirst):
         self._limits.check("packing")
         self._neighbours = Neighbours(self._limits)
 
+    @property
+    def overcommit(self) -> float:
+        """How many times over a device's compute is granted."""
+        return self._limits.overcommit
+
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start who has a device of its own, then who has a place beside others."""
         if not len(state.pending):

@@ -55,6 +55,8 @@ class Sharing:
     Requirements C1 to C7 and N1 to N9.
     """
 
+    minds_memory = True  # no job goes to a kind that is foretold to be too small for it (C2)
+
     def __init__(
         self,
         step_milli: int = 100,
@@ -96,6 +98,11 @@ class Sharing:
     def ageing_s(self) -> float:
         """After so long a best-effort job may go before latency-sensitive ones."""
         return self.settings.ageing_s
+
+    @property
+    def overcommit(self) -> float:
+        """How many times over a device's compute is granted."""
+        return self.settings.overcommit
 
     def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
         """By arrival, within a class and a priority."""
@@ -250,13 +257,20 @@ class _Serving:
         return choose_device(job, there, self._state, self._room, self._forecasts)
 
     def _wait_for(self, aged: Job) -> None:
-        """Let nobody else have the device where a job that goes first will have room first."""
+        """Let nobody else have the device that is nearest to having what goes first needs.
+
+        That is the one with the largest part of it left, of compute or memory, whichever is less.
+        """
         self._for_all = True
         if aged.gpus > 1 or self._spared.any():  # a gang's nodes are spared already
             return
+        needs, kind = self._needs(aged), self._devices.kind
+        compute = self._room.compute_milli / np.array(needs.compute_milli)[kind]
+        memory = self._room.memory_bytes / np.array(needs.memory_bytes)[kind]
         allowed = self._devices.of_kinds(aged.kinds) if aged.kinds else np.ones_like(self._spared)
+        allowed &= self._devices.memory_bytes >= np.array(needs.memory_bytes)[kind]
         if allowed.any():
-            self._spared[np.where(allowed, self._room.compute_milli, -1).argmax()] = True
+            self._spared[np.where(allowed, np.minimum(compute, memory), -1.0).argmax()] = True
 
     def _kept_from(self, job: Job) -> NDArray[np.bool_]:
         """Devices that a job may not have: they run dry for one that goes before it."""

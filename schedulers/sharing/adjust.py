@@ -77,7 +77,7 @@ class Adjustment:
     def _look_at(self, job: Job, standing: Standing) -> None:
         (grant,), state = standing.grants, self._state
         check = _Check(
-            state.now_s - standing.first_start_s,
+            max(0.0, state.now_s - standing.first_start_s),
             state.progress(job.job_id),
             state.pace_s(job.job_id),
             self._outlook(job, grant),
@@ -91,7 +91,8 @@ class Adjustment:
         elif busy:
             self.actions.append(Pause(job.job_id))
         elif late:
-            self._raise(job, grant, self._wanted(grant.compute_milli, check))
+            surely = check._replace(pace_s=state.least_pace_s(job.job_id)).violated()
+            self._raise(job, grant, self._wanted(grant.compute_milli, check), surely=surely)
 
     def _wanted(self, milli: int, check: _Check) -> int:
         """The share that a late job is to have: a step more, and another until it is in time (N4).
@@ -107,12 +108,18 @@ class Adjustment:
             wanted = min(WHOLE, wanted + step_milli)
         return wanted
 
-    def _raise(self, job: Job, grant: Grant, wanted_milli: int) -> None:
-        """Give a job more, of what is left or of what best-effort jobs have (N4 to N6)."""
+    def _raise(self, job: Job, grant: Grant, wanted_milli: int, *, surely: bool) -> None:
+        """Give a job more, of what is left or of what best-effort jobs have (N4 to N6).
+
+        They are lowered at once, and ended only for one that is ``surely`` late: what was saved and
+        ended does not come back with the next look.
+        """
         device, left = grant.device, int(self._room.compute_milli[grant.device])
         more = wanted_milli - grant.compute_milli
         if left < more:
             tenants = self._tenants.on(device)
+            if not surely:
+                more = min(more, left + sum(one.spare_milli for one in tenants))
             found = release(more - left, 0, tenants)
             if found is None:  # not all of it can be had
                 more = left + sum(one.compute_milli for one in tenants)

@@ -46,15 +46,13 @@ def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit:
     overcommit : float
         How many times over a device's compute is given away; memory never is.
     """
-    allowed = [not job.kinds or kind in job.kinds for kind in kinds]
-    told = [
-        forecasts.outlook(job, kind) if will_do else None
-        for kind, will_do in zip(kinds, allowed, strict=True)
-    ]
-    return Needs(
-        tuple(_NEVER if one is None else share_of(one, overcommit) for one in told),
-        tuple(_NEVER if one is None else one.memory_bytes for one in told),
-    )
+    compute_milli, memory_bytes = [], []
+    for kind in kinds:
+        will_do = not job.kinds or kind in job.kinds
+        outlook = forecasts.outlook(job, kind) if will_do else None
+        compute_milli.append(_NEVER if outlook is None else share_of(outlook, overcommit))
+        memory_bytes.append(_NEVER if outlook is None else outlook.memory_bytes)
+    return Needs(tuple(compute_milli), tuple(memory_bytes))
 
 
 def share_of(outlook: Outlook, overcommit: float) -> int:

@@ -83,8 +83,10 @@ class Tenants:
         job, grants = self._state.job(job_id), self._grants(job_id)
         grant = next(one for one in grants if one.device == device)
         standing, costs = self._state.standing(job_id), job.checkpointing
-        ran_s = standing.attained_at(self._state.now_s) / len(grants)
-        lost_s = (min(ran_s, costs.interval_s) + costs.cost_s + costs.restart_s) * len(grants)
+        unsaved_s = min(
+            standing.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
+        )
+        lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(grants)
         # A gang goes as fast as its slowest member: to lower one would waste what the others have.
         least = self._least_milli if len(grants) == 1 else grant.compute_milli
         return Tenant(job_id, grant.compute_milli, grant.memory_bytes, least, lost_s)

@@ -133,6 +133,7 @@ class Simulation:
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
         ageing_s = getattr(policy, "ageing_s", math.inf)  # of most policies nobody ages
+        self._minds_memory = getattr(policy, "minds_memory", False)
         self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)), ageing_s=ageing_s)
         self.log = EventLog()
         self.ended: list[Ended] = []
@@ -204,7 +205,8 @@ class Simulation:
     def _submit(self, jobs: Sequence[Job]) -> None:
         self.forecasts.expect(jobs)
         for job in jobs:
-            why = self.ledger.submit(job, self._now_s)
+            too_small = self.forecasts.too_small(job) if self._minds_memory else ()
+            why = self.ledger.submit(job, self._now_s, too_small)
             self.log.entries.append((self._now_s, "submit", job.job_id, job))
             if why:
                 self.log.entries.append((self._now_s, "reject", job.job_id, why))

@@ -128,3 +128,16 @@ def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
     for number in range(20):
         assert told.runtime_s(job(str(number))) == math.inf
     assert forecaster.asked == asked
+
+
+class Broken(NoForecasts):
+    """Whose arithmetic fails."""
+
+    def outlooks(self, asked):
+        return [Outlook(1.0, round(math.inf), 1) for _ in asked]
+
+
+def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
+    told = Forecasts(Broken(), DEVICES)
+    assert told.outlook(job("1"), "cpu-2").runtime_s == math.inf
+    assert list(told.failures.values()) == [1]

@@ -77,7 +77,7 @@ class World:
 
     def submit(self, *jobs):
         for one in jobs:
-            self.ledger.submit(one, one.submit_s)
+            self.ledger.submit(one, one.submit_s, self.forecasts.too_small(one))
         return self
 
     def decide(self, now_s):
@@ -145,6 +145,57 @@ def test_c2_compute_and_memory_must_both_fit_and_on_the_same_device():
 
     world.submit(job("5", model="large")).decide(2.0)
     assert world.phase("5") is Phase.PENDING
+
+
+LARGE_AND_SMALL = Cluster(
+    (Node("small", 2, "v100", 16 * GIB), Node("large", 2, "h100", 80 * GIB)),
+)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_c2_no_kind_will_do_whose_memory_is_less_than_is_foretold(gpus):
+    world = World(LARGE_AND_SMALL, Told(some=outlook(200), huge=outlook(200, gib=40)))
+    world.submit(job("on the large one", model="some", kinds=("h100",)))
+    world.submit(job("huge", 1.0, model="huge", gpus=gpus)).decide(1.0)
+
+    # All of the small one is left, and of its memory as much as there is: that is not enough.
+    assert world.phase("huge") is (Phase.RUNNING if gpus == 1 else Phase.PENDING)
+    assert world.held("huge").keys() <= {2, 3}
+
+
+def test_c2_nobody_is_kept_from_a_small_kind_by_one_that_waits_for_a_large_one():
+    world = World(LARGE_AND_SMALL, Told(large=outlook(1000), huge=outlook(200, gib=40)))
+    for name in "12":
+        world.submit(job(name, model="large", kinds=("h100",), latency_sensitive=True))
+    world.decide(0.0)
+    world.submit(job("huge", 1.0, model="huge", latency_sensitive=True), job("unknown", 1.0))
+    world.decide(1.0)
+
+    assert world.phase("huge") is Phase.PENDING
+    assert world.held("unknown") == {0: WHOLE}
+
+
+def test_c2_a_kind_that_is_not_foretold_is_no_reason_to_be_kept_from_another():
+    told = {"v100": None, "h100": outlook(200, gib=100)}
+    world = World(LARGE_AND_SMALL, Told(huge=told.get))
+    assert world.forecasts.too_small(job("huge", model="huge")) == ()
+
+
+def test_c2_a_gang_that_only_a_small_kind_has_enough_devices_for_goes_there():
+    devices = Cluster((Node("small", 4, "v100", 16 * GIB), Node("large", 2, "h100", 80 * GIB)))
+    world = World(devices, Told(huge=outlook(200, gib=40)))
+    world.submit(job("huge", model="huge", gpus=4)).decide(0.0)
+    assert world.phase("huge") is Phase.RUNNING
+
+
+def test_c2_where_no_kind_is_foretold_to_have_enough_all_that_there_is_has_to_do():
+    told = Told(huge=outlook(200, gib=100), for_h100=outlook(200, gib=40))
+    world = World(LARGE_AND_SMALL, told)
+    world.submit(job("huge", model="huge"), job("kept", model="for_h100", kinds=("v100",)))
+    world.decide(0.0)
+
+    assert world.phase("huge") is world.phase("kept") is Phase.RUNNING
+    assert world.ledger.standing("kept").grants[0].memory_bytes == 16 * GIB
 
 
 def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_worked_example():
@@ -303,6 +354,28 @@ def test_c4_a_job_that_saved_lately_loses_less_than_one_that_keeps_nothing():
     assert world.phase("loses") is Phase.RUNNING
 
 
+def test_c4_what_was_saved_when_it_was_sent_away_is_not_lost_again():
+    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world.submit(job("was away", model="any")).decide(0.0)
+    world.ledger.apply([Preempt("was away")], 3000.0)
+    world.submit(job("young", 3000.0, model="any"))
+    for name, device, at_s in (("young", 1, 3400.0), ("was away", 0, 3500.0)):
+        world.ledger.apply([Start(name, (world.ledger.cluster.whole[device],))], at_s)
+    world.submit(job("urgent", 3600.0, model="any", latency_sensitive=True))
+
+    assert world.decide(3600.0)[0] == Preempt("was away")
+
+
+def test_c4_a_job_that_says_it_has_just_saved_loses_little():
+    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world.submit(job("silent", model="any"), job("saves", model="any")).decide(0.0)
+    for name, saved in {"silent": 0.0, "saves": 0.29}.items():
+        world.progress.report(name, 0.3, 3600.0, 1e-4, saved)
+    world.submit(job("urgent", 3600.0, model="any", latency_sensitive=True))
+
+    assert world.decide(3600.0)[0] == Preempt("saves")
+
+
 def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
     world = World(cluster(2, 2), Told(any=outlook(1000)))
     world.submit(*(job(f"be{i}", model="any") for i in range(4))).decide(0.0)
@@ -350,6 +423,24 @@ def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free
     world.submit(job("late", 150.0, model="small", latency_sensitive=True)).decide(150.0)
 
     assert world.phase("late") is Phase.PENDING
+
+
+def test_c6_a_task_that_aged_is_waited_for_where_its_memory_comes_free_too():
+    told = Told(
+        tiny=outlook(100, gib=10), busy=outlook(600), small=outlook(300),
+        aged=outlook(500, gib=12),
+    )  # fmt: skip
+    world = World(cluster(2), told, ageing_s=100.0)
+    for number, model in enumerate(("tiny", "busy")):
+        world.submit(job(model, model=model, latency_sensitive=True))
+        of = told.outlooks([(job(model, model=model), "v100")])[0]
+        grant = Grant(number, of.compute_milli, of.memory_bytes)
+        world.ledger.apply([Start(model, (grant,))], 0.0)
+    world.submit(job("aged", 1.0, model="aged")).decide(1.0)
+    world.submit(job("ls", 150.0, model="small", latency_sensitive=True)).decide(150.0)
+
+    # Device 0 has most compute left, but not the memory; device 1 lacks a tenth, and is kept.
+    assert world.held("ls") == {0: 300}
 
 
 def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
