@@ -2,8 +2,8 @@
 
 Submit it, say, with::
 
-    presage cluster submit --iterations 500 -- python examples/cluster_job.py \
-      resnet/w16-d8/b8/sgd --iterations 500
+    presage cluster submit --iterations 500 --checkpoint-every-s 20 -- \
+      python examples/cluster_job.py resnet/w16-d8/b8/sgd --iterations 500
 
 It also runs by itself. ``--input-wait-s`` is time that a step waits for its samples, as from a slow
 disk: then the job keeps only a part of its device busy.

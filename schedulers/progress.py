@@ -1,17 +1,20 @@
 """What a job says of itself while it runs: how far it is, and what of it is on disk.
 
     run = progress.begin(iterations=1000)
+    if run.first:
+        restore(run.checkpoint_folder)
     for done in range(run.first, 1000):
         train_one_step()
         run.step(done + 1)
         if run.checkpoint_wanted:
-            save(run.checkpoint_folder)
+            save(run.checkpoint_folder)  # under another name, fsynced, then renamed
             run.saved(done + 1)
 
 Outside Presage all of it does nothing: ``first`` is 0 and ``checkpoint_folder`` None.
 
-A job in any other language writes the file that ``PRESAGE_PROGRESS`` names, whole: under another
-name in the same folder, which it then renames. It is one JSON object, such as
+A job in any other language keeps its checkpoints, and how far they go, in the folder that
+``PRESAGE_CHECKPOINT`` names, and writes the file that ``PRESAGE_PROGRESS`` names, whole: under
+another name in the same folder, which it then renames. It is one JSON object, such as
 ``{"iterations": 1000, "done": 250, "saved": 200, "at": 5123.4, "saved_at": 5101.9}``:
 
 - ``iterations``, ``done``, ``saved``: of the whole job, not of this attempt; ``saved`` is how many

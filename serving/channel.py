@@ -122,6 +122,8 @@ def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
         raise known[code](details) from error
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
+    if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+        raise ServiceError(f"{target}: {details}") from error
     if code is grpc.StatusCode.UNAVAILABLE:
         raise ServiceError(
             f"no prediction service at {target} ({details}); start one with "
@@ -135,6 +137,11 @@ def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
     raise ServiceError(
         f"{target} failed with {code.name}: {details}; see the server's log"
     ) from error
+
+
+def server_said(error: Any) -> bool:
+    """Whether a status is a server's of ours, and not gRPC's own."""
+    return any(key == SAID for key, _ in error.trailing_metadata() or ())
 
 
 def _retry_after(error: Any) -> float | None:

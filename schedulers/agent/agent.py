@@ -34,15 +34,16 @@ from presage.schedulers.agent.task_process import (
     Task,
     TaskState,
     adopt,
+    cannot_make,
     create,
     launch,
     remove,
     state_of,
     want,
 )
-from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.agent.told_forecasts import ToldForecasts, ToldJobs
 from presage.schedulers.agent.usage import Meter, meter_of
-from presage.schedulers.forecasts import Forecaster, Outlook
+from presage.schedulers.forecasts import Forecaster
 from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.sharing.settings import URGENT_WEIGHT
@@ -51,6 +52,8 @@ from presage.serving.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
 
 LOOK_S = 0.5  # from one look at the tasks to the next
+OWN_FAULT_S = 30.0  # that others could be made and one could not: then it is not the node's
+PROBE_S = 10.0  # until it is tried again whether there is room for tasks
 RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
 _OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
@@ -104,7 +107,7 @@ class Agent:
         self._lock = _locked(options.state)
         self._agent_id = _agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
-        told: dict[str, dict[str, Outlook]] = {}
+        told = ToldJobs()
         forecasts = FreshForecasts(lambda: ToldForecasts(told, second and second()))
         self.core = NodeCore(options.node, devices, forecasts.of, told)
         self._processes: dict[Name, Task] = {}
@@ -114,6 +117,8 @@ class Agent:
         self._cluster = OwnCluster(options.state)
         self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
+        self._problem = ""  # why no task can be made here
+        self._probe_s = 0.0  # when to try again
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
@@ -139,9 +144,9 @@ class Agent:
         """Look at the tasks, decide, and do what follows, again and again."""
         while True:
             self._woken.clear()
-            before = _news(*self._said)
+            before = _news(*self._said), self._problem
             await asyncio.to_thread(self._step)
-            if _news(*self._said) != before:
+            if (_news(*self._said), self._problem) != before:
                 self._changed.set()
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
@@ -196,6 +201,7 @@ class Agent:
                 ],
                 tasks=tasks,
                 orders=version,
+                problem=self._problem,
             )
             try:
                 await asyncio.wait_for(self._changed.wait(), self._report_s)
@@ -261,6 +267,7 @@ class Agent:
                 continue
             self.core.see(name, seen, boottime_s())
         self.core.decide(boottime_s())
+        self._probe()
         if boottime_s() < self._lease_until_s:
             for ready in tuple(self.core.ready()):
                 self._make(ready)
@@ -273,8 +280,8 @@ class Agent:
     def _make(self, task: NodeTask) -> None:
         """Make a task's folder: from then on its shim alone says what becomes of it.
 
-        On a full disk it waits for room: what it has of its device is taken, and elsewhere would
-        not be told from here.
+        Where the disk is full it goes back to the controller, and no other comes until there is
+        room.
         """
         path = self._options.state.resolve() / TASKS / task_name(*task.name)
         try:
@@ -285,13 +292,25 @@ class Agent:
             task.why = str(error)
             if TaskFolder(path).holder() is not None:  # an earlier agent's, that is being ended
                 return
-            if isinstance(error, InvalidJobError) or path.exists():
+            now_s = boottime_s()
+            task.unmade_s = task.unmade_s or now_s
+            self._problem = cannot_make(self._options.state, self._options.checkpoints)
+            self._probe_s = now_s + PROBE_S
+            its_own = not self._problem and now_s - task.unmade_s > OWN_FAULT_S
+            if isinstance(error, InvalidJobError) or path.exists() or its_own:
                 over = pb.Exit(lost=path.exists(), how=str(error))
-                lost = Seen(0.0, None, task.order.done, None, 0, 0, over)
-                self.core.see(task.name, lost, boottime_s())
+                self.core.see(task.name, Seen(0.0, None, task.order.done, None, 0, 0, over), now_s)
+            elif self._problem:
+                self.core.hand_back(task.name, self._problem)
             return
         self._processes[task.name], self._meters[task.name] = process, meter_of(process)
         self.core.made(task.name)
+
+    def _probe(self) -> None:
+        """Whether there is room again."""
+        if self._problem and boottime_s() >= self._probe_s:
+            self._problem = cannot_make(self._options.state, self._options.checkpoints)
+            self._probe_s = boottime_s() + PROBE_S
 
     def _want(self, process: Task, task: NodeTask) -> None:
         """Tell a task's shim what is wanted; one that there is not yet is launched."""

@@ -1,8 +1,8 @@
-"""What holds a task's processes to their share of processors and memory: control groups, if any.
+"""What holds a task's processes to their share of processors, and counts: control groups, if any.
 
 Each task has a group ``presage/<state folder>/task-<name>`` in every hierarchy that lets us make
 one: of version 2, and those of version 1 that have ``cpu``, ``cpuacct`` or ``memory``. A machine
-may have both, or none; then a duty cycle does for processors, and nothing for memory.
+may have both, or none; then a duty cycle does for processors, and memory is read from ``/proc``.
 """
 
 from __future__ import annotations
@@ -110,20 +110,6 @@ class Isolation:
         else:
             took = group.write("cpu.shares", str(max(2, weight)))
         return f"cgroup v{group.version}{BY_WEIGHT}" if took else ""
-
-    def limit_memory(self, memory_bytes: int) -> str:
-        """Let the task take so much of the machine's memory; "" if that cannot be."""
-        group = self._with("memory")
-        if group is None:
-            return ""
-        if group.version == 2:
-            took = group.write("memory.max", str(memory_bytes))
-            group.write("memory.swap.max", "0")
-            group.write("memory.oom.group", "1")
-        else:
-            took = group.write("memory.limit_in_bytes", str(memory_bytes))
-            group.write("memory.memsw.limit_in_bytes", str(memory_bytes))
-        return f"cgroup v{group.version}" if took else ""
 
     def cpu_s(self) -> float | None:
         """Processor time of all that ever ran in the task."""

@@ -205,7 +205,6 @@ def _prepare(spec: TaskSpec, log: Path) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)
-    Path(spec.checkpoint).mkdir(parents=True, exist_ok=True)
     os.chdir(spec.folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

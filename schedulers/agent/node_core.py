@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import Any
 
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Action, Pause, Preempt, Resize, Resume, Start
-from presage.schedulers.agent.node_task import PACE_S, Name, NodeTask, Seen, Step
+from presage.schedulers.agent.node_task import LEAST_MARKS, PACE_S, Name, NodeTask, Seen, Step
+from presage.schedulers.agent.told_forecasts import ToldJobs
 from presage.schedulers.cluster import Cluster
-from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import WHOLE, Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
@@ -30,6 +32,7 @@ from presage.schedulers.usage import Usage
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 PATIENCE_S = 5.0  # for room that was there when the controller chose this node
+BY_TOLD_S = 2.0  # for what the second predictor says of it; then the controller's words count
 _SURE = 1.02  # more than a device's memory by less is how it is counted
 _PHASES = {Step.WAITING: pb.TASK_WAITING, Step.GRANTED: pb.TASK_WAITING, Step.ENDED: pb.TASK_ENDED}
 
@@ -44,8 +47,8 @@ class NodeCore:
     forecasts : callable
         Fresh forecasts, for a cluster at a time.
 
-    told : dict
-        What the controller foretells of each job, by kind of device; kept up here.
+    told : ToldJobs
+        What the controller foretells of each job; kept up here.
 
     Attributes
     ----------
@@ -57,7 +60,7 @@ class NodeCore:
         node: str,
         devices: Sequence[tuple[str, int]],
         forecasts: Callable[[Cluster, float], Forecasts],
-        told: dict[str, dict[str, Outlook]],
+        told: ToldJobs,
     ) -> None:
         self.cluster = cluster_of([(node, devices)])
         self._forecasts, self.told = forecasts, told
@@ -134,8 +137,12 @@ class NodeCore:
             return
         task.step = Step.STARTED
         job_id = name[0]
+        if self._current(job_id) is task and not task.begun and seen.ran_s > 0:
+            task.begun = True
+            if not task.order.elapsed_s:
+                self._restand(job_id, first_start_s=now_s - seen.ran_s)
         done = self._done(task, seen)
-        self._progress.report(job_id, done, now_s, task.per_s)
+        self._progress.report(job_id, done, now_s, task.per_s, seen.saved, task.most_per_s)
         # What it does before its first iteration is no part of what was foretold of its compute.
         if seen.usage_milli is not None and (seen.done is None or task.last != task.first):
             self._usage.report(job_id, now_s, seen.usage_milli)
@@ -151,6 +158,7 @@ class NodeCore:
         else:
             self._by_policy(self._policy, now_s)
         self._hand_back(now_s)
+        self._note_company()
 
     def ready(self) -> Iterator[NodeTask]:
         """Tasks whose processes are to be started: they have devices that nobody is leaving."""
@@ -195,7 +203,7 @@ class NodeCore:
             self._end(one, "another attempt of its job is here", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
-        self.told[job.job_id] = read_told(order.told)
+        self.told.by_job[job.job_id] = read_told(order.told)
         self._forecasts(self.cluster, now_s).forget(job)
         first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
         standing = Standing(
@@ -235,7 +243,7 @@ class NodeCore:
         del self.tasks[task.name]
         job_id = task.name[0]
         if all(name[0] != job_id for name in self.tasks):
-            self.told.pop(job_id, None)
+            self.told.forget(job_id)
             self._progress.forget(job_id)
             self._usage.forget(job_id)
 
@@ -246,13 +254,24 @@ class NodeCore:
         job = self._ledger.jobs[job_id]
         self._ledger.forget(job_id)
         first_s = min(standing.first_start_s, now_s) - ran_s
+        stands = standing._replace(
+            phase=phase,
+            grants=task.grants,
+            first_start_s=first_s,
+            attained_s=ran_s * len(task.grants),
+        )
         try:
-            self._ledger.adopt(
-                job, standing._replace(phase=phase, grants=task.grants, first_start_s=first_s)
-            )
+            self._ledger.adopt(job, stands)
         except ImpossibleActionError:  # it runs, though nobody knows how: it may end in peace
             task.why = "there is no room for what it was given"
             del self._attempts[job_id]
+
+    def _restand(self, job_id: str, **changes: Any) -> None:
+        """Let a job that is in the ledger stand otherwise, with what it has."""
+        if job_id in self._ledger.jobs:
+            job, standing = self._ledger.jobs[job_id], self._ledger.standing(job_id)
+            self._ledger.forget(job_id)
+            self._ledger.adopt(job, standing._replace(**changes))
 
     def _note(self, task: NodeTask, seen: Seen) -> None:
         """Add what was seen of a task to what will be told of it."""
@@ -262,7 +281,7 @@ class NodeCore:
             task.last = seen.ran_s, seen.done
             task.first = task.first or task.last
             task.marks.append(task.last)
-            while len(task.marks) > 2 and task.marks[1][0] < seen.ran_s - PACE_S:
+            while len(task.marks) > LEAST_MARKS and task.marks[1][0] < seen.ran_s - PACE_S:
                 task.marks.popleft()
         devices = {grant.device for grant in task.grants}
         for name, other in self.tasks.items():
@@ -270,15 +289,28 @@ class NodeCore:
             if there and not devices.isdisjoint(grant.device for grant in other.grants):
                 task.beside[name] = task.beside.get(name, 0.0) + more_s
 
+    def _note_company(self) -> None:
+        """Tasks that have another share, or other company, go at another pace from now on."""
+        started = [task for task in self.tasks.values() if task.step is Step.STARTED]
+        for task in self.tasks.values():
+            devices = {grant.device for grant in task.grants}
+            company = [(task.name, task.grants, task.paused)] + [
+                (other.name, other.grants, other.paused)
+                for other in started
+                if other is not task and not devices.isdisjoint(g.device for g in other.grants)
+            ]
+            if task.company != company:
+                task.begin_anew(company)
+
     def _done(self, task: NodeTask, seen: Seen) -> float:
         """Part of a job that is done; of one that does not say, as was foretold."""
         if seen.done is not None:
             return seen.done
         kind = self.cluster.kind_of(task.grants[0].device) if task.grants else ""
-        outlook = self.told[task.name[0]].get(kind)
+        outlook = self.told.by_job[task.name[0]].get(kind)
         if outlook is None or not 0 < outlook.runtime_s < math.inf:
             return 0.0
-        return min(1.0, (task.order.elapsed_s + seen.ran_s) / outlook.runtime_s)
+        return min(1.0, task.order.done + seen.ran_s / outlook.runtime_s)
 
     def _at_look(self, now_s: float) -> float:
         """The time to decide at: a look at quality of service, if one is due, else now."""
@@ -301,11 +333,12 @@ class NodeCore:
         task = self._current(getattr(action, "job_id", ""))
         if task is None:
             return
-        task.marks.clear()  # from now on it goes at another pace
         match action:
             case Start():
                 task.grants, task.step = action.grants, Step.GRANTED
                 task.why = ""
+                if not task.order.elapsed_s:  # until there is a process, nobody can be late
+                    self._restand(action.job_id, first_start_s=math.inf)
             case Resize():
                 before, task.grants, task.steady = task.grants, action.grants, False
                 more = action.grants[0].compute_milli - before[0].compute_milli
@@ -364,7 +397,7 @@ class NodeCore:
             if job.job_id not in self._ledger.jobs:
                 continue
             outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
-            elapsed_s = now_s - self._ledger.standing(job.job_id).first_start_s
+            elapsed_s = max(0.0, now_s - self._ledger.standing(job.job_id).first_start_s)
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
             task.late = violated(elapsed_s, done, outlook, pace_s)
@@ -384,8 +417,17 @@ class NodeCore:
     def _hand_back(self, now_s: float) -> None:
         """Let the controller choose again for who finds no room: it was given away meanwhile."""
         for task in tuple(self.tasks.values()):
-            if task.step is Step.WAITING and now_s - task.came_s > PATIENCE_S:
+            waits_s = now_s - task.came_s if task.step is Step.WAITING else 0.0
+            if waits_s > PATIENCE_S:
                 self._end(task, "there was no room left for it on its node", checkpoint=False)
+            elif waits_s > BY_TOLD_S and task.name[0] not in self.told.binding:
+                # Or it would come back here for as long as the two predictors disagree.
+                self.told.binding.add(task.name[0])
+                self._forecasts(self.cluster, now_s).forget(task.submitted.job)
+
+    def hand_back(self, name: Name, why: str) -> None:
+        """Let the controller choose again for a task of which no process can be made here."""
+        self._end(self.tasks[name], why, checkpoint=False)
 
     def _end_overflows(self) -> None:
         """Who came last to a device whose memory is exceeded has run out of it."""

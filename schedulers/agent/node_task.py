@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 from presage.schedulers.grant import Grant
@@ -12,8 +14,10 @@ from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 Name = tuple[str, int]  # of a job's attempt
-PACE_S = 10.0  # a pace is that of the last so many seconds
+Company = list[tuple[Name, tuple[Grant, ...], bool]]
+PACE_S = 60.0  # a pace is that of the last so many seconds, if nothing has changed
 LEAST_PACE_S = 3.0  # of fewer it cannot be told
+LEAST_MARKS = 4  # of fewer nobody can tell how they scatter
 
 
 class Step(Enum):
@@ -67,6 +71,10 @@ class NodeTask:
         Whether it is to save its state first.
     why : str
         What was last done about it, in a sentence.
+    unmade_s : float
+        Since when its folder cannot be made; 0 if it could, or nobody has tried.
+    begun : bool
+        Whether its process was seen to run.
     in_part : bool
         Whether an earlier agent saw a part of it, of which nothing below is known.
     steady : bool
@@ -76,10 +84,14 @@ class NodeTask:
     first, last : tuple of (float, float), or None
         When it was first seen to have done something, and last: seconds since its start, and the
         part that was done.
+    company : list of (Name, tuple of Grant, bool)
+        Itself and who is on its devices, with what, and whether paused.
+    earlier_per_s : float
+        Its pace before others came or went, with the same share; 0 for none.
     beside : dict of (str, int) to float
         Seconds that others were on its device.
     marks : deque of (float, float)
-        As ``last``, of the last ``PACE_S``, or the last two, since its share was last changed.
+        As ``last``, of the last ``PACE_S``, or the last four, with the same company.
     """
 
     order: pb.TaskOrder
@@ -94,11 +106,15 @@ class NodeTask:
     late: bool = False
     why: str = ""
     seen: Seen | None = None
+    unmade_s: float = 0.0
+    begun: bool = False
     in_part: bool = False
     steady: bool = True
     busy_s: float = 0.0
     first: tuple[float, float] | None = None
     last: tuple[float, float] | None = None
+    company: Company = field(default_factory=list)
+    earlier_per_s: float = 0.0
     beside: dict[Name, float] = field(default_factory=dict)
     marks: deque[tuple[float, float]] = field(default_factory=deque)
 
@@ -109,11 +125,42 @@ class NodeTask:
 
     @property
     def per_s(self) -> float:
-        """Part of the job that it does each second, of late; 0 where that cannot be told yet."""
+        """Part of the job that it does each second, of late; 0 where that cannot be told yet.
+
+        Where others came or went a moment ago it is what it was with those who were there.
+        """
+        return self._measured_per_s or self.earlier_per_s
+
+    @property
+    def most_per_s(self) -> float:
+        """The fastest that it may be: two standard errors above ``per_s``; infinite if unknown.
+
+        A pace is a sum of strides from mark to mark, and each is off by chance.
+        """
+        per_s = self._measured_per_s
+        if not per_s or len(self.marks) < LEAST_MARKS:
+            return math.inf
+        off = [
+            later - done - per_s * (later_s - at_s)
+            for (at_s, done), (later_s, later) in pairwise(self.marks)
+        ]
+        strides = len(off)
+        error = math.sqrt(sum(one * one for one in off) * strides / (strides - 1))
+        return per_s + 2 * error / (self.marks[-1][0] - self.marks[0][0])
+
+    @property
+    def _measured_per_s(self) -> float:
         if not self.marks:
             return 0.0
         (first_s, first), (last_s, last) = self.marks[0], self.marks[-1]
         return (last - first) / (last_s - first_s) if last_s - first_s >= LEAST_PACE_S else 0.0
+
+    def begin_anew(self, company: Company) -> None:
+        """It has another share, or other company: from now on it goes at another pace."""
+        same_share = bool(self.company) and self.company[0] == company[0]
+        self.earlier_per_s = self.per_s if same_share else 0.0
+        self.company = company
+        self.marks.clear()
 
     @property
     def runtime_s(self) -> float:

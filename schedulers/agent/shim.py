@@ -60,7 +60,7 @@ class Shim:
         self._orders = Orders(folder, boottime_s())
         self._isolation = Isolation([])
         self._share = ShareLimit(spec, self._isolation, None)
-        self._state = ShimState(os.getpid(), None, None, boottime_s(), boot_id(), "", "")
+        self._state = ShimState(os.getpid(), None, None, boottime_s(), boot_id(), "")
         self._state_said = False
         self._terminated = False
         self._ending: Ending | None = None
@@ -113,17 +113,12 @@ class Shim:
     def _is_born(self, pid: int) -> None:
         """Limit the job's first process before it does anything."""
         found = stat(pid)
-        memory = "cuda" if self._spec.cuda is not None else "nothing"
-        if self._spec.cuda is None and self._spec.memory_bytes:
-            memory = self._isolation.limit_memory(self._spec.memory_bytes) or memory
         self._share.set(self._orders.wanted.compute_milli, boottime_s())
         self._state = replace(
             self._state,
             job_pid=pid,
             job_start=found and found.start,
             compute=self._share.how,
-            memory=memory,
-            most_compute_milli=self._share.most_milli,
         )
         self._say_state()
 

@@ -36,7 +36,7 @@ class TaskSpec:
     cuda : tuple of int, or None
         Numbers of its GPUs by place on the bus; None for a task that has none, and sees none.
     memory_bytes : int
-        That it may take: of each of its GPUs, or else of the machine. 0 for any amount.
+        That it may take of each of its GPUs; 0 for any amount.
     grace_s : float
         That it has to write a checkpoint, when it is ended with one.
     log_bytes : int
@@ -208,11 +208,9 @@ class ShimState:
         both numbers.
     started_boottime_s : float
         When the shim set out to start the job.
-    compute, memory : str
-        What holds the job to its share ("cgroup v1", "cgroup v2", either with " weight", "duty
-        cycle", "mps"), and to its memory (a cgroup, "cuda", "nothing").
-    most_compute_milli : int
-        More than this it cannot be given while it runs: MPS has it so from the start.
+    compute : str
+        What holds the job to its share: "cgroup v1" or "cgroup v2", either with " weight", "mps",
+        "duty cycle", "free".
     """
 
     shim_pid: int
@@ -221,16 +219,13 @@ class ShimState:
     started_boottime_s: float
     boot_id: str
     compute: str
-    memory: str
-    most_compute_milli: int = WHOLE
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> ShimState | None:
         """None where the object is something else."""
         kinds = {
             "shim_pid": int, "job_pid": int | None, "job_start": int | None,
-            "started_boottime_s": int | float, "boot_id": str, "compute": str, "memory": str,
-            "most_compute_milli": int,
+            "started_boottime_s": int | float, "boot_id": str, "compute": str,
         }  # fmt: skip
         return cls(**{name: said[name] for name in kinds}) if _all_are(said, kinds) else None
 

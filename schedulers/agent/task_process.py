@@ -26,6 +26,7 @@ from presage.schedulers.agent.task import TaskSpec, Wanted
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
 
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed
+_ROOM_BYTES = 256 * 1024  # more than most tasks' folders take until they run
 _HELD_S = 60.0  # for a shim to begin; it takes 0.1 s on a machine that has time
 
 # Neither its environment nor its folder, nor packages beside Presage, can change what a shim is.
@@ -69,10 +70,18 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
     Raises
     ------
     TaskFolderError
-        There is one of this job and attempt, or it cannot be written: then there is none.
+        There is one of this job and attempt, or it cannot be written, or that of its checkpoints:
+        then there is none.
     """
     tasks = state.resolve() / TASKS
     target = tasks / task_name(spec.job_id, spec.attempt)
+    try:
+        Path(spec.checkpoint).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TaskFolderError(
+            f"checkpoint folder {spec.checkpoint} cannot be made ({error.strerror}); every node "
+            "has to have room there"
+        ) from error
     try:
         tasks.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=NEW_PREFIX, dir=tasks))
@@ -91,6 +100,20 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
             "its own, and its folder needs room on the disk"
         ) from error
     return Task(TaskFolder(target), spec)
+
+
+def cannot_make(state: Path, checkpoints: Path) -> str:
+    """Why no task can be made on a node now, though nothing is wrong with the task; or ""."""
+    for folder in (state.resolve() / TASKS, checkpoints):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder, prefix=NEW_PREFIX) as probe:
+                probe.write(bytes(_ROOM_BYTES))
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            return f"{folder} takes no file ({error.strerror}); make room there"
+    return ""
 
 
 def launch(task: Task) -> bool:

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
+from presage.features.errors import PresageError
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.job import Job
+from presage.serving.log import log
+
+
+class ToldJobs:
+    """What the controller said of the jobs on a node.
+
+    Attributes
+    ----------
+    by_job : dict of str to mapping of str to Outlook
+        By job and kind of device.
+    binding : set of str
+        Jobs of which nobody else is asked.
+    """
+
+    def __init__(self) -> None:
+        self.by_job: dict[str, Mapping[str, Outlook]] = {}
+        self.binding: set[str] = set()
+
+    def forget(self, job_id: str) -> None:
+        """A job that is not here any more."""
+        self.by_job.pop(job_id, None)
+        self.binding.discard(job_id)
 
 
 class ToldForecasts:
@@ -13,24 +37,30 @@ class ToldForecasts:
 
     Parameters
     ----------
-    told : mapping
-        By job and kind of device; looked at when something is asked.
+    told : ToldJobs
+        Looked at when something is asked.
     second : Forecaster or None
-        Asked first; what was promised stays what it was when the controller sent the task.
+        Asked first, if it answers; what was promised stays what it was when the controller sent
+        the task.
     """
 
-    def __init__(
-        self, told: Mapping[str, Mapping[str, Outlook]], second: Forecaster | None = None
-    ) -> None:
+    def __init__(self, told: ToldJobs, second: Forecaster | None = None) -> None:
         self._told, self._second = told, second
 
     def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
         """Of each."""
-        told = [self._told.get(job.job_id, {}).get(kind) for job, kind in asked]
+        told = [self._told.by_job.get(job.job_id, {}).get(kind) for job, kind in asked]
         if self._second is None:
             return told
-        anew = self._second.outlooks(asked)
-        return [_kept(new, old) for new, old in zip(anew, told, strict=True)]
+        free = [i for i, (job, _) in enumerate(asked) if job.job_id not in self._told.binding]
+        try:
+            anew = self._second.outlooks([asked[i] for i in free]) if free else []
+        except PresageError as error:
+            log(logging.WARNING, "nobody but the controller foretells", error=str(error))
+            return told
+        for i, new in zip(free, anew, strict=True):
+            told[i] = _kept(new, told[i])
+        return told
 
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]

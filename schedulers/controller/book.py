@@ -69,6 +69,8 @@ class LiveJob:
         Where it is, or was last.
     grants : list of [device, compute_milli, memory_bytes]
         On that node: as foreseen when it was placed.
+    kinds : list of str
+        That would have done for its last placement, where that were fewer than its user allows.
     cancel : bool
         Of one that is leaving: it does not wait again.
     first_start_s : float or None
@@ -77,6 +79,10 @@ class LiveJob:
         Part of it that its last checkpoint holds.
     overflows, failures : int
         How often it ran out of memory, or failed by itself.
+    small_bytes : int
+        The memory of the largest device that it ran out of by itself; it goes on larger ones alone.
+    elapsed_s : float
+        From when it first ran to its last placement.
     waited_s, ran_s : float
         That it waited, and ran, before ``since_s``; without what it does now.
     """
@@ -94,6 +100,7 @@ class LiveJob:
     node: str = ""
     grants: list[list[int]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     cancel: bool = False
     first_start_s: float | None = None
     started_unix_s: float = 0.0
@@ -101,6 +108,8 @@ class LiveJob:
     saved: float = 0.0
     overflows: int = 0
     failures: int = 0
+    small_bytes: int = 0
+    elapsed_s: float = 0.0
     waited_s: float = 0.0
     ran_s: float = 0.0
     # Of the row, once somebody has asked; not of a snapshot.
@@ -245,8 +254,10 @@ class Book:
         match record:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
-                job.grants, job.told = record.grants, record.told
+                job.grants, job.told, job.kinds = record.grants, record.told, record.kinds
                 job.why = ""
+                if job.first_start_s is not None:
+                    job.elapsed_s = record.at_s - job.first_start_s
                 self._to(job, Stage.PLACED, record.at_s)
             case Started():
                 if job.first_start_s is None:
@@ -261,6 +272,7 @@ class Book:
                 job.grants = record.grants
                 job.overflows += record.overflowed
                 job.failures += record.failed
+                job.small_bytes = max(job.small_bytes, record.small_bytes)
                 self._to(job, Stage.WAITING, record.at_s)
             case Ended():
                 job.why, job.ended_unix_s = record.why, record.at_unix_s

@@ -32,7 +32,7 @@ from presage.serving.call import Call, Calls
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ClusterService"].full_name
 MOST_JOBS = 1_000  # of one Submit
-MOST_WAITING = 1_000_000
+MOST_KNOWN = 1_000_000
 MOST_HISTORY = 100
 MOST_LISTED = 20_000
 PAGE = 1_000  # entries that are read at once: as many as the journal reads, or it reads some again
@@ -70,8 +70,11 @@ class ClusterService:
             _check_size(row)
 
         def take(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
-            if len(core.book.jobs) + len(request.jobs) > MOST_WAITING:
-                raise OverloadedError(f"{len(core.book.jobs)} jobs are known; submit fewer")
+            if len(core.book.jobs) + len(request.jobs) > MOST_KNOWN:
+                raise OverloadedError(
+                    f"{len(core.book.jobs)} jobs are known, and at most {MOST_KNOWN:,} may be; "
+                    "submit more when some are over, or keep fewer of these (--keep-ended)"
+                )
             jobs = [read_job(row, now_s, f"jobs[{i}]") for i, row in enumerate(request.jobs)]
             return core.submit(jobs, now_s, now_unix_s)
 

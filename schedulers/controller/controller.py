@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from presage.features.errors import JournalError, RefusedAgentError
 from presage.schedulers.controller.book import Book
 from presage.schedulers.controller.clock import ClusterClock
+from presage.schedulers.controller.cluster_metrics import ClusterMetrics
 from presage.schedulers.controller.core import MOST_OVER, Core
 from presage.schedulers.controller.journal import Journal
 from presage.schedulers.controller.records import Founded, Leased, Record, of_json, to_json
@@ -55,6 +56,8 @@ class Controller:
     ----------
     forecaster : callable
         One that remembers nothing yet.
+    metrics : ClusterMetrics, optional
+        What to count in.
 
     Raises
     ------
@@ -72,8 +75,9 @@ class Controller:
         sharing: pb.Sharing | None = None,
         most_over: int = MOST_OVER,
         snapshot_records: int = SNAPSHOT_RECORDS,
+        metrics: ClusterMetrics | None = None,
     ) -> None:
-        self.journal, self.sharing = journal, sharing
+        self.journal, self.sharing, self._metrics = journal, sharing, metrics
         self._snapshot_records = snapshot_records
         self._sure_s = -math.inf  # when the journal was last this process's for sure
         rows, seq = journal.load()
@@ -235,6 +239,9 @@ class Controller:
             except JournalError:
                 core.undo()
                 raise
+            if self._metrics is not None:
+                self._metrics.decided(took_s)
+                self._metrics.look(core, self.now_s())
         if core.problem:
             log(logging.ERROR, "the policy wants what cannot be", error=core.problem)
         if decided:
@@ -251,6 +258,8 @@ class Controller:
             self._failed(error)
             raise
         self.core.apply(records)
+        if self._metrics is not None:
+            self._metrics.count(records)
         self._unsaved += len(records)
         if self._unsaved >= self._snapshot_records:
             await self._save(seq)

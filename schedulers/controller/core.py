@@ -315,7 +315,7 @@ class Core:
         """All that a node is to have."""
         seen, jobs = self.nodes.get(name), tuple(self._at(name))
         content = pb.NodeOrders(
-            tasks=[_order(job, self.book.cluster_id) for job in jobs],
+            tasks=[self._order(job) for job in jobs],
             forget=seen.ended if seen is not None else (),
             lease_s=self.lease_s,
             cluster_id=self.book.cluster_id,
@@ -389,7 +389,9 @@ class Core:
             return "its agent has not reported yet"
         if not self.is_heard(name, now_s):
             return f"its agent is silent for {now_s - seen.heard_s:.0f} s"
-        return "it is drained" if node.drained else ""
+        if node.drained:
+            return "it is drained"
+        return f"its agent can start no job: {seen.report.problem}" if seen.report.problem else ""
 
     def is_heard(self, name: str, now_s: float) -> bool:
         """Whether a node's agent has reported of late."""
@@ -455,7 +457,9 @@ class Core:
         kinds = [kind for kind in mirror.cluster.kinds if not job.kinds or kind in job.kinds]
         told = [to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds]
         grants = [mirror.on_node(grant) for grant in start.grants]
-        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s)
+        left = mirror.job_of(live).kinds  # without those that are too small for it
+        narrowed = list(left) if left != job.kinds else []
+        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s, narrowed)
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -476,16 +480,55 @@ class Core:
             yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s, grants=had)
         elif how.out_of_memory:
             why = "it ran out of memory"
-            if job.overflows > 0:  # it had devices of its own, and would elsewhere as well
+            # Before, others were beside it; if it had devices of its own, these are too small.
+            small_bytes = self._memory_of(job, task) if job.overflows > 0 else 0
+            if job.overflows > 0 and not self._is_larger(job, small_bytes):
                 yield _ended(job, Stage.FAILED, why, now_s, now_unix_s, task.ran_s)
             else:
-                yield _returned(job, why, task.saved, now_s, task.ran_s, overflowed=True)
+                yield _returned(
+                    job, why, task.saved, now_s, task.ran_s,
+                    overflowed=True, small_bytes=small_bytes,
+                )  # fmt: skip
         elif how.lost:
             yield _returned(job, how.how, task.saved, now_s, task.ran_s)
         elif job.failures < job.submitted.retries:
             yield _returned(job, how.how, task.saved, now_s, task.ran_s, failed=True)
         else:
             yield _ended(job, Stage.FAILED, how.how, now_s, now_unix_s, task.ran_s)
+
+    def _order(self, job: LiveJob) -> pb.TaskOrder:
+        leaving = job.stage is Stage.LEAVING
+        order = pb.TaskOrder(
+            job=_of_leaving(job.message) if leaving else job.message,
+            attempt=job.attempt,
+            grants=write_grants(job.grants),
+            told=job.told_messages,
+            elapsed_s=job.elapsed_s,
+            done=job.saved,
+            end=(job.why or "it is to end") if leaving else "",
+            discard=leaving and job.cancel,
+            alone=job.overflows > 0,
+            submission=f"{self.book.cluster_id}-{job.number}",
+        )
+        if job.kinds:
+            order.job.kinds[:] = job.kinds
+        return order
+
+    def _memory_of(self, job: LiveJob, task: pb.Task) -> int:
+        """Of the smallest device that a job had."""
+        devices = self.book.nodes[job.node].kinds
+        had = [devices[one.device][1] for one in task.grants if one.device < len(devices)]
+        return min(had, default=max((memory for _, memory in devices), default=0))
+
+    def _is_larger(self, job: LiveJob, memory_bytes: int) -> bool:
+        """Whether some node has a larger device that will do for a job."""
+        kinds = job.submitted.job.kinds
+        return any(
+            has_bytes > memory_bytes and (not kinds or kind in kinds)
+            for node in self.book.nodes.values()
+            if not node.lost
+            for kind, has_bytes in node.kinds
+        )
 
 
 def _ended(
@@ -504,31 +547,17 @@ def _returned(
     overflowed: bool = False,
     failed: bool = False,
     grants: Sequence[list[int]] = (),
+    small_bytes: int = 0,
 ) -> Returned:
     return Returned(
-        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(grants)
-    )
+        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(grants),
+        small_bytes,
+    )  # fmt: skip
 
 
 def _is_as_before(known: LiveNode, report: pb.NodeReport) -> bool:
     devices = [[one.kind, one.memory_bytes] for one in report.devices]
     return (known.agent_id, known.devices) == (report.agent_id, devices)
-
-
-def _order(job: LiveJob, cluster_id: str) -> pb.TaskOrder:
-    leaving = job.stage is Stage.LEAVING
-    return pb.TaskOrder(
-        job=_of_leaving(job.message) if leaving else job.message,
-        attempt=job.attempt,
-        grants=write_grants(job.grants),
-        told=job.told_messages,
-        elapsed_s=job.ran_s,
-        done=job.saved,
-        end=(job.why or "it is to end") if leaving else "",
-        discard=leaving and job.cancel,
-        alone=job.overflows > 0,
-        submission=f"{cluster_id}-{job.number}",
-    )
 
 
 def _of_leaving(message: pb.Job) -> pb.Job:

@@ -43,9 +43,9 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each k
         case Submitted():
             return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
         case Placed():
-            return f"attempt {record.attempt}, {_shares(record.grants)}"
+            return _shares(record.grants)
         case Started():
-            return f"attempt {record.attempt}"
+            return ""
         case Withdrawn():
             return record.why
         case Returned():

@@ -7,13 +7,16 @@ import numpy as np
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.mirror import Mirror
+from presage.schedulers.controller.status import status_of
 from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.policies.bin_packing import BinPacking
+from presage.schedulers.policies.packing import Packing
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
-FITS = "fits"
+FITS, HERE = "fits", "it is here"
 
 
 def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
@@ -34,14 +37,19 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         where = "device has" if gpus == 1 else f"node has {gpus} devices that have"
         return f"it waits{after}: no {where} left what it needs, as a {name} job{before}"
     if job.stage in AT_NODE:
+        status = status_of(core, job, now_s)  # its agent may have chosen otherwise
         doing = {
-            Stage.PLACED: "it was given to",
-            Stage.RUNNING: "it runs on",
-            Stage.LEAVING: "it is leaving",
-        }[job.stage]
-        share = ", ".join(f"{row[1] / 10:g} % of device {row[0]}" for row in job.grants)
-        why = f": {job.why}" if job.why else ""
-        return f"{doing} node {job.node} with {share}, attempt {job.starts}{why}"
+            pb.PLACED: "it was given to",
+            pb.RUNNING: "it runs on",
+            pb.PAUSED: "it is paused on",
+            pb.LEAVING: "it is leaving",
+        }[status.phase]
+        share = ", ".join(
+            f"{one.compute_milli / 10:g} % of device {one.device}" for one in status.grants
+        )
+        late = "; it will be late" if status.late else ""
+        why = f": {status.why}" if status.why else ""
+        return f"{doing} node {job.node} with {share}, attempt {job.starts}{late}{why}"
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
 
 
@@ -58,17 +66,23 @@ def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:
 def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
     """Devices of a job's kinds that are best for it now, and why each will do or not.
 
-    Those that will do come first, then the emptiest.
+    Its own come first, then those that will do, then the emptiest; what it has counts as left.
     """
     mirror = core.mirror(now_s)
     if mirror is None:
         return []
     columns, room = mirror.cluster.columns, mirror.ledger.room
-    wanted, needs = job.submitted.job, _needs(mirror, job)
+    held = mirror.grants_of(job.job_id)
+    if held:
+        room = room.copy()
+        room.give(held)  # what it has counts as left
+    here = {grant.device for grant in held}
+    wanted, needs = mirror.job_of(job), _needs(mirror, job)
     fits = needs.fit(room, columns)
     on_node = np.bincount(columns.node[fits], minlength=len(mirror.cluster.nodes))[columns.node]
     will_do = fits & (on_node >= wanted.gpus)
-    best = np.lexsort((-room.compute_milli, ~will_do))
+    elsewhere = ~np.isin(np.arange(len(fits)), list(here))
+    best = np.lexsort((-room.compute_milli, ~will_do, elsewhere))
     if wanted.kinds:
         best = best[columns.of_kinds(wanted.kinds)[best]]
     found = []
@@ -85,20 +99,20 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
             need_memory_bytes=needs.memory_bytes[number],
             runtime_s=mirror.forecasts.outlook(wanted, kind).runtime_s,
         )
-        row.verdict = _verdict(row, int(on_node[device]), wanted.gpus)
+        row.verdict = HERE if device in here else _verdict(row, int(on_node[device]), wanted.gpus)
         found.append(row)
     return found
 
 
 def _needs(mirror: Mirror, job: LiveJob) -> Needs:
     """What a job is given of a device of each kind."""
-    wanted, policy, kinds = job.submitted.job, mirror.policy, mirror.cluster.columns.kinds
-    if isinstance(policy, Sharing) and wanted.gpus == 1 and not job.overflows:
-        return needs_of(wanted, kinds, mirror.forecasts, policy.settings.overcommit)
-    whole = [Grant(0, WHOLE, mirror.cluster.memory_of[kind]) for kind in kinds]
-    if wanted.gpus == 1 and not job.overflows:
-        whole = [wanted.requested(of) for of in whole]
-    return Needs(tuple(of.compute_milli for of in whole), tuple(of.memory_bytes for of in whole))
+    wanted, policy, kinds = mirror.job_of(job), mirror.policy, mirror.cluster.columns.kinds
+    if isinstance(policy, Sharing | Packing) and wanted.gpus == 1 and not job.overflows:
+        return needs_of(wanted, kinds, mirror.forecasts, policy.overcommit)
+    asked = [Grant(0, WHOLE, mirror.cluster.memory_of[kind]) for kind in kinds]
+    if isinstance(policy, BinPacking) and not job.overflows:
+        asked = [wanted.requested(whole) for whole in asked]
+    return Needs(tuple(of.compute_milli for of in asked), tuple(of.memory_bytes for of in asked))
 
 
 def _verdict(row: pb.Candidate, on_node: int, gpus: int) -> str:

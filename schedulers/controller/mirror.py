@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from random import Random
 
 from presage.features.errors import ImpossibleActionError
@@ -90,6 +91,19 @@ class Mirror:
         """The number of a node's device in the cluster."""
         return self._devices[node][device]
 
+    def job_of(self, live: LiveJob) -> Job:
+        """As the ledger has it: without kinds that are too small for it."""
+        return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
+
+    def grants_of(self, job_id: str) -> tuple[Grant, ...]:
+        """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""
+        if job_id not in self.ledger.jobs:
+            return ()
+        standing = self.ledger.standing(job_id)
+        if standing.phase is Phase.PAUSED:  # others have its compute meanwhile
+            return tuple(grant._replace(compute_milli=0) for grant in standing.grants)
+        return standing.grants
+
     # Jobs come, stand otherwise, and go -----------------------------------------------------
 
     def fill(self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float) -> None:
@@ -110,11 +124,15 @@ class Mirror:
         coming, self._coming = self._coming, {}
         self.forecasts.expect(live.submitted.job for live in coming.values())
         for live in coming.values():
-            job = live.submitted.job
+            job = self._of_large_kinds(live)
             most = self.cluster.nodes_of(job.kinds).largest
-            why = self.ledger.adopt(job, self._standing(live, Phase.PENDING, (), live.since_s))
+            standing = self._standing(live, Phase.PENDING, (), live.since_s)
+            why = self.ledger.adopt(job, standing, self._too_small(job))
             if not why and job.gpus > most:
                 why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
+            if not why and live.small_bytes and not job.kinds:
+                gib = live.small_bytes / 2**30
+                why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is up"
             if why:
                 self.ledger.forget(live.job_id)
                 self.impossible[live.job_id] = why
@@ -147,7 +165,7 @@ class Mirror:
             for job_id in sorted(wanted, key=lambda job_id: _claim(tasks.get(job_id))):
                 self._adopt(jobs[job_id], wanted[job_id])
         for job_id in wanted:
-            self._note(job_id, tasks.get(job_id), now_s)
+            self._note(jobs[job_id], tasks.get(job_id), now_s)
         return moved or crowded != self.crowded & wanted.keys()
 
     def forget(self, job_id: str) -> None:
@@ -245,13 +263,31 @@ class Mirror:
             waited_s=live.waited_s,
             first_start_s=math.inf if live.first_start_s is None else live.first_start_s,
             was_on=was_on,
+            kept_s=live.ran_s * live.submitted.job.gpus,
         )
 
-    def _note(self, job_id: str, task: pb.Task | None, now_s: float) -> None:
+    def _too_small(self, job: Job) -> tuple[str, ...]:
+        """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
+        small = self.forecasts.too_small(job) if getattr(self.policy, "minds_memory", False) else ()
+        left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
+        return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
+
+    def _of_large_kinds(self, live: LiveJob) -> Job:
+        """A job as one for devices that are larger than those it ran out of by itself."""
+        job, memory_of = live.submitted.job, self.cluster.memory_of
+        if not live.small_bytes:
+            return job
+        kinds = job.kinds or tuple(memory_of)
+        return replace(
+            job, kinds=tuple(kind for kind in kinds if memory_of.get(kind, 0) > live.small_bytes)
+        )
+
+    def _note(self, live: LiveJob, task: pb.Task | None, now_s: float) -> None:
         if task is None:
             return
-        per_s = (task.done - task.saved) / task.ran_s if task.ran_s > 0 else 0.0
-        self.progress.report(job_id, task.done, now_s, max(0.0, per_s))
+        job_id = live.job_id
+        per_s = (task.done - live.saved) / task.ran_s if task.ran_s > 0 else 0.0
+        self.progress.report(job_id, task.done, now_s, max(0.0, per_s), task.saved)
         self.usage.report(job_id, now_s, task.usage_milli)
 
 

@@ -29,6 +29,8 @@ class Placed:
         Devices of the node, from 0, as the controller foresees them.
     told : list of JSON objects
         What it was foretold, by kind of device.
+    kinds : list of str
+        That will do, where these are fewer than its user allows.
     """
 
     job_id: str
@@ -37,6 +39,7 @@ class Placed:
     grants: list[list[int]]
     told: list[dict[str, Any]]
     at_s: float
+    kinds: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Returned:
         It ran out of memory; it failed by itself.
     grants : list of [device, compute_milli, memory_bytes]
         What it had of its node when it was sent away: it may go on there.
+    small_bytes : int
+        Memory of the device that it ran out of by itself.
     """
 
     job_id: str
@@ -83,6 +88,7 @@ class Returned:
     failed: bool
     at_s: float
     grants: list[list[int]] = field(default_factory=list)
+    small_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import signal
 from collections.abc import Callable
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 
+from presage.features.errors import ServiceError
 from presage.schedulers.controller import cluster_service, node_service
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
@@ -44,7 +46,8 @@ async def run_controller(
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
+        The host or port cannot be listened on, or is beyond loopback without leave, or for
+        whoever comes.
     JournalError
         Nobody knows any more what is in the journal: start the controller again.
     """
@@ -53,6 +56,7 @@ async def run_controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     address = address_of(options)
+    _check_who_may_call(address, options)
     tokens = TokenFile(options.tokens) if options.tokens else None
     calls = Calls(metrics, tokens, certificates=bool(options.tls and options.tls.client_ca))
     logs = Logs(controller)
@@ -79,3 +83,14 @@ async def run_controller(
     if deciding.done():
         await deciding
     deciding.cancel()
+
+
+def _check_who_may_call(address: str, options: Options) -> None:
+    """Who submits a job has a shell on every node: TLS alone would give it to whoever comes."""
+    asks = options.tokens or (options.tls and options.tls.client_ca)
+    if not (asks or options.allow_remote or ipaddress.ip_address(address).is_loopback):
+        raise ServiceError(
+            f"{options.host} is not a loopback address, and whoever reaches it may run commands on "
+            "every node; give --tokens or --client-ca, or pass --allow-remote on a network that "
+            "you trust"
+        )

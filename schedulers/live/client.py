@@ -18,7 +18,7 @@ from presage.features.errors import (
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.channel import SAID, Credentials
+from presage.serving.channel import Credentials, server_said
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -130,10 +130,14 @@ class ClusterClient:
         if code in _ERRORS:
             return _ERRORS[code](details)
         if code is grpc.StatusCode.UNAVAILABLE:
-            if any(key == SAID for key, _ in error.trailing_metadata() or ()):
+            if server_said(error):
                 return ServiceError(f"{self._target}: {details}")
             return ServiceError(
                 f"no controller at {self._target} ({details}); start one with `presage cluster "
-                "up`, or give the address of one that runs"
+                "controller`, or give the address of one that runs, and --ca if it is encrypted"
+            )
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ServiceError(
+                f"{self._target} did not answer within {self._timeout_s:g} s; ask again"
             )
         return ServiceError(f"{self._target} failed with {code.name}: {details}")

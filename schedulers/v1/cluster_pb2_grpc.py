@@ -92,14 +92,15 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Jobs and nodes, as they are now.
+        """Jobs and nodes, as they are now. NOT_FOUND if one of the jobs asked for is not known.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """What happens, from now on or from an entry of the journal on, as it happens.
+        """What happens, from now on or after an entry of the journal, as it happens. Entries are kept for
+        a week, and until they are in a snapshot; those that are gone are passed over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,7 +63,7 @@ def submit(
         typer.Option(
             metavar="MODEL",
             help="What it is foretold by: a JSON file of job features, an ONNX file, a TensorFlow "
-            "graph, or module:function. Without it a job has a whole device.",
+            "graph, or module:function. A job of which nothing is foretold has a whole device.",
         ),
     ] = None,
     model: Annotated[
@@ -82,10 +82,10 @@ def submit(
         list[str] | None, typer.Option(help="Kind of device that will do; repeat it.")
     ] = None,
     share: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Of a device, where policies go by requests.")
+        float, typer.Option(min=0.001, max=1.0, help="Of a device, under bin-packing.")
     ] = 1.0,
     memory_gib: Annotated[
-        float, typer.Option(min=0.0, help="Of a device, where policies go by requests.")
+        float, typer.Option(min=0.0, help="Of a device, under bin-packing; else as the share.")
     ] = 0.0,
     folder: Annotated[Path | None, typer.Option(help="That it runs in; by default this.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeat it.")] = None,
@@ -171,7 +171,10 @@ def ps(
         return
     show_whole(node_table(found) if nodes else job_table(found))
     if found.left_out and not nodes:
-        typer.echo(f"{found.left_out:,} more jobs are not listed", err=True)
+        typer.echo(
+            f"{found.left_out:,} more jobs are not listed; `presage cluster explain` has each",
+            err=True,
+        )
     if found.forecaster:
         typer.echo(f"forecasts: {found.forecaster}", err=True)
 
@@ -187,7 +190,7 @@ def explain(
     key: Key = None,
 ) -> None:
     """Say why a job is where it is, with the forecasts used."""
-    from presage.cluster_tables import candidate_table, history_table, told_table
+    from presage.cluster_tables import candidate_table, history_table, now_table, told_table
     from presage.render import print_json, show_whole
 
     with _client(controller, token_file, ca, cert, key) as client:
@@ -196,7 +199,8 @@ def explain(
         print_json(_json(found))
         return
     typer.echo(f"{job}: {found.sentence}.")
-    for table in (told_table(found), candidate_table(found), history_table(found)):
+    tables = (now_table, told_table, candidate_table, history_table)
+    for table in (of(found) for of in tables):
         if table.row_count:
             show_whole(table)
 

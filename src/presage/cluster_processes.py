@@ -83,7 +83,10 @@ def controller(
     host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Listen beyond loopback without TLS.")
+        bool,
+        typer.Option(
+            "--allow-remote", help="Listen beyond loopback without TLS, or for whoever comes."
+        ),
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its key.")] = None,
@@ -96,12 +99,14 @@ def controller(
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
     metrics_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Answer Prometheus there.")
+        int | None,
+        typer.Option(min=1, max=65_535, metavar="PORT", help="Answer Prometheus there."),
     ] = None,
 ) -> None:
     """Take jobs, and choose nodes for them, until SIGTERM or Ctrl-C; jobs go on without it."""
     import uvloop
 
+    from presage.schedulers.controller.cluster_metrics import ClusterMetrics
     from presage.schedulers.controller.controller import Controller, Leases
     from presage.schedulers.controller.journal import Journal
     from presage.schedulers.controller.server import run_controller
@@ -119,13 +124,16 @@ def controller(
     )
     log_as_json()
     metrics = Metrics()
+    counted = ClusterMetrics(metrics.registry) if metrics_port else None
     stop_showing = (
         show_metrics(metrics, options.metrics_host, metrics_port) if metrics_port else None
     )
 
     async def serve() -> None:
         leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
-        working = Controller(opened, chosen, made, leases, sharing=sharing, most_over=keep_ended)
+        working = Controller(
+            opened, chosen, made, leases, sharing=sharing, most_over=keep_ended, metrics=counted
+        )
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
@@ -318,7 +326,9 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
 
     memory_bytes = None if memory_gib is None else round(memory_gib * 2**30)
     if given:
-        return tuple(_slot(text, memory_bytes) for text in given)
+        of_processors = sum("=gpu" not in text for text in given)
+        part_bytes = memory_bytes or _host_bytes() // max(1, of_processors)
+        return tuple(_slot(text, memory_bytes, part_bytes) for text in given)
     gpus = _gpus(memory_bytes)
     if gpus:
         return gpus
@@ -326,7 +336,7 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
     return (Slot(f"cpu-{len(cpus)}", memory_bytes or _host_bytes(), cpus),)
 
 
-def _slot(text: str, memory_bytes: int | None) -> Slot:
+def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
     from presage.features.device import find_device
     from presage.schedulers.agent.slot import Slot
 
@@ -339,18 +349,18 @@ def _slot(text: str, memory_bytes: int | None) -> Slot:
     absent = sorted(set(cpus) - os.sched_getaffinity(0))
     if absent:
         raise ConfigError(f"--device {text!r}: this process may not use processor {absent[0]}")
-    return Slot(kind, memory_bytes or _host_bytes(), cpus)
+    return Slot(kind, part_bytes, cpus)
 
 
 def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
+    import pynvml
+
     from presage.features.device import device_kind
     from presage.schedulers.agent.slot import Slot
 
     try:
-        import pynvml
-
         pynvml.nvmlInit()
-    except Exception:  # no package, no driver, no GPU: all the same here
+    except pynvml.NVMLError:  # no driver, or it has no GPU
         return ()
     try:
         found = []

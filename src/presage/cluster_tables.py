@@ -51,6 +51,28 @@ def node_table(found: pb.ListResponse) -> Table:
     return table
 
 
+def now_table(found: pb.Explanation) -> Table:
+    """What a job at a node has, uses and has done; no row of one that is at none."""
+    table = Table(title="now")
+    names = ("share", "usage", "memory", "done", "since first start", "left", "promised", "QoS")
+    for column in names:
+        table.add_column(column, justify="left" if column == "QoS" else "right")
+    row = found.status
+    if not shares_of(row):
+        return table
+    table.add_row(
+        shares_of(row),
+        f"{row.usage_milli / 10:.0f} %",
+        quantity(row.memory_bytes, "bytes"),
+        f"{row.done:.0%}",
+        seconds(row.elapsed_s),
+        seconds(row.remaining_s) if row.remaining_s else "-",
+        ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
+        quality_of(row),
+    )
+    return table
+
+
 def told_table(found: pb.Explanation) -> Table:
     """What was foretold, by kind of device."""
     table = Table(title="foretold")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import presage
-from presage.schedulers.agent.isolation import hierarchies, make_isolation
+from presage.schedulers.agent.isolation import make_isolation
 from presage.schedulers.agent.lease import boottime_s, write_lease
 from presage.schedulers.agent.processes import environment, pids, stat
 from presage.schedulers.agent.sweep import sweep
@@ -155,13 +155,10 @@ def shim_pid(folder: TaskFolder) -> int:
     return holder
 
 
-def group_for(controller: str, state: Path) -> bool:
-    """Whether this machine lets us limit a controller's resource."""
-    if not any(controller in hierarchy.controllers for hierarchy in hierarchies()):
-        return False
+def has_groups(state: Path) -> bool:
+    """Whether this machine lets us make a control group for processors."""
     isolation = make_isolation(state, "probe")
     try:
-        how = isolation.limit_cpus(0.5) if controller == "cpu" else isolation.limit_memory(2**30)
+        return bool(isolation.limit_cpus(0.5))
     finally:
         isolation.remove()
-    return bool(how)

@@ -22,10 +22,11 @@ from presage.schedulers.agent.node_task import Step
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task import End
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
+from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
-from presage.schedulers.live.wire import write_grants, write_job
+from presage.schedulers.live.wire import write_grants, write_job, write_told
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
@@ -190,6 +191,56 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
     assert (state / "agent.cluster").read_text() == "theirs"
 
 
+STEPS = """
+import time
+from presage.schedulers import progress
+run = progress.begin({iterations})
+print("from", run.first, flush=True)
+for done in range(run.first + 1, {iterations} + 1):
+    time.sleep(0.05)
+    run.step(done)
+    if run.checkpoint_wanted:
+        run.saved(done)
+"""
+
+
+def test_n6_a_process_that_makes_room_for_a_late_one_saves_ends_and_goes_on_after_it(state):
+    half, told = Grant(0, 500, GIB), Outlook(1.5, 500, GIB, high_s=1.8)
+    urgent = order("urgent", STEPS.format(iterations=350), half)
+    urgent.job.latency_sensitive = True
+    urgent.told.append(write_told("cpu-1", told))
+    other, again = (order("other", STEPS.format(iterations=5000), half) for _ in range(2))
+    for one in (other, again):
+        one.told.append(write_told("cpu-1", told._replace(runtime_s=250.0, high_s=300.0)))
+    for one in (urgent, other, again):
+        one.job.environment["PYTHONPATH"] = SOURCE
+    again.attempt = 2
+    sharing = pb.Sharing(step_milli=100, least_milli=300, check_s=1.0, overcommit=1.0)
+    played = Played(state)
+
+    def goes_on() -> bool:
+        log = played.folder("other.2").log
+        return log.exists() and log.read_text().startswith("from ")
+
+    played.lives(
+        orders(urgent, other, sharing=sharing),
+        lambda: played.runs("urgent") and played.runs("other"),
+        lambda: played.ended("other"),
+        lambda: played.ended("urgent"),
+        orders(urgent, again, version=2, sharing=sharing),
+        goes_on,
+    )
+    first, had = played.agent.core.tasks["other", 1], played.agent.core.tasks["urgent", 1]
+    assert first.seen is not None
+    assert first.seen.exit is not None
+    assert first.seen.exit.asked
+    assert first.seen.saved > 0
+    assert had.grants[0].compute_milli == 1000
+    assert int(played.folder("other.2").log.read_text().split()[1]) == round(
+        first.seen.saved * 5000
+    )
+
+
 def test_reports_go_with_changes_and_not_with_each_look(state):
     played = Played(state)
     agent = played.agent
@@ -303,3 +354,44 @@ def test_a_job_of_several_gpus_is_given_all_of_them(state):
     assert folder.log.read_text() == "4,1,6\n"
     # There is one part for all of them: of none it can take more than it is given.
     assert folder.spec().memory_bytes == 20 * GIB
+
+
+def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(state, monkeypatch):
+    monkeypatch.setattr(agent_module, "OWN_FAULT_S", 0.5)
+    (state / "checkpoints").mkdir()
+    (state / "checkpoints" / "job").write_text("a file where its folder would be")
+    played = Played(state)
+    half = Grant(0, 500, GIB)
+    both = orders(order("job", "pass", half), order("other", "pass", half))
+    played.lives(both, lambda: played.ended("job") and played.ended("other"))
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert not (over.exit.lost or over.exit.asked or over.exit.finished)
+    assert "checkpoint folder" in over.exit.how
+    assert played.agent._problem == ""
+
+
+def test_from_a_node_without_room_tasks_go_back_and_it_says_why(state, monkeypatch):
+    monkeypatch.setattr(agent_module, "PROBE_S", 0.2)
+    checkpoints = state / "checkpoints"
+    checkpoints.write_text("no folder can be here")
+    played = Played(state)
+    said: list[str] = []
+
+    def makes_room() -> bool:
+        said.append(played.agent._problem)
+        checkpoints.unlink()
+        return True
+
+    played.lives(
+        orders(order("job", "pass")),
+        lambda: played.ended("job"),
+        makes_room,
+        lambda: played.agent._problem == "",
+    )
+    assert said[0].endswith("checkpoints takes no file (File exists); make room there")
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.asked

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from presage.schedulers.agent.node_core import PATIENCE_S, NodeCore
+from presage.features.errors import ServiceError
+from presage.schedulers.agent.node_core import BY_TOLD_S, PATIENCE_S, NodeCore
 from presage.schedulers.agent.node_task import Seen, Step
-from presage.schedulers.agent.told_forecasts import ToldForecasts
+from presage.schedulers.agent.told_forecasts import ToldForecasts, ToldJobs
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
@@ -21,12 +22,12 @@ CHECK_S = 10.0
 class Second:
     """The agent's own predictor: knows better of jobs of a model "known"."""
 
-    def __init__(self, runtime_s=50.0):
-        self._runtime_s = runtime_s
+    def __init__(self, runtime_s=50.0, milli=200):
+        self._runtime_s, self._milli = runtime_s, milli
 
     def outlooks(self, asked):
         runtime_s = self._runtime_s
-        known = Outlook(runtime_s, 200, GIB, high_s=1.2 * runtime_s)
+        known = Outlook(runtime_s, self._milli, GIB, high_s=1.2 * runtime_s)
         return [known if job.model == "known" else None for job, _ in asked]
 
     def slowdowns(self, asked):
@@ -39,7 +40,7 @@ class Node:
     def __init__(self, second=None, kinds=("v100", "v100")):
         self._known = {}
         self._orders = {}
-        told: dict[str, dict[str, Outlook]] = {}
+        told = ToldJobs()
         of_told = ToldForecasts(told, second)
         self.core = NodeCore("a", [(k, 16 * GIB) for k in kinds], self._forecasts(of_told), told)
 
@@ -107,6 +108,59 @@ def test_n8_second_predictor_goes_before_what_the_controller_sent():
 
     assert node.grant("known").compute_milli == 200
     assert node.grant("other").compute_milli == 700
+
+
+def test_n8_where_the_second_predictor_finds_no_room_the_controllers_word_counts():
+    node = Node(Second(milli=900), kinds=("v100",))
+    node.order("beside", 600)
+    node.order("known", 300, model="known")
+    node.obey(1.0)
+    assert node.task("known").step is Step.WAITING
+
+    node.core.decide(1.0 + BY_TOLD_S + 0.5)
+    node.core.decide(1.0 + BY_TOLD_S + 1.0)
+    assert node.task("known").step is Step.GRANTED
+    assert node.grant("known").compute_milli == 300
+
+
+class Silent:
+    """A second predictor that cannot be reached."""
+
+    def outlooks(self, asked):
+        raise ServiceError("nobody is there")
+
+    def slowdowns(self, asked):
+        raise ServiceError("nobody is there")
+
+
+def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
+    node = Node(kinds=("k80", "v100"))
+    node.order("there", 100, device=1, latency_sensitive=True, kinds=("v100",))
+    node.order("huge", 300, device=1, latency_sensitive=True, kinds=("v100",))
+    node.obey(1.0)
+    assert node.grant("there").device == node.grant("huge").device == 1  # though the other is empty
+
+
+def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts():
+    node = Node(Silent())
+    node.order("job", 300)
+    node.obey(1.0)
+    assert node.grant("job").compute_milli == 300
+
+
+def test_n3_a_task_is_not_late_before_it_has_a_process():
+    node = Node(kinds=("v100",))
+    node.order("urgent", 300, latency_sensitive=True, runtime_s=20.0)
+    node.obey(1.0)
+    node.core.decide(100.0)  # somebody leaves its device, and takes long
+    assert not node.task("urgent").late
+    node.core.see(("urgent", 1), Seen(5.0, 0.25, 0.0, 300.0, 1, 1), 105.0)
+    node.core.decide(105.0)
+    assert not node.task("urgent").late
+
+    node.core.see(("urgent", 1), Seen(20.0, 0.3, 0.0, 300.0, 1, 1), 120.0)
+    node.core.decide(120.0)
+    assert node.task("urgent").late
 
 
 def test_tasks_that_were_told_differently_are_not_taken_for_alike():
@@ -253,6 +307,27 @@ def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node.runs(CHECK_S + 1, late=0.02)  # of 100 s a tenth has passed
     assert node.task("late").late
     assert node.grant("late").compute_milli > 300
+
+
+def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
+    """Of two seconds one is slow: what is late by the mean of a few may be in time."""
+
+    def ends(stride):
+        node = Node(kinds=("v100",))
+        node.order("urgent", 500, latency_sensitive=True, runtime_s=100.0)
+        node.order("other", 100, runtime_s=500.0)
+        node.obey(1.0)
+        done = 0.0
+        for second in range(2, 12):
+            done += stride(second)
+            node.runs(float(second), urgent=done, other=0.001 * second)
+        return node.grant("urgent").compute_milli > 500, bool(node.task("other").end)
+
+    assert ends(lambda second: 0.01) == (False, False)
+    assert ends(lambda second: 0.005 + 0.005 * (second % 2)) == (True, False)
+    assert ends(lambda second: 0.002) == (True, True)
+    # Of one that says it seldom nobody knows how its strides scatter.
+    assert ends(lambda second: 0.01 * (second % 4 == 0)) == (True, False)
 
 
 @pytest.mark.parametrize("late_s", [30.0, 60.0])

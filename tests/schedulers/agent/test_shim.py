@@ -80,7 +80,6 @@ def test_a_job_that_dies_of_a_signal_says_which(node):
         {"folder": "/no/such/folder"},
         {"cpus": (4095,)},
         {"cpus": (10**30,)},
-        {"checkpoint": os.devnull + "/below"},
     ],
     ids=str,
 )
@@ -147,8 +146,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
     omp = str(len(os.sched_getaffinity(0)))
     assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), None, omp]}\n"
     assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), '34', '7']}\n"
-    said = shared.shim_state()
-    assert (said.compute, said.memory, said.most_compute_milli) == ("mps", "cuda", 340)
+    assert shared.shim_state().compute == "mps"
     assert plain.shim_state().compute == "duty cycle"
 
 

@@ -122,7 +122,7 @@ def test_garbage_in_any_file_of_a_folder_is_nothing(tmp_path_factory, raw):
     assert state_of(folder) == TaskState.LOST
 
 
-STATE = ShimState(5, 7, 99, 12.5, "boot", "cgroup v1", "nothing", 1000)
+STATE = ShimState(5, 7, 99, 12.5, "boot", "cgroup v1")
 EXIT = TaskExit(None, 9, "ended", 1e9, 12.5, 1.5, 4096)
 
 

@@ -22,6 +22,7 @@ from presage.schedulers.agent.task import Wanted
 from presage.schedulers.agent.task_process import (
     TaskState,
     adopt,
+    cannot_make,
     create,
     launch,
     remove,
@@ -353,3 +354,18 @@ def test_a_folder_that_cannot_be_written_says_so(node):
         create(node.state / "lease", node.make(SLEEPS).spec, Wanted())
     with pytest.raises(TaskFolderError, match="cannot be made"):
         node.make(SLEEPS, job_id="odd", more={"a": {1, 2}})
+
+
+def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):
+    with pytest.raises(TaskFolderError, match="checkpoint folder /dev/null/below cannot be made"):
+        node.make(SLEEPS, checkpoint="/dev/null/below")
+    assert adopt(node.state).tasks == ()
+
+
+def test_whether_a_task_could_be_made_is_told_by_trying(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    assert cannot_make(tmp_path, checkpoints) == ""
+    assert cannot_make(tmp_path, Path("/dev/null/below")) == (
+        "/dev/null/below takes no file (Not a directory); make room there"
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from presage.__main__ import main
+from presage.cluster_processes import _slots
+from presage.features.device import find_device
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -294,14 +296,28 @@ def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, 
     assert said.count("\n") == 1
 
 
-def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path):
+def test_processors_that_are_several_devices_have_a_part_of_the_memory_each():
+    cpu = min(os.sched_getaffinity(0))
+    (all_of_it,) = _slots([f"cpu-1={cpu}"], None)
+    one, other, gpu = _slots([f"cpu-1={cpu}", f"half={cpu}", "h100=gpu1"], None)
+
+    assert one.memory_bytes == other.memory_bytes == all_of_it.memory_bytes // 2
+    assert (gpu.cuda, gpu.memory_bytes) == (1, find_device("h100").memory_bytes)
+    assert {slot.memory_bytes for slot in _slots([f"a={cpu}", "h100=gpu0"], 2.0)} == {2 * 2**30}
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted):
+    pem, key = make_certificate(tmp_path, "server", make_authority(tmp_path, "authority"))
+    options = ("--tls-cert", str(pem), "--tls-key", str(key)) if encrypted else ()
     done = subprocess.run(
-        [*PRESAGE, "controller", "--host", "0.0.0.0"],
+        [*PRESAGE, "controller", "--host", "0.0.0.0", "--port", "0", *options],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
 
     assert done.returncode == 1
     assert "is not a loopback address" in done.stderr
+    assert ("may run commands on every node" in done.stderr) == encrypted
     assert done.stderr.count("\n") == 1
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from presage.features.errors import JournalError, RefusedAgentError
+from presage.schedulers.controller.cluster_metrics import LOOK_S, ClusterMetrics
 from presage.schedulers.controller.controller import Controller, Leases
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.journal import Journal
@@ -33,6 +35,25 @@ def controller(
         journal, BestFit(), NoForecasts, Leases(),
         snapshot_records=snapshot_records, most_over=most_over,
     )  # fmt: skip
+
+
+def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
+    registry = CollectorRegistry()
+    metrics = ClusterMetrics(registry)
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, BestFit(), NoForecasts, Leases(), metrics=metrics)
+        asyncio.run(lived(working, ["one", "two"]))
+        metrics.look(working.core, working.now_s() + LOOK_S)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"presage_cluster_{name}", labels)
+
+    assert shown("jobs", stage="finished") == 2
+    assert shown("jobs", stage="waiting") == 0
+    assert (shown("nodes", up="true"), shown("nodes", up="false")) == (1, 0)
+    assert shown("late_jobs") == 0
+    assert shown("records_total", what="Placed") == 2
+    assert (shown("decision_seconds_count") or 0) >= 2
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:

@@ -8,7 +8,7 @@ from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.controller.book import Book, Stage
 from presage.schedulers.controller.cluster_service import in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
-from presage.schedulers.controller.explain import place_of, queue_places, sentence_of
+from presage.schedulers.controller.explain import candidates_of, place_of, queue_places, sentence_of
 from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
@@ -39,7 +39,8 @@ class Told:
         if not job.model:
             return None
         runtime_s = 100.0 if kind == "v100" else 200.0
-        return Outlook(runtime_s, int(job.model), 4 * GIB, high_s=1.2 * runtime_s)
+        memory_bytes = 40 * GIB if job.model == "301" else 4 * GIB
+        return Outlook(runtime_s, int(job.model), memory_bytes, high_s=1.2 * runtime_s)
 
 
 class World:
@@ -79,9 +80,9 @@ class World:
         self.write(records)
         return known
 
-    def report(self, node, devices=(V100,), tasks=(), orders=0, agent_id="one"):
+    def report(self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem=""):
         message = pb.NodeReport(
-            node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks,
+            node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks, problem=problem,
             devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
         )  # fmt: skip
         assert not self.core.refuses(message)
@@ -331,6 +332,98 @@ def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone
     assert order.grants[0].compute_milli == 1000
     world.report("a", tasks=[ended("grows", 2, out_of_memory=True)])
     assert world.stage("grows") is Stage.FAILED
+
+
+def why_not(world, name):
+    rows = candidates_of(world.core, world.core.book.jobs[name], world.now_s)
+    return {(row.node, row.device): row.verdict for row in rows}
+
+
+def overflowed_alone(world):
+    """A job that ran out of a K80's memory beside others, and then by itself."""
+    world.report("a", [K80])
+    world.submit("grows", model="300")
+    world.decide()
+    for attempt in (1, 2):
+        grant = pb.Grant(device=0, compute_milli=1000, memory_bytes=12 * GIB)
+        over = ended("grows", attempt, out_of_memory=True)
+        over.grants.append(grant)
+        world.report("a", [K80], tasks=[over])
+        world.report("a", [K80])
+        world.decide()
+
+
+def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
+    world = World()
+    world.report("b", agent_id="two")
+    world.submit("there before", model="900", kinds=("v100",))
+    world.decide()
+    overflowed_alone(world)
+    assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
+
+    assert why_not(world, "grows") == {("b", 0): "too little compute left"}
+    world.report("b", tasks=[ended("there before", finished=True)], agent_id="two")
+    world.decide()
+    (order,) = world.core.orders("b").tasks
+    assert (order.job.job_id, order.job.kinds, order.alone) == ("grows", ["v100"], True)
+    assert world.begin().book.jobs["grows"].small_bytes == 12 * GIB
+
+
+def test_a_job_that_ran_out_of_the_largest_device_has_failed():
+    world = World()
+    overflowed_alone(world)
+    assert world.stage("grows") is Stage.FAILED
+
+
+def test_a_job_whose_larger_devices_have_left_waits_and_says_for_what():
+    world = World()
+    world.report("b", agent_id="two")
+    world.submit("there before", model="900", kinds=("v100",))
+    world.decide()
+    overflowed_alone(world)
+    world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
+    why = sentence_of(world.core, world.core.book.jobs["grows"], 0, world.now_s)
+    assert why == (
+        "it waits for other nodes: it ran out of 12 GiB of a device by itself; no larger one is up"
+    )
+
+
+def test_n3_time_is_told_from_a_jobs_first_start_however_often_it_was_lost():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700", latency_sensitive=True)
+    world.decide()
+    world.now_s = 10.0
+    world.report("a", tasks=[task("job", ran_s=10.0)])
+    assert world.core.orders("a").tasks[0].elapsed_s == 0.0
+
+    world.now_s = 1000.0
+    world.write(world.core.silent(world.now_s, world.now_s))
+    world.report("b", agent_id="two")
+    assert world.decide() == ["Placed"]
+    assert world.core.orders("b").tasks[0].elapsed_s == 1000.0
+
+
+def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
+    world = World()
+    world.report("a", [K80, ("h100", 80 * GIB)])
+    world.submit("large", model="300")
+    world.submit("huge", model="301")
+    world.decide()
+
+    orders = {one.job.job_id: list(one.job.kinds) for one in world.core.orders("a").tasks}
+    assert orders == {"large": [], "huge": ["h100"]}
+    assert {told.kind for told in world.core.orders("a").tasks[1].told} == {"k80", "h100"}
+
+
+def test_a_node_that_can_start_no_job_is_given_none():
+    world = World()
+    world.report("a", problem="its disk is full")
+    world.submit("job", model="300")
+    assert world.decide() == []
+    assert world.core.not_up("a", world.now_s) == "its agent can start no job: its disk is full"
+    world.report("a")
+    assert world.decide() == ["Placed"]
 
 
 def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from presage.schedulers.controller.explain import MOST_CANDIDATES, candidates_of, sentence_of
 from presage.schedulers.controller.records import Placed
-from tests.schedulers.controller.test_core import GIB, K80, V100, World
+from presage.schedulers.policies.bin_packing import BinPacking
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.packing import Packing
+from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.controller.test_core import GIB, K80, V100, World, task
 
 
 def why(world, name):
@@ -71,3 +78,35 @@ def test_a_job_that_would_fit_waits_for_those_before_it():
 
     assert verdicts(world, "small")["a", 1] == "fits"
     assert why(world, "small") == "it waits: others go before it"
+
+
+def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    assert why(world, "job") == "it was given to node a with 30 % of device 0, attempt 1"
+
+    moved = task("job", late=True, why="given 90 % of the device")
+    moved.grants.append(pb.Grant(device=1, compute_milli=900, memory_bytes=4 * GIB))
+    world.report("a", [V100] * 2, tasks=[moved])
+    assert why(world, "job") == (
+        "it runs on node a with 90 % of device 1, attempt 1; it will be late: "
+        "given 90 % of the device"
+    )
+    assert verdicts(world, "job") == {("a", 1): "it is here", ("a", 0): "fits"}
+    moved.phase, moved.late, moved.why = pb.TASK_PAUSED, False, "paused: busier than foretold"
+    world.report("a", [V100] * 2, tasks=[moved])
+    assert why(world, "job").startswith("it is paused on node a with 90 % of device 1, attempt 1: ")
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs"), [(Fifo(), 1000), (BinPacking(), 500), (Packing(), 300), (Sharing(), 300)]
+)
+def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
+    world = World(policy)
+    world.submit("job", model="300", compute_milli=500)
+    world.report("a", [V100])
+
+    (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert row.need_compute_milli == needs

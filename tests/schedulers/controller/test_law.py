@@ -16,6 +16,7 @@ import pytest
 
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Seen, Step
+from presage.schedulers.agent.told_forecasts import ToldForecasts, ToldJobs
 from presage.schedulers.controller.book import OVER, Book, Stage
 from presage.schedulers.controller.core import END_S, Core
 from presage.schedulers.controller.records import of_json, to_json
@@ -178,11 +179,11 @@ class World:
 
     def begin_agent(self, node):
         forecasts: list[Forecasts] = []
-        told: dict[str, dict[str, Outlook]] = {}
+        told = ToldJobs()
 
         def of(cluster, now_s):
             if not forecasts:
-                forecasts.append(Forecasts(_Sent(told), cluster))
+                forecasts.append(Forecasts(ToldForecasts(told), cluster))
             return forecasts[0]
 
         node.agent = NodeCore(node.name, DEVICES, of, told)
@@ -332,17 +333,6 @@ class World:
             if self.write(records):
                 self.known |= {one.job.job_id for one in jobs}
                 return
-
-
-class _Sent:
-    def __init__(self, told):
-        self._told = told
-
-    def outlooks(self, asked):
-        return [self._told.get(job.job_id, {}).get(kind) for job, kind in asked]
-
-    def slowdowns(self, asked):
-        return [None] * len(asked)
 
 
 def jobs_of(draw, count):

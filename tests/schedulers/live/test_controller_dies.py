@@ -20,7 +20,7 @@ FIRST, _, LAST = (ASKED or "1-1").partition("-")
 @pytest.mark.parametrize(
     ("when", "each"),
     [
-        ("either", 8),
+        ("either", 7),
         pytest.param("before", 1, marks=all_faults),
         pytest.param("after", 1, marks=all_faults),
     ],

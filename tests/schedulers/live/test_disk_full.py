@@ -109,16 +109,20 @@ def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
 
 
 @all_faults
-def test_a_job_that_comes_to_a_node_without_room_runs_once_there_is_some(cluster):
+def test_a_job_goes_elsewhere_from_a_node_without_room_which_has_others_once_there_is_some(cluster):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):
         cluster.up("n0")
         with full(folder):
-            cluster.submit(cluster.job("next", 5))
-            until(lambda: "room on the disk" in cluster.status("next").why)
-            time.sleep(3)
-            attempts = cluster.status("next").attempt
-        assert cluster.over("next") == {"next": pb.FINISHED}
-        assert (attempts, cluster.status("next").attempt) == (1, 1)
-        cluster.check(run_once=["next"])
+            cluster.submit(cluster.job("first", 5))
+            until(lambda: any("can start no job" in node.why for node in cluster.all().nodes))
+            until(lambda: cluster.status("first").phase == pb.WAITING)
+            cluster.agent("n1")
+            assert cluster.over("first") == {"first": pb.FINISHED}
+            assert cluster.status("first").node == "n1"
+            cluster.drain("n1")
+        cluster.submit(cluster.job("second", 5))
+        assert cluster.over("second")["second"] == pb.FINISHED
+        assert cluster.status("second").node == "n0"
+        cluster.check(run_once=["first", "second"])
         cluster.kill("n0")
