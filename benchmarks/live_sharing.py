@@ -1,13 +1,14 @@
 """Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 75
+Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 80
 minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
 their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
 
 First every kind of job runs alone on a core, four times, and in between every two kinds together
 on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
-truth. Then the same submissions are run under each policy, and simulated. Every outcome is kept in
-``--output``, and not made again.
+truth. A short one of each runs to its end: what that takes beside its steps is its setup. Then the
+same submissions are run under each policy, and simulated. Every outcome is kept in ``--output``,
+and not made again.
 
 A machine that others share is now faster and now slower. So all kinds run alone again after each
 policy: in the simulator jobs take as much longer as steps then did, before and after. What two do
@@ -57,6 +58,7 @@ JOB = str(Path(__file__).parent.parent / "examples/cluster_job.py")
 SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 17.0
 SHORTEST_S, LONGEST_S = 25.0, 75.0
 ROUNDS, ALONE_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
+SHORT = 60  # iterations of those that run to their end
 
 
 class Kind(NamedTuple):
@@ -149,7 +151,8 @@ def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, 
     for kind in sorted(KINDS):
         of = [one[kind] for one in rounds]
         means = {
-            name: statistics.mean(one[name] for one in of) for name in ("step_s", "setup_s", "busy")
+            name: statistics.mean(one[name] for one in of)
+            for name in ("step_s", "setup_s", "start_s", "busy")
         }
         most = {name: max(one[name] for one in of) for name in ("step_high_s", "memory_bytes")}
         found[kind] = means | most
@@ -186,7 +189,6 @@ class Sample(NamedTuple):
     """What the cluster says of a running job at a time."""
 
     at_s: float
-    elapsed_s: float
     steps: float
     usage_milli: float
     memory_bytes: int
@@ -238,7 +240,7 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
 
 
 def measured_alone(output: Path) -> dict[str, dict[str, float]]:
-    """Of each kind of job: its step, its setup, how busy and how large it is.
+    """Of each kind of job: its step, its setup, its start, how busy and how large it is.
 
     Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
     """
@@ -246,7 +248,25 @@ def measured_alone(output: Path) -> dict[str, dict[str, float]]:
     with cluster(output / "alone", "best-fit", "none") as client:
         for pair in zip(kinds[::2], kinds[1::2], strict=True):
             found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, ALONE_S)), strict=True)
+            for kind, row in zip(pair, _whole(client, pair), strict=True):
+                took_s = row.ended_unix_s - row.started_unix_s
+                found[kind]["setup_s"] = max(0.0, took_s - SHORT * found[kind]["step_s"])
+                found[kind]["start_s"] = row.started_unix_s - row.submitted_unix_s
     return found
+
+
+def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
+    """Short jobs of these kinds, at once, each with a core, from their beginning to their end."""
+    names = [f"short-{kind.replace('/', '-')}" for kind in kinds]
+    client.submit(
+        [
+            _job(name, kind, SHORT, compute_milli=1000)
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+    )
+    _until(lambda: all(row.ended_unix_s for row in client.list(names, ended=True).jobs))
+    rows = {row.job.job_id: row for row in client.list(names, ended=True).jobs}
+    return [rows[name] for name in names]
 
 
 def measured_together(
@@ -290,7 +310,7 @@ def _sample(client: ClusterClient, names: Sequence[str]) -> list[Sample]:
     rows = {row.job.job_id: row for row in client.list(names).jobs}
     now_s = time.monotonic()
     return [
-        Sample(now_s, row.elapsed_s, row.done * 10**6, row.usage_milli, row.memory_bytes)
+        Sample(now_s, row.done * 10**6, row.usage_milli, row.memory_bytes)
         for row in map(rows.__getitem__, names)
     ]
 
@@ -307,7 +327,6 @@ def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
     return {
         "step_s": step_s,
         "step_high_s": max(step_s, sorted(parts)[int(0.9 * (len(parts) - 1))]),
-        "setup_s": max(0.0, first.elapsed_s - first.steps * step_s),
         "busy": statistics.mean(one.usage_milli for one in samples[-5:]) / 1000,
         "memory_bytes": max(one.memory_bytes for one in samples),
     }
@@ -407,8 +426,8 @@ def simulate(
         for one in jobs
     ]  # fmt: skip
     duration_s = {
-        one.job_id: slower
-        * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
+        one.job_id: alone[one.kind]["start_s"]
+        + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
     truth = Measured(duration_s, world, KIND, shares="weights")

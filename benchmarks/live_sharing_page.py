@@ -29,11 +29,12 @@ def page(
     )
     yield ""
     yield from _table(
-        ("job", "step", "setup", "busy", "memory"),
+        ("job", "step", "setup and end", "from submission to start", "busy", "memory"),
         [
             (
                 kind, f"{1e3 * of['step_s']:.0f} ms", f"{of['setup_s']:.1f} s",
-                f"{of['busy']:.0%}", f"{of['memory_bytes'] / 2**20:.0f} MiB",
+                f"{of['start_s']:.1f} s", f"{of['busy']:.0%}",
+                f"{of['memory_bytes'] / 2**20:.0f} MiB",
             )
             for kind, of in alone.items()
         ],
@@ -51,7 +52,8 @@ def page(
     yield ""
     yield from _table(
         ("policy", "machine slower", "JCT mean", "simulated", "off by", "waited mean", "late",
-         "simulated", "time of that promised", "simulated", "ended and run again", "finished"),
+         "simulated", "time of that promised", "simulated", "ended and run again", "simulated",
+         "finished"),
         [_row(name, live[name], simulated[name]) for name in live],
     )  # fmt: skip
     yield ""
@@ -101,6 +103,7 @@ def _row(
         f"{mean(one['of_promised'] for one in urgent.values()):.2f}",
         f"{mean(simulated['of_promised'][job] for job in urgent):.2f}",
         str(sum(one["attempts"] - 1 for one in live.values())),
+        str(simulated["preemptions"]),
         str(sum(one["phase"] == "FINISHED" for one in live.values())),
     )
 
