@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.live.wire import read_told, write_grants
+from presage.schedulers.sharing.quality import ROUNDED
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 _PHASES = {
@@ -55,6 +57,8 @@ def status_of(
     )
     if job.first_start_s is not None:
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
+    if job.stage is Stage.FINISHED and job.message.latency_sensitive:
+        status.late = _was_late(core, job, status)
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
@@ -105,8 +109,17 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
         status.grants.extend(task.grants)
 
 
+def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
+    """Whether a job that is done took longer than it was promised on its kind of device."""
+    told = read_told(job.told_messages)
+    here = told.get(_kind(core, job, status))
+    promises_s = [one.promised_s for one in ([here] if here is not None else told.values())]
+    return status.elapsed_s > max(promises_s, default=math.inf) * ROUNDED
+
+
 def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
-    devices = core.book.nodes[job.node].devices
+    node = core.book.nodes.get(job.node)  # long lost ones are forgotten
+    devices = [] if node is None else node.devices
     first = status.grants[0].device if status.grants else 0
     return str(devices[first][0]) if first < len(devices) else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.schedulers.forecasts import Outlook
 
 SLACK_MILLI = 50  # busier than foretold by less is noise
-_ROUNDED = 1 + 1e-9  # or a job that is as fast as foretold were late by what sums are rounded
+ROUNDED = 1 + 1e-9  # or a job that is as fast as foretold were late by what sums are rounded
 
 
 def violated(
@@ -26,7 +26,7 @@ def violated(
     """
     rest_s = max(outlook.remaining_s(done, elapsed_s), (1.0 - done) * pace_s)
     kept_s = reserve * max(0.0, outlook.promised_s - outlook.runtime_s) if reserve else 0.0
-    return elapsed_s + rest_s > (outlook.promised_s - kept_s) * _ROUNDED
+    return elapsed_s + rest_s > (outlook.promised_s - kept_s) * ROUNDED
 
 
 def too_busy(usage_milli: float, outlook: Outlook) -> bool:

@@ -136,7 +136,8 @@ def shares_of(row: pb.JobStatus) -> str:
 
 def quality_of(row: pb.JobStatus) -> str:
     """How a latency-sensitive job keeps what was promised."""
-    if not row.job.latency_sensitive or not row.started_unix_s:
+    told = (pb.RUNNING, pb.PAUSED, pb.LEAVING, pb.FINISHED)
+    if not row.job.latency_sensitive or row.phase not in told:
         return ""
     return "late" if row.late else "in time"
 

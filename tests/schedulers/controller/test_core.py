@@ -10,6 +10,7 @@ from presage.schedulers.controller.cluster_service import in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
 from presage.schedulers.controller.explain import candidates_of, place_of, queue_places, sentence_of
 from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
+from presage.schedulers.controller.status import status_of
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -414,6 +415,18 @@ def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
     orders = {one.job.job_id: list(one.job.kinds) for one in world.core.orders("a").tasks}
     assert orders == {"large": [], "huge": ["h100"]}
     assert {told.kind for told in world.core.orders("a").tasks[1].told} == {"k80", "h100"}
+
+
+@pytest.mark.parametrize(("ended_s", "late"), [(119.0, False), (121.0, True)])
+def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ended_s, late):
+    world = World()
+    world.report("a")
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    world.report("a", tasks=[task("job", ran_s=0.001)])
+    world.now_s = ended_s
+    world.report("a", tasks=[ended("job", finished=True)])
+    assert status_of(world.core, world.core.book.jobs["job"], world.now_s).late is late
 
 
 def test_a_node_that_can_start_no_job_is_given_none():
