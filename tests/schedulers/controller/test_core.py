@@ -340,6 +340,16 @@ def why_not(world, name):
     return {(row.node, row.device): row.verdict for row in rows}
 
 
+def beside_a_full_v100():
+    """A world where a job ran out of a K80's memory by itself, and the V100 is taken."""
+    world = World()
+    world.report("b", agent_id="two")
+    world.submit("there before", model="900", kinds=("v100",))
+    world.decide()
+    overflowed_alone(world)
+    return world
+
+
 def overflowed_alone(world):
     """A job that ran out of a K80's memory beside others, and then by itself."""
     world.report("a", [K80])
@@ -355,11 +365,7 @@ def overflowed_alone(world):
 
 
 def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
-    world = World()
-    world.report("b", agent_id="two")
-    world.submit("there before", model="900", kinds=("v100",))
-    world.decide()
-    overflowed_alone(world)
+    world = beside_a_full_v100()
     assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
 
     assert why_not(world, "grows") == {("b", 0): "too little compute left"}
@@ -377,11 +383,7 @@ def test_a_job_that_ran_out_of_the_largest_device_has_failed():
 
 
 def test_a_job_whose_larger_devices_have_left_waits_and_says_for_what():
-    world = World()
-    world.report("b", agent_id="two")
-    world.submit("there before", model="900", kinds=("v100",))
-    world.decide()
-    overflowed_alone(world)
+    world = beside_a_full_v100()
     world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
     why = sentence_of(world.core, world.core.book.jobs["grows"], 0, world.now_s)
     assert why == (
