@@ -188,7 +188,7 @@ class LiveCluster:
 
     def phases(self) -> dict[str, int]:
         """Of all jobs."""
-        return {row.job.job_id: row.phase for row in self.all().jobs}
+        return {row.job.job_id: row.phase for row in until(self.all).jobs}
 
     def runs(self, name: str, attempt: int = 1, beyond: int = 0) -> Line:
         """Wait until a job's attempt has done something; its line."""
