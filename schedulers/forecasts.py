@@ -79,6 +79,11 @@ class Forecasts:
     What is missing, infinite or not a number is a whole device, for as long as it takes: a policy
     never meets an exception, and packs nothing beside such a job.
 
+    Parameters
+    ----------
+    otherwise : Forecaster, optional
+        Whose words count while the first one gives no answer; it never fails.
+
     Attributes
     ----------
     failures : dict of str to int
@@ -89,8 +94,10 @@ class Forecasts:
         Of how many jobs what was foretold is out of the forecaster's domain, by kind of device.
     """
 
-    def __init__(self, forecaster: Forecaster, cluster: Cluster) -> None:
-        self._forecaster = forecaster
+    def __init__(
+        self, forecaster: Forecaster, cluster: Cluster, otherwise: Forecaster | None = None
+    ) -> None:
+        self._forecaster, self._otherwise = forecaster, otherwise
         self._failed = 0  # in a row
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
@@ -115,6 +122,8 @@ class Forecasts:
             self._known[job_id], self._runtime_s[job_id] = {}, math.inf
             asked += [(one, kind) for kind in self._memory if not one.kinds or kind in one.kinds]
         told = self._asked(self._forecaster.outlooks, asked)
+        if told is None:
+            told = self._otherwise.outlooks(asked) if self._otherwise else [None] * len(asked)
         for (of, kind), outlook in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = sound = self._sound(outlook, kind)
             self._runtime_s[of.job_id] = min(self._runtime_s[of.job_id], sound.runtime_s)
@@ -174,6 +183,8 @@ class Forecasts:
             if len(self._together) > MOST_TOGETHER:
                 self._together = {key: self._together[key] for key in keys if key in self._together}
             told = self._asked(self._forecaster.slowdowns, list(new.values()))
+            if told is None:
+                told = [None] * len(new)
             for (key, (_, jobs)), factors in zip(new.items(), told, strict=True):
                 self._together[key] = _sound_factors(factors, len(jobs))
         return [self._together[key] for key in keys]
@@ -186,8 +197,8 @@ class Forecasts:
 
     def _asked(
         self, ask: Callable[[Sequence[Asked]], Sequence[Told | None]], asked: Sequence[Asked]
-    ) -> Sequence[Told | None]:
-        """What a forecaster answers; nothing once it has failed too often in a row."""
+    ) -> Sequence[Told | None] | None:
+        """What a forecaster answers; None if it fails, or has too often in a row."""
         if self._failed < MOST_FAILURES:
             try:
                 told = ask(asked)
@@ -197,7 +208,7 @@ class Forecasts:
             else:
                 self._failed = 0
                 return told
-        return [None] * len(asked)
+        return None
 
     def _sound(self, outlook: Outlook | None, kind: str) -> Outlook:
         all_bytes = self._memory[kind]

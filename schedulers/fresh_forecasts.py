@@ -20,10 +20,12 @@ class FreshForecasts:
     ----------
     made : callable
         A forecaster that remembers nothing yet.
+    otherwise : Forecaster, optional
+        Whose words count while that one gives no answer.
     """
 
-    def __init__(self, made: Callable[[], Forecaster]) -> None:
-        self._made = made
+    def __init__(self, made: Callable[[], Forecaster], otherwise: Forecaster | None = None) -> None:
+        self._made, self._otherwise = made, otherwise
         self._forecasts: Forecasts | None = None
         self._since_s = 0.0
         self._kinds: object = None
@@ -38,7 +40,7 @@ class FreshForecasts:
             or not 0 <= age_s < STALE_S  # clocks are set back, too
             or (self._forecasts.failures and age_s >= RETRY_S)
         ):
-            self._forecasts = Forecasts(self._made(), cluster)
+            self._forecasts = Forecasts(self._made(), cluster, self._otherwise)
             self._since_s, self._kinds = now_s, kinds
             self._features = {}
         return self._forecasts

@@ -37,11 +37,12 @@ from presage.schedulers.agent.task_process import (
     cannot_make,
     create,
     launch,
+    no_room,
     remove,
     state_of,
     want,
 )
-from presage.schedulers.agent.told_forecasts import ToldForecasts, ToldJobs
+from presage.schedulers.agent.told_forecasts import SecondForecasts, ToldForecasts, ToldJobs
 from presage.schedulers.agent.usage import Meter, meter_of
 from presage.schedulers.forecasts import Forecaster
 from presage.schedulers.fresh_forecasts import FreshForecasts
@@ -108,7 +109,10 @@ class Agent:
         self._agent_id = _agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
         told = ToldJobs()
-        forecasts = FreshForecasts(lambda: ToldForecasts(told, second and second()))
+        first = ToldForecasts(told)
+        forecasts = FreshForecasts(
+            lambda: SecondForecasts(told, second()) if second else first, otherwise=first
+        )
         self.core = NodeCore(options.node, devices, forecasts.of, told)
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
@@ -119,6 +123,7 @@ class Agent:
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._problem = ""  # why no task can be made here
         self._probe_s = 0.0  # when to try again
+        self._needed_bytes = 0  # on the disk, by the largest task that found no room
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
@@ -294,7 +299,10 @@ class Agent:
                 return
             now_s = boottime_s()
             task.unmade_s = task.unmade_s or now_s
-            self._problem = cannot_make(self._options.state, self._options.checkpoints)
+            self._problem = self._cannot_make()
+            if not self._problem and no_room(error):  # there may be, but not for this one
+                self._problem = str(error)
+                self._needed_bytes = max(self._needed_bytes, 2 * task.order.ByteSize())
             self._probe_s = now_s + PROBE_S
             its_own = not self._problem and now_s - task.unmade_s > OWN_FAULT_S
             if isinstance(error, InvalidJobError) or path.exists() or its_own:
@@ -309,8 +317,11 @@ class Agent:
     def _probe(self) -> None:
         """Whether there is room again."""
         if self._problem and boottime_s() >= self._probe_s:
-            self._problem = cannot_make(self._options.state, self._options.checkpoints)
+            self._problem = self._cannot_make()
             self._probe_s = boottime_s() + PROBE_S
+
+    def _cannot_make(self) -> str:
+        return cannot_make(self._options.state, self._options.checkpoints, self._needed_bytes)
 
     def _want(self, process: Task, task: NodeTask) -> None:
         """Tell a task's shim what is wanted; one that there is not yet is launched."""

@@ -6,6 +6,7 @@ All of it is in files, so an agent can be killed and started again at any moment
 from __future__ import annotations
 
 import enum
+import errno
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ from presage.schedulers.agent.task import TaskSpec, Wanted
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
 
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed
-_ROOM_BYTES = 256 * 1024  # more than most tasks' folders take until they run
+_ROOM_BYTES, _ROOM_FILES = 256 * 1024, 8  # more than most tasks' folders take until they run
+_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _HELD_S = 60.0  # for a shim to begin; it takes 0.1 s on a machine that has time
 
 # Neither its environment nor its folder, nor packages beside Presage, can change what a shim is.
@@ -102,15 +104,25 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
     return Task(TaskFolder(target), spec)
 
 
-def cannot_make(state: Path, checkpoints: Path) -> str:
+def no_room(error: TaskFolderError | InvalidJobError) -> bool:
+    """Whether :func:`create` failed for a disk that is full or broken, and not for the task."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _OF_THE_DISK
+
+
+def cannot_make(state: Path, checkpoints: Path, needed_bytes: int = 0) -> str:
     """Why no task can be made on a node now, though nothing is wrong with the task; or ""."""
     for folder in (state.resolve() / TASKS, checkpoints):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder, prefix=NEW_PREFIX) as probe:
-                probe.write(bytes(_ROOM_BYTES))
-                probe.flush()
-                os.fsync(probe.fileno())
+            with ExitStack() as stack:
+                files = [
+                    stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=NEW_PREFIX))
+                    for _ in range(_ROOM_FILES)
+                ]
+                files[0].write(bytes(max(_ROOM_BYTES, needed_bytes)))
+                files[0].flush()
+                os.fsync(files[0].fileno())
         except OSError as error:
             return f"{folder} takes no file ({error.strerror}); make room there"
     return ""

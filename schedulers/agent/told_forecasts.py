@@ -1,14 +1,11 @@
-"""The agent's forecasts: what the controller sent with each task (C7), or a service's own."""
+"""The agent's forecasts: what the controller sent with each task (C7), and a service's own."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
-from presage.features.errors import PresageError
 from presage.schedulers.forecasts import Forecaster, Outlook
 from presage.schedulers.job import Job
-from presage.serving.log import log
 
 
 class ToldJobs:
@@ -33,31 +30,42 @@ class ToldJobs:
 
 
 class ToldForecasts:
-    """A second predictor (N8), where the agent has one; else the controller's words.
+    """The controller's words."""
+
+    def __init__(self, told: ToldJobs) -> None:
+        self._told = told
+
+    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
+        """Of each, as it was sent."""
+        return [self._told.by_job.get(job.job_id, {}).get(kind) for job, kind in asked]
+
+    def slowdowns(
+        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+    ) -> Sequence[Sequence[float] | None]:
+        """The controller sends none."""
+        return [None] * len(asked)
+
+
+class SecondForecasts:
+    """A second predictor (N8), which is asked first; what it does not know, the controller does.
+
+    Where it fails, :class:`presage.schedulers.forecasts.Forecasts` goes by the controller's words.
 
     Parameters
     ----------
     told : ToldJobs
-        Looked at when something is asked.
-    second : Forecaster or None
-        Asked first, if it answers; what was promised stays what it was when the controller sent
-        the task.
+        Looked at when something is asked. What was promised stays what it was when the controller
+        sent the task, and of jobs that are ``binding`` all of it.
     """
 
-    def __init__(self, told: ToldJobs, second: Forecaster | None = None) -> None:
-        self._told, self._second = told, second
+    def __init__(self, told: ToldJobs, second: Forecaster) -> None:
+        self._told, self._second, self._first = told, second, ToldForecasts(told)
 
     def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
         """Of each."""
-        told = [self._told.by_job.get(job.job_id, {}).get(kind) for job, kind in asked]
-        if self._second is None:
-            return told
+        told = list(self._first.outlooks(asked))
         free = [i for i, (job, _) in enumerate(asked) if job.job_id not in self._told.binding]
-        try:
-            anew = self._second.outlooks([asked[i] for i in free]) if free else []
-        except PresageError as error:
-            log(logging.WARNING, "nobody but the controller foretells", error=str(error))
-            return told
+        anew = self._second.outlooks([asked[i] for i in free]) if free else []
         for i, new in zip(free, anew, strict=True):
             told[i] = _kept(new, told[i])
         return told
@@ -65,8 +73,8 @@ class ToldForecasts:
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
-        """Of each; the controller sends none."""
-        return [None] * len(asked) if self._second is None else self._second.slowdowns(asked)
+        """Of each, by the second predictor alone."""
+        return self._second.slowdowns(asked)
 
 
 def _kept(new: Outlook | None, old: Outlook | None) -> Outlook | None:

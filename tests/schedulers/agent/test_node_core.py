@@ -7,8 +7,8 @@ import pytest
 from presage.features.errors import ServiceError
 from presage.schedulers.agent.node_core import BY_TOLD_S, PATIENCE_S, NodeCore
 from presage.schedulers.agent.node_task import Seen, Step
-from presage.schedulers.agent.told_forecasts import ToldForecasts, ToldJobs
-from presage.schedulers.forecasts import Forecasts, Outlook
+from presage.schedulers.agent.told_forecasts import SecondForecasts, ToldForecasts, ToldJobs
+from presage.schedulers.forecasts import MOST_FAILURES, Forecasts, Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -41,13 +41,15 @@ class Node:
         self._known = {}
         self._orders = {}
         told = ToldJobs()
-        of_told = ToldForecasts(told, second)
-        self.core = NodeCore("a", [(k, 16 * GIB) for k in kinds], self._forecasts(of_told), told)
+        first = ToldForecasts(told)
+        asked = SecondForecasts(told, second) if second else first
+        devices = [(kind, 16 * GIB) for kind in kinds]
+        self.core = NodeCore("a", devices, self._forecasts(asked, first), told)
 
-    def _forecasts(self, forecaster):
+    def _forecasts(self, forecaster, otherwise):
         def of(cluster, now_s):
             if cluster not in self._known:
-                self._known[cluster] = Forecasts(forecaster, cluster)
+                self._known[cluster] = Forecasts(forecaster, cluster, otherwise)
             return self._known[cluster]
 
         return of
@@ -124,13 +126,19 @@ def test_n8_where_the_second_predictor_finds_no_room_the_controllers_word_counts
 
 
 class Silent:
-    """A second predictor that cannot be reached."""
+    """A second predictor that gives no answer, and counts how often it was asked for one."""
+
+    def __init__(self, error=None):
+        self.asked = 0
+        self._error = error or ServiceError("nobody is there")
 
     def outlooks(self, asked):
-        raise ServiceError("nobody is there")
+        self.asked += 1
+        raise self._error
 
     def slowdowns(self, asked):
-        raise ServiceError("nobody is there")
+        self.asked += 1
+        raise self._error
 
 
 def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
@@ -141,11 +149,26 @@ def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
     assert node.grant("there").device == node.grant("huge").device == 1  # though the other is empty
 
 
-def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts():
-    node = Node(Silent())
-    node.order("job", 300)
+@pytest.mark.parametrize("error", [ServiceError("nobody is there"), ValueError("NaN %")], ids=str)
+def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts(error):
+    node = Node(Silent(error))
+    node.order("job", 300, latency_sensitive=True)
     node.obey(1.0)
     assert node.grant("job").compute_milli == 300
+
+    node.runs(130.0, job=0.5)  # of 100 s; promised are 120
+    assert node.task("job").late
+
+
+def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
+    second = Silent()
+    node = Node(second)
+    for number in range(20):
+        node.order(f"job-{number}", 100)
+    node.obey(1.0)
+
+    assert all(node.grant(f"job-{number}").compute_milli == 100 for number in range(20))
+    assert second.asked <= MOST_FAILURES
 
 
 def test_n3_a_task_is_not_late_before_it_has_a_process():

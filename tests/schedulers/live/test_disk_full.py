@@ -109,6 +109,23 @@ def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
 
 
 @all_faults
+def test_a_job_that_finds_too_little_room_on_a_disk_that_has_some_does_not_fail(cluster):
+    large = cluster.job("large", 5)
+    large.environment.update({f"VARIABLE_{number}": "x" * 1000 for number in range(600)})
+    with small_disk(cluster.folder / "n0", "1m"):  # it is written twice: as a job and for its shim
+        cluster.up("n0")
+        cluster.submit(large)
+        until(lambda: any("can start no job" in node.why for node in cluster.all().nodes))
+        until(lambda: cluster.status("large").phase == pb.WAITING)
+        cluster.agent("n1")
+
+        assert cluster.over("large") == {"large": pb.FINISHED}
+        assert cluster.status("large").node == "n1"
+        cluster.check(run_once=["large"])
+        cluster.kill("n0")
+
+
+@all_faults
 def test_a_job_goes_elsewhere_from_a_node_without_room_which_has_others_once_there_is_some(cluster):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):
