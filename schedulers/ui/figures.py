@@ -56,16 +56,6 @@ def state_of(row: pb.JobStatus) -> str:
     return str(pb.Phase.Name(row.phase)).lower()
 
 
-def promise_of(row: pb.JobStatus) -> str:
-    """How a job keeps what was promised; "" for one that was promised nothing."""
-    if not row.job.latency_sensitive or row.phase not in ON_NODE or not row.started_unix_s:
-        return ""
-    told = told_here(row, "")
-    if told is not None and not math.isfinite(told.promised_s):
-        return "nothing promised"
-    return "late" if row.late else "in time"
-
-
 def told_here(row: pb.JobStatus, kind: str) -> pb.Told | None:
     """What is foretold of a job on a kind of device; of its only kind where that is not known."""
     for told in row.told:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from presage.schedulers.live.promise import promise_of
 from presage.schedulers.ui.bars import (
     DeviceBar,
     Gauge,
@@ -14,7 +15,7 @@ from presage.schedulers.ui.bars import (
     memory_gauge,
     time_gauge,
 )
-from presage.schedulers.ui.figures import percent, promise_of, share, size, state_of, told_here
+from presage.schedulers.ui.figures import percent, share, size, state_of, told_here
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 

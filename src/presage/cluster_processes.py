@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from presage.schedulers.v1 import cluster_pb2 as pb
     from presage.serving.channel import Credentials
 
+T = TypeVar("T")
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
@@ -226,7 +227,10 @@ def agent(
 
 def up(
     agents: Annotated[
-        int, typer.Option(min=1, help="Nodes on this machine, each with some of its processors.")
+        int,
+        typer.Option(
+            min=1, help="Nodes on this machine, each with some of its GPUs, or of its processors."
+        ),
     ] = 1,
     policy: Policy = "sharing",
     forecast: Forecast = "none",
@@ -235,7 +239,7 @@ def up(
     port: Annotated[int, typer.Option(help="Of the controller.")] = PORT,
     memory_gib: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Of each node; by default its part of what there is."),
+        typer.Option(min=0.01, help="Of each node's device; by default its part of what there is."),
     ] = None,
     hard_shares: HardShares = False,
     state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
@@ -244,7 +248,7 @@ def up(
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
-    shares = _split(sorted(os.sched_getaffinity(0)), agents)
+    nodes = _nodes(agents, memory_gib)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
     state.mkdir(parents=True, exist_ok=True)
@@ -255,15 +259,12 @@ def up(
             "--port", str(port),
         ]
     ]  # fmt: skip
-    gib = memory_gib or _host_bytes() / 2**30 / agents
-    for number, cpus in enumerate(shares):
-        given = f"cpu-{len(cpus)}={','.join(map(str, cpus))}"
+    for number, devices in enumerate(nodes):
         commands.append(
             [
                 *presage, "agent", "--node", f"n{number}", "--controller", target,
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
-                "--device", given, "--memory-gib", f"{gib:.3f}",
-                "--forecast", forecast, "--risk", str(risk),
+                *devices, "--forecast", forecast, "--risk", str(risk),
                 *(("--report", forecast) if is_service(forecast) else ()),
                 *(("--hard-shares",) if hard_shares else ()),
             ]
@@ -353,8 +354,13 @@ def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
 
 
 def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
-    import pynvml
-
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "the package 'pynvml' is not installed, which finds GPUs; pip install "
+            "'presage[cluster]'"
+        ) from None
     from presage.features.device import device_kind
     from presage.schedulers.agent.slot import Slot
 
@@ -391,10 +397,29 @@ def _alike(found_bytes: int, step_bytes: int) -> int:
     return found_bytes // step_bytes * step_bytes or found_bytes
 
 
-def _split(cpus: list[int], parts: int) -> list[list[int]]:
-    if parts > len(cpus):
-        raise ConfigError(f"--agents {parts}: there are {len(cpus)} processors; give each one")
-    return [cpus[i::parts] for i in range(parts)]
+def _nodes(agents: int, memory_gib: float | None) -> list[list[str]]:
+    """What each of several agents on this machine is told of its devices."""
+    gpus = [f"{slot.kind}=gpu{slot.cuda}" for slot in _gpus(None)]
+    memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
+    if gpus and agents == 1:  # it finds them, and their memory, by itself
+        return [memory]
+    if gpus:
+        shared_out = _split(gpus, agents, "GPUs")
+        return [
+            [word for gpu in part for word in ("--device", gpu)] + memory for part in shared_out
+        ]
+    parts = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
+    gib = memory_gib or _host_bytes() / 2**30 / agents
+    return [
+        ["--device", f"cpu-{len(cpus)}={','.join(map(str, cpus))}", "--memory-gib", f"{gib:.3f}"]
+        for cpus in parts
+    ]
+
+
+def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
+    if parts > len(devices):
+        raise ConfigError(f"--agents {parts}: there are {len(devices)} {what}; give each one")
+    return [devices[i::parts] for i in range(parts)]
 
 
 def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:

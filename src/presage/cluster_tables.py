@@ -7,6 +7,7 @@ import time
 from rich.table import Table
 
 from presage.features.units import quantity
+from presage.schedulers.live.promise import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -26,7 +27,7 @@ def job_table(found: pb.ListResponse) -> Table:
             f"{row.done:.0%}" if row.started_unix_s else "",
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
-            quality_of(row),
+            promise_of(row),
         )
     return table
 
@@ -68,7 +69,7 @@ def now_table(found: pb.Explanation) -> Table:
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
         ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
-        quality_of(row),
+        promise_of(row),
     )
     return table
 
@@ -93,7 +94,10 @@ def told_table(found: pb.Explanation) -> Table:
 def candidate_table(found: pb.Explanation) -> Table:
     """Devices, and whether each would do now."""
     table = Table(title="devices now")
-    for column in ("node", "device", "kind", "left", "needs", "memory left", "needs ", "verdict"):
+    names = (
+        "node", "device", "kind", "left", "needs", "memory left", "needs ", "run time", "verdict",
+    )  # fmt: skip
+    for column in names:
         right = column not in ("node", "kind", "verdict")
         table.add_column(column, justify="right" if right else "left")
     for row in found.candidates:
@@ -105,6 +109,7 @@ def candidate_table(found: pb.Explanation) -> Table:
             f"{row.need_compute_milli / 10:g} %",
             quantity(row.left_memory_bytes, "bytes"),
             quantity(row.need_memory_bytes, "bytes"),
+            seconds(row.runtime_s),
             row.verdict,
         )
     return table
@@ -132,14 +137,6 @@ def shares_of(row: pb.JobStatus) -> str:
     if row.phase not in (pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING):
         return ""
     return ", ".join(f"{grant.compute_milli / 10:g} %" for grant in row.grants)
-
-
-def quality_of(row: pb.JobStatus) -> str:
-    """How a latency-sensitive job keeps what was promised."""
-    told = (pb.RUNNING, pb.PAUSED, pb.LEAVING, pb.FINISHED)
-    if not row.job.latency_sensitive or row.phase not in told:
-        return ""
-    return "late" if row.late else "in time"
 
 
 def known(told: pb.Told) -> str:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from presage import cluster_processes
 from presage.__main__ import main
-from presage.cluster_processes import _slots
+from presage.cluster_processes import _nodes, _slots
 from presage.features.device import find_device
-from presage.features.errors import ServiceError
+from presage.features.errors import ConfigError, ServiceError
+from presage.schedulers.agent.slot import Slot
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.callers import add_token
@@ -294,6 +296,26 @@ def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, 
     assert status == 1
     assert told in said
     assert said.count("\n") == 1
+
+
+def test_a_machines_gpus_are_shared_out_among_its_nodes_and_a_lone_node_finds_them(monkeypatch):
+    gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
+    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
+
+    assert _nodes(1, None) == [[]]
+    assert _nodes(1, 40.0) == [["--memory-gib", "40.0"]]
+    assert _nodes(2, None) == [
+        ["--device", "h100=gpu0", "--device", "h100=gpu2"], ["--device", "h100=gpu1"],
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="--agents 4: there are 3 GPUs"):
+        _nodes(4, None)
+
+
+def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_there_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'presage\[cluster\]'"):
+        _slots(None, None)
 
 
 def test_processors_that_are_several_devices_have_a_part_of_the_memory_each():

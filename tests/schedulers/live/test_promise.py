@@ -1,0 +1,32 @@
+"""What is said of how a job keeps its promise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from presage.schedulers.live.promise import promise_of
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+
+def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStatus:
+    job = pb.Job(latency_sensitive=True)
+    told = [pb.Told(kind="v100", promised_s=promised_s)]
+    return pb.JobStatus(job=job, phase=phase, told=told, started_unix_s=1.0, late=late)
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (row(pb.RUNNING, 120.0), "in time"),
+        (row(pb.FINISHED, 120.0), "in time"),
+        (row(pb.FINISHED, 120.0, late=True), "late"),
+        (row(pb.PAUSED, math.inf), "nothing promised"),
+        (row(pb.FINISHED, math.inf), "nothing promised"),
+        (row(pb.WAITING, 120.0), ""),
+        (pb.JobStatus(phase=pb.RUNNING, started_unix_s=1.0), ""),
+    ],
+)
+def test_a_latency_sensitive_job_is_in_time_late_or_was_promised_nothing(status, word):
+    assert promise_of(status) == word
