@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -68,9 +69,11 @@ class LiveJob:
     node : str
         Where it is, or was last.
     grants : list of [device, compute_milli, memory_bytes]
-        On that node: as foreseen when it was placed.
+        On that node: as foreseen when it was placed; as it was in the end, once it is over.
     kinds : list of str
         That would have done for its last placement, where that were fewer than its user allows.
+    chosen : str
+        Why its node was, when it was last placed.
     cancel : bool
         Of one that is leaving: it does not wait again.
     first_start_s : float or None
@@ -101,6 +104,7 @@ class LiveJob:
     grants: list[list[int]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
+    chosen: str = ""
     cancel: bool = False
     first_start_s: float | None = None
     started_unix_s: float = 0.0
@@ -190,6 +194,8 @@ class Book:
         The longest that a node may go by.
     cluster_id : str
         Of this journal alone.
+    stages : Counter of Stage
+        Jobs that are in each.
     touched : set of str
         Keys of the rows that changed since :meth:`changed` was asked for.
     """
@@ -204,6 +210,7 @@ class Book:
     attempts: int = 0
     lease_s: float = 0.0
     cluster_id: str = ""
+    stages: Counter[Stage] = field(default_factory=Counter)
     touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
@@ -223,10 +230,13 @@ class Book:
                     earlier=self.attempts,
                 )
                 self.count += 1
+                self.stages[Stage.WAITING] += 1
             case Forgotten():
                 for job_id in record.job_ids:
                     del self.over[job_id]
-                    self.attempts = max(self.attempts, self.jobs.pop(job_id).attempt)
+                    job = self.jobs.pop(job_id)
+                    self.attempts = max(self.attempts, job.attempt)
+                    self.stages[job.stage] -= 1
                 for name in record.nodes:
                     del self.nodes[name]
                     self.at_node.pop(name, None)
@@ -255,7 +265,7 @@ class Book:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
                 job.grants, job.told, job.kinds = record.grants, record.told, record.kinds
-                job.why = ""
+                job.why, job.chosen = "", record.why
                 if job.first_start_s is not None:
                     job.elapsed_s = record.at_s - job.first_start_s
                 self._to(job, Stage.PLACED, record.at_s)
@@ -276,12 +286,15 @@ class Book:
                 self._to(job, Stage.WAITING, record.at_s)
             case Ended():
                 job.why, job.ended_unix_s = record.why, record.at_unix_s
+                job.grants = record.grants or job.grants
                 job.ran_s += record.ran_s
                 self._to(job, Stage(record.stage), record.at_s)
 
     def _to(self, job: LiveJob, stage: Stage, at_s: float) -> None:
         if job.stage is Stage.WAITING:
             job.waited_s += at_s - job.since_s
+        self.stages[job.stage] -= 1
+        self.stages[stage] += 1
         job.stage, job.since_s = stage, at_s
         if stage in AT_NODE:
             self.at_node.setdefault(job.node, {})[job.job_id] = job
@@ -328,6 +341,7 @@ class Book:
             elif key == "now":
                 for name in _COUNTS:
                     setattr(book, name, row[name])
+        book.stages.update(job.stage for job in book.jobs.values())
         over = (job for job in book.jobs.values() if job.stage in OVER)
         book.over = {job.job_id: None for job in sorted(over, key=lambda job: job.since_s)}
         book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter as Tally
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +29,10 @@ class ClusterMetrics:
             "records", "Records of the journal, by what they say", ["what"], **add
         )
         self._decisions = Histogram(
-            "decision_seconds", "What a decision takes", buckets=_SECONDS, **add
+            "decision_seconds",
+            "What a decision takes that changes something",
+            buckets=_SECONDS,
+            **add,
         )
 
     def count(self, records: Iterable[Record]) -> None:
@@ -39,7 +41,7 @@ class ClusterMetrics:
             self._records.labels(type(record).__name__).inc()
 
     def decided(self, seconds: float) -> None:
-        """A decision that was taken."""
+        """A decision that something followed from."""
         self._decisions.observe(seconds)
 
     def look(self, core: Core, now_s: float) -> None:
@@ -47,9 +49,8 @@ class ClusterMetrics:
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
-        stages = Tally(job.stage for job in core.book.jobs.values())
         for stage in Stage:
-            self._jobs.labels(stage.value).set(stages[stage])
+            self._jobs.labels(stage.value).set(core.book.stages[stage])
         late = [
             task.late
             for node, jobs in core.book.at_node.items()

@@ -145,9 +145,14 @@ class ClusterService:
 
         def explained(core: Core, now_s: float) -> pb.Explanation:
             job = core.job(request.job_id)
-            place = place_of(core.mirror(now_s), job.job_id)
+            mirror = core.mirror(now_s)
+            place = place_of(mirror, job.job_id)
+            status = status_of(core, job, now_s, place, whole=True)
+            if mirror is not None and job.stage is Stage.WAITING:  # not what it was told before
+                status.ClearField("told")
+                status.told.extend(mirror.told_of(job.submitted.job))
             return pb.Explanation(
-                status=status_of(core, job, now_s, place, whole=True),
+                status=status,
                 sentence=sentence_of(core, job, place, now_s),
                 candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
             )

@@ -240,7 +240,8 @@ class Controller:
                 core.undo()
                 raise
             if self._metrics is not None:
-                self._metrics.decided(took_s)
+                if decided:
+                    self._metrics.decided(took_s)
                 self._metrics.look(core, self.now_s())
         if core.problem:
             log(logging.ERROR, "the policy wants what cannot be", error=core.problem)

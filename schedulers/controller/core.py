@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from presage.schedulers.controller.records import (
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.live.node_devices import cluster_of
 from presage.schedulers.live.submitted_job import SubmittedJob
-from presage.schedulers.live.wire import to_json, write_grants, write_job, write_told
+from presage.schedulers.live.wire import to_json, write_grants, write_job
 from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -454,12 +455,12 @@ class Core:
         live = self.book.jobs[start.job_id]
         job = live.submitted.job
         node = mirror.node_of(start.grants[0].device)
-        kinds = [kind for kind in mirror.cluster.kinds if not job.kinds or kind in job.kinds]
-        told = [to_json(write_told(kind, mirror.forecasts.outlook(job, kind))) for kind in kinds]
+        told = [to_json(one) for one in mirror.told_of(job)]
         grants = [mirror.on_node(grant) for grant in start.grants]
         left = mirror.job_of(live).kinds  # without those that are too small for it
         narrowed = list(left) if left != job.kinds else []
-        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s, narrowed)
+        why = mirror.reasons.get(job.job_id, "")
+        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s, narrowed, why)
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -470,12 +471,13 @@ class Core:
         if task.phase != pb.TASK_ENDED:
             return
         how = task.exit
+        rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.grants]
+        over = partial(_over, job, task, rows, now_s, now_unix_s)
         if how.finished:
-            yield _ended(job, Stage.FINISHED, "", now_s, now_unix_s, task.ran_s)
+            yield over(Stage.FINISHED, "")
         elif job.cancel:
-            yield _ended(job, Stage.CANCELLED, job.why, now_s, now_unix_s, task.ran_s)
+            yield over(Stage.CANCELLED, job.why)
         elif how.asked:
-            rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.grants]
             had = rows if task.ran_s > 0 else []
             yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s, grants=had)
         elif how.out_of_memory:
@@ -483,7 +485,7 @@ class Core:
             # Before, others were beside it; if it had devices of its own, these are too small.
             small_bytes = self._memory_of(job, task) if job.overflows > 0 else 0
             if job.overflows > 0 and not self._is_larger(job, small_bytes):
-                yield _ended(job, Stage.FAILED, why, now_s, now_unix_s, task.ran_s)
+                yield over(Stage.FAILED, why)
             else:
                 yield _returned(
                     job, why, task.saved, now_s, task.ran_s,
@@ -494,7 +496,7 @@ class Core:
         elif job.failures < job.submitted.retries:
             yield _returned(job, how.how, task.saved, now_s, task.ran_s, failed=True)
         else:
-            yield _ended(job, Stage.FAILED, how.how, now_s, now_unix_s, task.ran_s)
+            yield over(Stage.FAILED, how.how)
 
     def _order(self, job: LiveJob) -> pb.TaskOrder:
         leaving = job.stage is Stage.LEAVING
@@ -521,20 +523,36 @@ class Core:
         return min(had, default=max((memory for _, memory in devices), default=0))
 
     def _is_larger(self, job: LiveJob, memory_bytes: int) -> bool:
-        """Whether some node has a larger device that will do for a job."""
-        kinds = job.submitted.job.kinds
+        """Whether some node has as many larger devices as a job needs, which will do for it."""
+        wanted = job.submitted.job
+        there = [(node.name, node.kinds) for node in self.book.nodes.values() if not node.lost]
         return any(
-            has_bytes > memory_bytes and (not kinds or kind in kinds)
-            for node in self.book.nodes.values()
-            if not node.lost
-            for kind, has_bytes in node.kinds
+            part.memory_bytes > memory_bytes
+            and part.devices >= wanted.gpus
+            and (not wanted.kinds or part.kind in wanted.kinds)
+            for part in (cluster_of(there).nodes if there else ())
         )
 
 
-def _ended(
-    job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float, ran_s: float = 0.0
+def _ended(job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float) -> Ended:
+    return Ended(job.job_id, job.attempt, stage, why, 0.0, now_s, now_unix_s)
+
+
+def _over(
+    job: LiveJob,
+    task: pb.Task,
+    grants: list[list[int]],
+    now_s: float,
+    now_unix_s: float,
+    stage: Stage,
+    why: str,
 ) -> Ended:
-    return Ended(job.job_id, job.attempt, stage, why, ran_s, now_s, now_unix_s)
+    """The end of a job that ran: as its node tells of it, which may be long after."""
+    ended_s = now_s
+    if job.stage is Stage.RUNNING:  # since its process began
+        ended_s = min(now_s, job.since_s + task.ran_s)
+    at_unix_s = now_unix_s - (now_s - ended_s)
+    return Ended(job.job_id, job.attempt, stage, why, task.ran_s, ended_s, at_unix_s, grants)
 
 
 def _returned(

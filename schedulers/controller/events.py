@@ -43,7 +43,7 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each k
         case Submitted():
             return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
         case Placed():
-            return _shares(record.grants)
+            return "; ".join(filter(None, (_shares(record.grants), record.why)))
         case Started():
             return ""
         case Withdrawn():

@@ -8,11 +8,8 @@ from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
 from presage.schedulers.controller.core import Core
 from presage.schedulers.controller.mirror import Mirror
 from presage.schedulers.controller.status import status_of
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.policies.bin_packing import BinPacking
-from presage.schedulers.policies.packing import Packing
+from presage.schedulers.controller.wanted import wanted_of
 from presage.schedulers.policies.sharing import Sharing
-from presage.schedulers.sharing.needs import Needs, needs_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
@@ -31,11 +28,13 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
             return f"it waits: no node is up{before}"
         if job.job_id in mirror.impossible:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
+        failure = next(iter(mirror.forecasts.failures), "")
+        untold = f"; nothing is foretold now: {failure}" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
-            return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}"
+            return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}{untold}"
         gpus = submitted.job.gpus
         where = "device has" if gpus == 1 else f"node has {gpus} devices that have"
-        return f"it waits{after}: no {where} left what it needs, as a {name} job{before}"
+        return f"it waits{after}: no {where} left what it needs, as a {name} job{before}{untold}"
     if job.stage in AT_NODE:
         status = status_of(core, job, now_s)  # its agent may have chosen otherwise
         doing = {
@@ -49,7 +48,10 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         )
         late = "; it will be late" if status.late else ""
         why = f": {status.why}" if status.why else ""
-        return f"{doing} node {job.node} with {share}, attempt {job.starts}{late}{why}"
+        chosen = ""
+        if job.chosen and job.stage is not Stage.LEAVING:
+            chosen = f"; when it was placed {job.chosen}"
+        return f"{doing} node {job.node} with {share}, attempt {job.starts}{late}{why}{chosen}"
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
 
 
@@ -77,14 +79,18 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
         room = room.copy()
         room.give(held)  # what it has counts as left
     here = {grant.device for grant in held}
-    wanted, needs = mirror.job_of(job), _needs(mirror, job)
+    wanted = mirror.job_of(job)
+    needs = wanted_of(mirror.policy, wanted, job.overflows, mirror.cluster, mirror.forecasts)
     fits = needs.fit(room, columns)
     on_node = np.bincount(columns.node[fits], minlength=len(mirror.cluster.nodes))[columns.node]
     will_do = fits & (on_node >= wanted.gpus)
     elsewhere = ~np.isin(np.arange(len(fits)), list(here))
     best = np.lexsort((-room.compute_milli, ~will_do, elsewhere))
-    if wanted.kinds:
-        best = best[columns.of_kinds(wanted.kinds)[best]]
+    for kinds in (job.submitted.job.kinds, wanted.kinds):  # as its user allows; and as will do
+        if kinds:
+            best = best[columns.of_kinds(kinds)[best]]
+    if job.small_bytes:  # it ran out of those
+        best = best[columns.memory_bytes[best] > job.small_bytes]
     found = []
     for device in best.tolist()[:MOST_CANDIDATES]:
         number = columns.kind[device]
@@ -102,17 +108,6 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
         row.verdict = HERE if device in here else _verdict(row, int(on_node[device]), wanted.gpus)
         found.append(row)
     return found
-
-
-def _needs(mirror: Mirror, job: LiveJob) -> Needs:
-    """What a job is given of a device of each kind."""
-    wanted, policy, kinds = mirror.job_of(job), mirror.policy, mirror.cluster.columns.kinds
-    if isinstance(policy, Sharing | Packing) and wanted.gpus == 1 and not job.overflows:
-        return needs_of(wanted, kinds, mirror.forecasts, policy.overcommit)
-    asked = [Grant(0, WHOLE, mirror.cluster.memory_of[kind]) for kind in kinds]
-    if isinstance(policy, BinPacking) and not job.overflows:
-        asked = [wanted.requested(whole) for whole in asked]
-    return Needs(tuple(of.compute_milli for of in asked), tuple(of.memory_bytes for of in asked))
 
 
 def _verdict(row: pb.Candidate, on_node: int, gpus: int) -> str:

@@ -11,15 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
+import numpy as np
+
 from presage.features.errors import ImpossibleActionError
 from presage.schedulers.action import Action
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.controller.book import Book, LiveJob, LiveNode, Stage
+from presage.schedulers.controller.reasons import Before, reasons_of
 from presage.schedulers.forecasts import Forecasts
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.ledger import Ledger
 from presage.schedulers.live.node_devices import name_of
+from presage.schedulers.live.wire import write_told
 from presage.schedulers.policy import Policy
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.reported_progress import Progress
@@ -46,6 +50,8 @@ class Mirror:
         Jobs that are at their node and have no room in the ledger: their agent sees to it.
     impossible : dict of str to str
         Of waiting jobs that no node that is up can ever hold, why.
+    reasons : dict of str to str
+        Of jobs that the last decision started, why there.
     """
 
     def __init__(
@@ -70,6 +76,9 @@ class Mirror:
         self._coming: dict[str, LiveJob] = {}
         self.crowded: set[str] = set()
         self.impossible: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        sizes = [len(devices) for devices in self.nodes.values()]
+        self._node_number = np.repeat(np.arange(len(sizes)), sizes)  # of each device
 
     def has(self, node: str) -> bool:
         """Whether a node is in it."""
@@ -94,6 +103,11 @@ class Mirror:
     def job_of(self, live: LiveJob) -> Job:
         """As the ledger has it: without kinds that are too small for it."""
         return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
+
+    def told_of(self, job: Job) -> list[pb.Told]:
+        """What is foretold of a job now, on each kind that its user allows."""
+        kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
+        return [write_told(kind, self.forecasts.outlook(job, kind)) for kind in kinds]
 
     def grants_of(self, job_id: str) -> tuple[Grant, ...]:
         """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""
@@ -195,11 +209,16 @@ class Mirror:
         The ledger then stands so.
         """
         actions = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
+        before, problem = Before.of(actions, self.ledger), ""
         try:
             self.ledger.apply(actions, now_s)
         except ImpossibleActionError as error:
-            return [action for action in actions if self._applied(action, now_s)], str(error)
-        return actions, ""
+            problem = str(error)
+            actions = [action for action in actions if self._applied(action, now_s)]
+        self.reasons = reasons_of(
+            actions, before, self.ledger, self.policy, self.forecasts, self._node_number
+        )
+        return actions, problem
 
     def _applied(self, action: Action, now_s: float) -> bool:
         try:
@@ -225,8 +244,11 @@ class Mirror:
         if not standing.grants:  # its node has not its devices any more
             self.crowded.add(live.job_id)
             return
+        job = live.submitted.job
+        if live.kinds:  # of which its node knows, too
+            job = replace(job, kinds=tuple(live.kinds))
         try:
-            why = self.ledger.adopt(live.submitted.job, standing)
+            why = self.ledger.adopt(job, standing)
         except ImpossibleActionError:
             self.crowded.add(live.job_id)
             return

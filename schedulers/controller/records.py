@@ -31,6 +31,8 @@ class Placed:
         What it was foretold, by kind of device.
     kinds : list of str
         That will do, where these are fewer than its user allows.
+    why : str
+        Why that node, in a few words.
     """
 
     job_id: str
@@ -40,6 +42,7 @@ class Placed:
     told: list[dict[str, Any]]
     at_s: float
     kinds: list[str] = field(default_factory=list)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,15 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job is over: finished, failed, cancelled or rejected."""
+    """A job is over: finished, failed, cancelled or rejected.
+
+    Attributes
+    ----------
+    at_s, at_unix_s : float
+        When it was: its node may have been out of reach for a while since.
+    grants : list of [device, compute_milli, memory_bytes]
+        What it had of its node in the end, where that is known.
+    """
 
     job_id: str
     attempt: int
@@ -102,6 +113,7 @@ class Ended:
     ran_s: float
     at_s: float
     at_unix_s: float
+    grants: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,6 +382,20 @@ def test_a_job_that_ran_out_of_the_largest_device_has_failed():
     assert world.stage("grows") is Stage.FAILED
 
 
+def test_a_gang_that_ran_out_of_memory_needs_as_many_larger_devices_on_one_node():
+    world = World()
+    world.report("a", [V100, V100])
+    world.report("b", [("h100", 80 * GIB)], agent_id="two")
+    world.submit("gang", gpus=2, model="300")
+    for attempt in (1, 2):
+        world.decide()
+        out = ended("gang", attempt, out_of_memory=True)
+        out.grants.extend([pb.Grant(device=i, compute_milli=1000, memory_bytes=1) for i in (0, 1)])
+        world.report("a", [V100, V100], tasks=[out])
+
+    assert world.stage("gang") is Stage.FAILED
+
+
 def test_a_job_whose_larger_devices_have_left_waits_and_says_for_what():
     world = beside_a_full_v100()
     world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
@@ -419,16 +433,38 @@ def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
     assert {told.kind for told in world.core.orders("a").tasks[1].told} == {"k80", "h100"}
 
 
-@pytest.mark.parametrize(("ended_s", "late"), [(119.0, False), (121.0, True)])
-def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ended_s, late):
+@pytest.mark.parametrize("heard_s", [0.0, 100.0])  # later: nobody could tell the controller
+@pytest.mark.parametrize(("ran_s", "late"), [(119.0, False), (121.0, True)])
+def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, late, heard_s):
     world = World()
     world.report("a")
     world.submit("job", model="300", latency_sensitive=True)
     world.decide()
-    world.report("a", tasks=[task("job", ran_s=0.001)])
-    world.now_s = ended_s
-    world.report("a", tasks=[ended("job", finished=True)])
-    assert status_of(world.core, world.core.book.jobs["job"], world.now_s).late is late
+    world.now_s = 1.0
+    world.report("a", tasks=[task("job", ran_s=1.0)])
+    world.now_s = ran_s + heard_s
+    over = ended("job", finished=True)
+    over.ran_s = ran_s
+    world.report("a", tasks=[over])
+
+    status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert (status.late, status.elapsed_s, status.ended_unix_s) == (late, ran_s, ran_s)
+
+
+def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
+    world = World()
+    world.report("a", [V100, K80])  # of which a k80 is promised 240 s, a v100 120
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    world.report("a", [V100, K80], tasks=[task("job", ran_s=0.001)])
+    over = ended("job", finished=True)
+    over.ran_s = world.now_s = 200.0
+    over.grants.append(pb.Grant(device=1, compute_milli=300, memory_bytes=4 * GIB))
+    world.report("a", [V100, K80], tasks=[over])
+
+    status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert [grant.device for grant in status.grants] == [1]
+    assert not status.late
 
 
 def test_a_node_that_can_start_no_job_is_given_none():

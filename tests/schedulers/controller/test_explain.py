@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from presage.schedulers.controller.events import detail_of
 from presage.schedulers.controller.explain import MOST_CANDIDATES, candidates_of, sentence_of
-from presage.schedulers.controller.records import Placed
+from presage.schedulers.controller.records import Placed, of_json, to_json
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing import Packing
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.controller.test_core import GIB, K80, V100, World, task
+from tests.schedulers.controller.test_core import GIB, K80, V100, World, ended, task
 
 
 def why(world, name):
@@ -85,14 +86,15 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
     world.report("a", [V100] * 2)
     world.submit("job", model="300", latency_sensitive=True)
     world.decide()
-    assert why(world, "job") == "it was given to node a with 30 % of device 0, attempt 1"
+    only = "; when it was placed no other node had room for 30 % and 4,096 MiB of a device"
+    assert why(world, "job") == f"it was given to node a with 30 % of device 0, attempt 1{only}"
 
     moved = task("job", late=True, why="given 90 % of the device")
     moved.grants.append(pb.Grant(device=1, compute_milli=900, memory_bytes=4 * GIB))
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job") == (
         "it runs on node a with 90 % of device 1, attempt 1; it will be late: "
-        "given 90 % of the device"
+        f"given 90 % of the device{only}"
     )
     assert verdicts(world, "job") == {("a", 1): "it is here", ("a", 0): "fits"}
     moved.phase, moved.late, moved.why = pb.TASK_PAUSED, False, "paused: busier than foretold"
@@ -110,3 +112,111 @@ def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
 
     (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
     assert row.need_compute_milli == needs
+
+
+def chosen(world, name):
+    return world.core.book.jobs[name].chosen
+
+
+def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
+    world = World()
+    for node in ("a", "b", "c"):
+        world.report(node, agent_id=node)
+    world.submit("first", "second", model="300")
+    world.decide()
+
+    room = "nodes had room for 30 % and 4,096 MiB of a device, and none a device with more left"
+    assert chosen(world, "first") == f"3 {room} than here, 100 %"
+    assert chosen(world, "second") == f"3 {room} than here, 100 %"
+    assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
+    assert world.begin().book.jobs["first"].chosen == chosen(world, "first")
+    (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
+    assert detail_of(placed) == f"30 % of device 0; {chosen(world, 'first')}"
+
+
+def test_a_record_of_before_that_says_no_reason_is_read():
+    before = Placed("job", 1, "a", [[0, 300, GIB]], [], 0.0)
+    row = to_json(before)
+    del row["why"]
+    assert of_json(row) == before
+
+
+def test_who_makes_room_for_a_job_is_said():
+    world = World()
+    world.report("a")
+    world.submit("keeps", model="600")
+    world.submit("small", model="300")
+    world.decide()
+    world.submit("urgent", model="900", latency_sensitive=True)
+    world.decide()
+
+    assert chosen(world, "urgent") == (
+        "no node had room for 90 % and 4,096 MiB of a device: keeps ends, small is lowered"
+    )
+
+
+def test_a_job_that_goes_on_where_it_was_says_so():
+    world = World()
+    world.report("a")
+    world.submit("moved", model="900")
+    world.decide()
+    gone = ended("moved", asked=True, why="too little is left")
+    gone.grants.extend([pb.Grant(device=0, compute_milli=900, memory_bytes=4 * GIB)])
+    world.report("a", tasks=[gone])
+    world.decide()
+
+    assert chosen(world, "moved") == "it had been there before"
+
+
+@pytest.mark.parametrize(
+    ("policy", "model", "wanted"),
+    [
+        (Sharing(), "", "a whole device, as nothing is foretold of it"),
+        (Fifo(), "", "a whole device"),
+        (Fifo(), "300", "a whole device"),
+        (BinPacking(), "", "50 % and 8.0 GiB of a device"),
+    ],
+)
+def test_what_was_wanted_of_a_device_is_said_as_the_policy_goes_by_it(policy, model, wanted):
+    world = World(policy)
+    world.report("a")
+    world.submit("job", model=model, compute_milli=500)
+    world.decide()
+
+    assert chosen(world, "job") == f"no other node had room for {wanted}"
+
+
+def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
+    world = World()
+    world.report("a", [V100, K80])
+    world.submit("job", model="300")
+    (v100, k80) = world.core.mirror(0.0).told_of(world.core.book.jobs["job"].submitted.job)
+
+    assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.promised_s) == (
+        "v100", 300, 100.0, 120.0,
+    )  # fmt: skip
+    assert (k80.kind, k80.runtime_s) == ("k80", 200.0)
+
+
+def test_a_forecaster_that_fails_is_told_of_to_who_waits():
+    world = World()
+    world.report("a")
+    world.submit("holds", "waits")
+    world.decide()
+    world.core.mirror(0.0).forecasts.failures["nobody is there"] = 3
+
+    assert why(world, "waits") == (
+        "it waits: no device has left what it needs, as a best-effort job; "
+        "nothing is foretold now: nobody is there"
+    )
+
+
+def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
+    world = World()
+    world.report("a", [K80])
+    world.report("b", agent_id="two")
+    world.submit("grows", model="300", kinds=("k80",))
+    world.core.book.jobs["grows"].small_bytes = 12 * GIB
+    world.core.undo()
+
+    assert verdicts(world, "grows") == {}

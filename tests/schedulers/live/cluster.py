@@ -104,16 +104,20 @@ class LiveCluster:
         return self.start("controller", [*by, *options, *more])
 
     def agent(
-        self, node: str, *more: object, by: Sequence[object] = (*PRESAGE, "agent")
+        self,
+        node: str,
+        *more: object,
+        by: Sequence[object] = (*PRESAGE, "agent"),
+        kind: str = "cpu-1",
     ) -> subprocess.Popen[bytes]:
-        """Start a node's agent."""
+        """Start a node's agent; its device is a processor, whatever its kind is called."""
         cpu = min(os.sched_getaffinity(0))
         return self.start(
             node,
             [
                 *by, "--node", node, "--controller", self.target,
                 "--state", self.folder / node, "--checkpoints", self.folder / "checkpoints",
-                "--device", f"cpu-1={cpu}", "--memory-gib", 2, "--heartbeat-s", 0.5, *more,
+                "--device", f"{kind}={cpu}", "--memory-gib", 2, "--heartbeat-s", 0.5, *more,
             ],
         )  # fmt: skip
 

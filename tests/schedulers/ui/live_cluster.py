@@ -20,7 +20,8 @@ LEASE_S = 120.0  # longer than the tests: jobs outlive the controller
 class Cluster:
     """A controller, and agents of one device each, as processes."""
 
-    def __init__(self, folder, *, agents):
+    def __init__(self, folder, *, agents, kind="cpu-1", memory_gib=1, forecast="none"):
+        self._forecast = forecast
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -31,8 +32,8 @@ class Cluster:
         self._agents = [
             self._process(
                 f"n{i}", "agent", "--node", f"n{i}", "--controller", self.target, "--device",
-                f"cpu-1={cpu}", "--memory-gib", "1", "--state", str(folder / f"n{i}"),
-                "--heartbeat-s", "0.5",
+                f"{kind}={cpu}", "--memory-gib", str(memory_gib), "--state",
+                str(folder / f"n{i}"), "--heartbeat-s", "0.5", "--forecast", str(forecast),
             )
             for i in range(agents)
         ]  # fmt: skip
@@ -41,7 +42,7 @@ class Cluster:
     def start_controller(self):
         self._controller = self._process(
             "controller", "controller", "--journal", str(self._folder / "controller.db"),
-            "--port", str(self.port), "--lease-s", str(LEASE_S),
+            "--port", str(self.port), "--lease-s", str(LEASE_S), "--forecast", str(self._forecast),
         )  # fmt: skip
 
     def kill_controller(self):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from presage.features.device import find_device
+from presage.schedulers.ui.figures import how_long, percent, size
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.wire import write_job
 from tests.schedulers.ui.conftest import LONG_MS, refreshed, served, wait_until
 from tests.schedulers.ui.live_cluster import Cluster
+from tests.serving.conftest import make_job
 
+KIND = "rtx-3090"
+RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
 EVIL = "<script>alert(1)</script>"
 WRITES = "n=0; while :; do n=$((n + 1)); echo line $n; sleep 0.2; done"
 
@@ -76,6 +83,42 @@ def test_a_click_on_a_job_leads_to_its_explanation(url, jobs, show):
         page.eval_on_selector("#log pre", "e => e.scrollHeight - e.scrollTop - e.clientHeight") < 8
     )
     assert page.said == []
+
+
+def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
+    tmp_path_factory, show
+):
+    folder = tmp_path_factory.mktemp("foretold")
+    gib = find_device(KIND).memory_bytes / 2**30
+    cluster = Cluster(folder, agents=1, kind=KIND, memory_gib=gib, forecast=RELEASE)
+    try:
+        features = write_job(make_job(iterations=10_000_000))
+        for name, urgent in (("urgent", True), ("other", False)):
+            cluster.run(
+                name, "/bin/sleep", "600", features=features, iterations=10_000_000,
+                latency_sensitive=urgent,
+            )  # fmt: skip
+        cluster.until(
+            lambda: sum(row.phase == pb.RUNNING for row in cluster.client.list().jobs) == 2
+        )
+        (told,) = cluster.client.explain("urgent").status.told
+        assert told.compute_milli < 500
+        with served(cluster.target) as url:
+            page = show(url)
+            row = page.locator("#jobs tr", has_text="urgent")
+            row.get_by_text("in time").wait_for()
+            assert percent(told.compute_milli) in row.inner_text()
+            assert page.locator("#nodes svg.device a").count() == 2
+            page.locator("#jobs").get_by_role("link", name="urgent").click()
+            page.wait_for_url("**/jobs/urgent")
+            beside = page.inner_text("#foretold")
+            assert f"of {percent(told.compute_milli)}, {percent(told.compute_milli)}" in beside
+            assert f"≤ {how_long(told.promised_s)}" in beside
+            assert size(told.memory_bytes) in beside
+            assert "no other node had room for" in page.inner_text(".sentence")
+            assert page.said == []
+    finally:
+        cluster.close()
 
 
 def test_a_name_that_is_a_script_is_text(url, jobs, show):

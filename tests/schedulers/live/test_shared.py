@@ -1,0 +1,74 @@
+"""A cluster whose jobs are foretold by a release: they share a device, and it is said why."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from presage.features.device import find_device
+from presage.job_source import read_job
+from presage.models.release import load_release
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.job import Job
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.predictor import Predictor
+from tests.schedulers.live.cluster import PRESAGE, ROOT, until
+
+RELEASE = ROOT / "data/pretrained/release"
+KIND, MODEL, ITERATIONS = "rtx-3090", "examples.my_model:classifier", 4_000_000
+GIB = find_device(KIND).memory_bytes / 2**30
+
+
+def foretold(iterations=ITERATIONS):
+    """By the release, without a cluster."""
+    features = read_job(MODEL, batch_size=32, iterations=iterations)
+    job = Job("job", 0.0, iterations=iterations, features=features)
+    (outlook,) = Predicted(Predictor(load_release(RELEASE))).outlooks([(job, KIND)])
+    return outlook
+
+
+def test_n3_what_is_foretold_of_the_rest_is_the_models_answer_for_the_iterations_that_are_left():
+    whole, rest = foretold(100), foretold(40)
+
+    assert whole.remaining_s(0.6) == pytest.approx(rest.runtime_s - rest.setup_s)
+
+
+@pytest.mark.timeout(200)
+def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foretold(cluster):
+    cluster.controller("--forecast", RELEASE)
+    cluster.agent("n0", "--memory-gib", GIB, "--forecast", RELEASE, kind=KIND)
+    cluster.connected("n0")
+
+    def asked(command, *words):
+        done = subprocess.run(
+            [*PRESAGE, command, "--controller", cluster.target, *words], cwd=ROOT, timeout=120,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for name, more in (("one", ("--latency-sensitive",)), ("two", ())):
+        asked(
+            "submit", "--name", name, "--features", MODEL, "--batch-size", "32", "--iterations",
+            str(ITERATIONS), *more, "--", "/bin/sleep", "600",
+        )  # fmt: skip
+    until(lambda: set(cluster.phases().values()) == {pb.RUNNING}, what="both run")
+
+    outlook = foretold()
+    rows = {row.job.job_id: row for row in cluster.all().jobs}
+    assert {row.grants[0].device for row in rows.values()} == {0}
+    assert rows["two"].grants[0].compute_milli == outlook.compute_milli < 500
+    (told,) = rows["one"].told
+    assert (told.compute_milli, told.memory_bytes) == (outlook.compute_milli, outlook.memory_bytes)
+    assert told.promised_s == pytest.approx(outlook.promised_s)
+    share = f"{outlook.compute_milli / 10:g} %"
+    words = " ".join(asked("explain", "two").split())
+    assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words
+    assert f"; when it was placed no other node had room for {share} and" in words
+    assert "foretold" in words
+    found = json.loads(asked("explain", "one", "--json"))
+    assert found["status"]["told"][0]["foretold"]
+    cluster.cancel("one", "two")
+    cluster.over("one", "two")
