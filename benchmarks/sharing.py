@@ -34,8 +34,7 @@ RISKS, RISK_NODES, SEEDS = (0.05, 0.1, 0.5), 30, (0, 1, 2)
 LOADED = (10, 100, 1000)  # nodes of the live controller
 
 RUNS = {
-    "large": [Run(LARGE, LOAD, policy, "retrained", 0.1, 0) for policy in POLICIES.values()]
-    + [Run(LARGE, LOAD, "sharing", "oracle", 0.1, 0)],
+    "large": [Run(LARGE, LOAD, policy, "retrained", 0.1, 0) for policy in POLICIES.values()],
     "growth": [Run(nodes, LOAD, "sharing", "retrained", 0.1, 0) for nodes in GROWTH],
     "risk": [
         Run(RISK_NODES, LOAD, "sharing", "retrained", risk, seed)
@@ -46,7 +45,8 @@ RUNS = {
         Run(RISK_NODES, LOAD, policy, "retrained", 0.1, seed)
         for policy in POLICIES.values()
         for seed in SEEDS
-    ],
+    ]
+    + [Run(RISK_NODES, LOAD, "sharing", "oracle", 0.1, seed) for seed in SEEDS],
 }
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     runs = list(dict.fromkeys(run for of in RUNS.values() for run in of))
-    outcomes = made(sorted(runs, key=lambda run: run.nodes), args)
+    outcomes = made(sorted(runs, key=lambda run: -run.nodes), args)  # so that none ends alone
     loads = [_load(nodes, args.output) for nodes in LOADED]
     PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, loads)) + "\n")
 
