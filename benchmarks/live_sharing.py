@@ -14,6 +14,10 @@ A machine that others share is now faster and now slower. So all kinds run alone
 policy: in the simulator jobs take as much longer as steps then did, before and after. What two do
 to each other is put to the mean speed likewise. How long a job takes at most is foretold by the
 slowest of the four times.
+
+What two do to each other at equal weights says little of a latency-sensitive job, whose weight
+counts tenfold: so in the end pairs of one and a best-effort job are measured, too. What that takes
+away of the slowdown at equal weights, and what it does not, is the simulator's truth for all pairs.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ from presage.schedulers.forecasters.table import Table
 from presage.schedulers.job import Checkpointing, Job
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.policies.named import policy_of
+from presage.schedulers.sharing.settings import URGENT_WEIGHT
 from presage.schedulers.simulator.measured import Measured
 from presage.schedulers.simulator.metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
@@ -122,20 +127,64 @@ def main() -> None:
     tables = output / "tables"
     write_tables(alone, at_mean_speed, tables)
     jobs = submissions(alone)
-    live, simulated, held = {}, {}, {}
+    live, slower, held = {}, {}, {}
     for name, policy in POLICIES.items():
         live[name] = _kept(
             output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
         )
         rounds.append(_kept(output / f"alone after {name}.json", lambda: measured_alone(output)))
-        slower = _slower(alone, rounds[-2:])
-        simulated[name] = simulate(policy, jobs, alone, tables, slower)
+        slower[name] = _slower(alone, rounds[-2:])
     for name in HELD:
         held[name] = _kept(
             output / f"{name}, held.json",
             lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
         )
-    PAGE.write_text("\n".join(page(alone, at_mean_speed, jobs, live, simulated, held)) + "\n")
+    urgent = _urgent(alone, at_mean_speed, output)
+    simulated, divided = (
+        {
+            name: simulate(policy, jobs, alone, tables, slower[name], undivided)
+            for name, policy in POLICIES.items()
+        }
+        for undivided in (undivided_part(*urgent), 0.0)
+    )
+    PAGE.write_text(
+        "\n".join(page(alone, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
+    )
+
+
+def _urgent(
+    alone: Mapping[str, Mapping[str, float]],
+    together: Sequence[tuple[Sequence[str], Sequence[float]]],
+    output: Path,
+) -> tuple[float, float]:
+    """How much slower latency-sensitive jobs are beside best-effort ones, and at equal weights.
+
+    In the mean of all pairs that `sharing` puts together; in parts of their steps alone.
+    """
+    pairs = [
+        (one, other)
+        for one in sorted(alone)
+        for other in sorted(alone)
+        if alone[one]["busy"] + alone[other]["busy"] <= 1.0
+    ]
+    before = _kept(output / "alone before urgent.json", lambda: measured_alone(output))
+    rows = _kept(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
+    after = _kept(output / "alone after urgent.json", lambda: measured_alone(output))
+    slower = _slower(alone, [before, after])
+    equal: dict[tuple[str, str], list[float]] = {}
+    for kinds, steps_s in together:
+        for (one, other), step_s in zip((kinds, kinds[::-1]), steps_s, strict=True):
+            equal.setdefault((one, other), []).append(step_s / alone[one]["step_s"] - 1)
+    tenfold = [steps_s[0] / slower / alone[one]["step_s"] - 1 for (one, _), steps_s in rows]
+    return statistics.mean(tenfold), statistics.mean(
+        statistics.mean(equal[one, other]) for (one, other), _ in rows
+    )
+
+
+def undivided_part(tenfold: float, equal: float) -> float:
+    """Of what two do to each other, what weights of ten to one leave, beyond what they should."""
+    divided = 2 / (URGENT_WEIGHT + 1)
+    return min(1.0, max(0.0, (tenfold / equal - divided) / (1.0 - divided)))
 
 
 def _kept(path: Path, make: Any) -> Any:
@@ -270,17 +319,18 @@ def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
 
 
 def measured_together(
-    output: Path, pairs: Sequence[tuple[str, str]]
+    output: Path, pairs: Sequence[tuple[str, str]], *, urgent: bool = False
 ) -> list[tuple[tuple[str, str], tuple[float, float]]]:
     """Of two kinds on one core, with equal shares: their steps, in seconds.
 
-    Two such pairs are measured at a time.
+    Two such pairs are measured at a time. The first of each may be latency-sensitive.
     """
     found = []
     with cluster(output / "together", "bin-packing", "none") as client:
         for i in range(0, len(pairs), NODES):
             kinds = [kind for pair in pairs[i : i + NODES] for kind in pair]
-            steps = [_of_samples(one)["step_s"] for one in _watched(client, kinds, 500, TOGETHER_S)]
+            watched = _watched(client, kinds, 500, TOGETHER_S, urgent=urgent)
+            steps = [_of_samples(one)["step_s"] for one in watched]
             found += zip(
                 pairs[i : i + NODES], zip(steps[::2], steps[1::2], strict=True), strict=True
             )
@@ -288,13 +338,17 @@ def measured_together(
 
 
 def _watched(
-    client: ClusterClient, kinds: Sequence[str], milli: int, for_s: float
+    client: ClusterClient, kinds: Sequence[str], milli: int, for_s: float, *, urgent: bool = False
 ) -> list[list[Sample]]:
-    """A job of each kind at once, from when all of them have made a step on."""
+    """A job of each kind at once, from when all of them have made a step on.
+
+    Every other one may be latency-sensitive, from the first on.
+    """
     before = len(client.list(ended=True).jobs)
     names = [f"{before + i}-{kind.replace('/', '-')}" for i, kind in enumerate(kinds)]
-    for name, kind in zip(names, kinds, strict=True):
-        client.submit([_job(name, kind, 10**6, compute_milli=milli)])
+    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        first = urgent and i % 2 == 0
+        client.submit([_job(name, kind, 10**6, compute_milli=milli, latency_sensitive=first)])
     _until(lambda: all(row.done > 0 for row in client.list(names).jobs))
     samples = [[one] for one in _sample(client, names)]
     while samples[0][-1].at_s - samples[0][0].at_s < for_s:
@@ -407,10 +461,12 @@ def simulate(
     alone: Mapping[str, Any],
     tables: Path,
     slower: float,
+    undivided: float,
 ) -> dict[str, Any]:
     """The same submissions in the simulator, with what was measured as truth.
 
-    ``slower`` is how many times as long all of it takes as when it was measured.
+    ``slower`` is how many times as long all of it takes as when it was measured, ``undivided`` what
+    weights leave.
     """
     from presage.measured_models import read_measurements
 
@@ -430,7 +486,7 @@ def simulate(
         + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
-    truth = Measured(duration_s, world, KIND, shares="weights")
+    truth = Measured(duration_s, world, KIND, shares="weights", undivided=undivided)
     done = Simulation(Cluster(nodes), policy_of(policy), Table(world), truth, submitted)
     done.run()
     metrics = metrics_of(done)

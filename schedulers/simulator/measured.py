@@ -39,6 +39,9 @@ class Measured:
         groups' weights; a latency-sensitive job's counts tenfold. Then what was measured of a pair
         is what they do to each other at equal weights, and two that nobody measured wait for each
         other when they happen to want the device at once.
+    undivided : float
+        Under "weights", the part of what two do to each other that no weight changes, as they share
+        caches, or their processors a core: 0 if weights divide all, 1 if nothing.
 
     Raises
     ------
@@ -53,11 +56,12 @@ class Measured:
         traced_kind: str,
         *,
         shares: str = "none",
+        undivided: float = 0.0,
     ) -> None:
         if shares not in SHARES:
             raise ValueError(f"shares={shares!r}, must be one of {', '.join(SHARES)}")
         self._duration_s, self._measured = duration_s, measurements
-        self._traced_kind, self._shares = traced_kind, shares
+        self._traced_kind, self._shares, self._undivided = traced_kind, shares, undivided
         self._spread: dict[tuple[str, str], dict[int, float]] = {}
         for (model, kind, devices), times in measurements.spread.items():
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
@@ -122,7 +126,7 @@ class Measured:
         return [
             max(slowdown, needs / gets) if needs else slowdown
             for slowdown, needs, gets in zip(
-                met(effects, weights), busy, divided(busy, weights), strict=True
+                met(effects, weights, self._undivided), busy, divided(busy, weights), strict=True
             )
         ]
 
@@ -166,15 +170,21 @@ class Measured:
         return found
 
 
-def met(effects: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+def met(
+    effects: Sequence[Sequence[float]], weights: Sequence[float], undivided: float = 0.0
+) -> list[float]:
     """Slowdown of each of several jobs that meet on a device now and then.
 
     ``effects[i][j]`` is how much slower i is beside j where both weigh the same. Unequal weights
-    turn it to the disadvantage of the smaller; of more than two the effects are added. It does not
-    hold where more is wanted than there is.
+    turn it to the disadvantage of the smaller, but for a part that is ``undivided``; of more than
+    two the effects are added. It does not hold where more is wanted than there is.
     """
+
+    def times(own: float, weight: float) -> float:
+        return undivided + (1.0 - undivided) * 2 * weight / (own + weight)
+
     return [
-        1.0 + sum(effect * 2 * weight / (own + weight)
+        1.0 + sum(effect * times(own, weight)
                   for j, (effect, weight) in enumerate(zip(of, weights, strict=True)) if j != i)
         for i, (of, own) in enumerate(zip(effects, weights, strict=True))
     ]  # fmt: skip

@@ -308,6 +308,8 @@ def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
     assert met(effects, [500, 500]) == pytest.approx([1.2, 1.4])
     assert met(effects, [900, 100]) == pytest.approx([1.04, 1.72])
     assert met([[9.0]], [700]) == [1.0]
+    assert met(effects, [900, 100], 1.0) == pytest.approx([1.2, 1.4])  # no weight changes it
+    assert met(effects, [900, 100], 0.5) == pytest.approx([1.12, 1.56])
 
 
 def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chance():
