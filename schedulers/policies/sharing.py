@@ -21,10 +21,11 @@ from presage.schedulers.queue import Key, urgency
 from presage.schedulers.room import Room
 from presage.schedulers.sharing.adjust import Adjustment, not_on_hold
 from presage.schedulers.sharing.device_choice import choose_device
-from presage.schedulers.sharing.needs import Needs, needs_of
+from presage.schedulers.sharing.needs import Needs
 from presage.schedulers.sharing.node_choice import choose_node
 from presage.schedulers.sharing.release import Release, release
 from presage.schedulers.sharing.settings import Settings
+from presage.schedulers.sharing.shapes import Shapes
 from presage.schedulers.sharing.tenants import Tenants
 from presage.schedulers.standing import Standing
 from presage.schedulers.state import State
@@ -76,8 +77,7 @@ class Sharing:
         self._at_random = ties == "random"
         self._adjusts = True
         self._on_node = False
-        self._needs: dict[Hashable, Needs] = {}  # by shape, of one cluster's forecasts
-        self._forecasts: Forecasts | None = None
+        self._shapes: Shapes | None = None  # of one cluster's forecasts
 
     def of_controller(self) -> Sharing:
         """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
@@ -110,8 +110,6 @@ class Sharing:
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Adjust what runs, if it is time to; then serve who waits."""
-        if forecasts is not self._forecasts or len(self._needs) > MOST_KNOWN:
-            self._forecasts, self._needs = forecasts, {}
         room = not_on_hold(state)
         tenants = Tenants(state, room, self.settings.least_milli)
         check_s = self.settings.check_s
@@ -124,9 +122,9 @@ class Sharing:
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            needs = {} if self._on_node else self._needs
+            shapes = self._known(state, forecasts)
             serving = _Serving(
-                state, forecasts, room, tenants, self.settings, ties, needs, self._on_node
+                state, forecasts, room, tenants, self.settings, ties, shapes, self._on_node
             )
             actions += serving.run()
             again |= serving.watch
@@ -135,6 +133,18 @@ class Sharing:
             next_look = math.floor(state.now_s / check_s) + 1
             actions.append(Wake(next_look * check_s))
         return actions
+
+    def _known(self, state: State, forecasts: Forecasts) -> Shapes:
+        """What is remembered; on a node nothing, as no two jobs are taken for alike there."""
+        devices, known = state.cluster.columns, self._shapes
+        if (
+            known is None
+            or self._on_node
+            or not known.are_of(devices, forecasts)
+            or len(known) > MOST_KNOWN
+        ):
+            known = self._shapes = Shapes(devices, forecasts, self.settings.overcommit)
+        return known
 
 
 class _Serving:
@@ -156,7 +166,7 @@ class _Serving:
         tenants: Tenants,
         settings: Settings,
         ties: Random | None,
-        needs: dict[Hashable, Needs],
+        shapes: Shapes,
         on_node: bool,
     ) -> None:
         self._state, self._forecasts, self._room = state, forecasts, room
@@ -165,17 +175,19 @@ class _Serving:
         self._devices = state.cluster.columns
         self._passed_over = PassedOver(state)
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
+        self._nothing = np.zeros(state.cluster.devices, bool)
         self._for_all = False  # also latency-sensitive jobs have nothing of them
         self._head: Job | None = None
-        self._most: list[int] | None = None
         self._taken: set[int] = set()  # devices that somebody was put on by this decision
-        self._needs_of, self._on_node = needs, on_node
+        self._shapes, self._on_node = shapes, on_node
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
 
     def run(self) -> list[Action]:
         """What is to be done, in order."""
+        for known in self._shapes.unfit.values():
+            known.begin(self._room)
         aged = self._aged()
         if aged is not None and not self._serve(aged):
             self._wait_for(aged)
@@ -194,6 +206,8 @@ class _Serving:
                 turns.pass_over()
             elif not self._serve(job):
                 self._passed_over.add(job)
+        for urgent, known in self._shapes.unfit.items():
+            known.end(self._room, self._kept_from(urgent=urgent))
         return self.actions
 
     def _alike(self, job: Job) -> Hashable:
@@ -238,19 +252,18 @@ class _Serving:
 
     def _device(self, job: Job, needs: Needs, among: NDArray[np.bool_] | None = None) -> int | None:
         """The controller's choice of a node, and its agent's of a device there."""
-        if all(
-            need > most for need, most in zip(needs.compute_milli, self._most_left, strict=True)
-        ):
+        unfit = self._shapes.unfit[job.latency_sensitive]
+        kept = self._kept_from(urgent=job.latency_sensitive)
+        fits = unfit.fitting(self._alike(job), needs, self._room, kept)
+        if fits is None:
             return None
-        cluster, fits = self._state.cluster, needs.fit(self._room, self._devices)
-        fits &= ~self._kept_from(job)
         if among is not None:
             fits &= among
         if self._on_node:
             there = np.flatnonzero(fits).tolist()
         else:
             node = choose_node(fits, self._room, self._devices, self._ties)
-            of_node = () if node is None else cluster.devices_of(node)
+            of_node = () if node is None else self._state.cluster.devices_of(node)
             there = [device for device in of_node if fits[device]]
         if not there:
             return None
@@ -272,20 +285,13 @@ class _Serving:
         if allowed.any():
             self._spared[np.where(allowed, np.minimum(compute, memory), -1.0).argmax()] = True
 
-    def _kept_from(self, job: Job) -> NDArray[np.bool_]:
-        """Devices that a job may not have: they run dry for one that goes before it."""
-        if job.latency_sensitive and not self._for_all:
-            return np.zeros_like(self._spared)
-        return self._spared
+    def _kept_from(self, *, urgent: bool) -> NDArray[np.bool_]:
+        """Devices that jobs may not have: they run dry for one that goes before them."""
+        return self._nothing if urgent and not self._for_all else self._spared
 
-    @property
-    def _most_left(self) -> list[int]:
-        """Thousandths that the emptiest device of each kind has left."""
-        if self._most is None:
-            of_kind = range(len(self._devices.kinds))
-            left = [self._room.compute_milli[self._devices.kind == kind] for kind in of_kind]
-            self._most = [int(one.max(initial=0)) for one in left]
-        return self._most
+    def _made_room(self, before: Room) -> None:
+        for known in self._shapes.unfit.values():
+            known.grow(before, self._room)
 
     def _at_home(self, needs: Needs, home: int) -> int | None:
         """The device where a job was, if it fits there again."""
@@ -307,11 +313,7 @@ class _Serving:
         return standing.was_on[0]
 
     def _needs(self, job: Job) -> Needs:
-        found = self._needs_of.get(alike := self._alike(job))
-        if found is None:
-            found = needs_of(job, self._devices.kinds, self._forecasts, self._settings.overcommit)
-            self._needs_of[alike] = found
-        return found
+        return self._shapes.needs(self._alike(job), job)
 
     def _make_room(self, job: Job, needs: Needs) -> bool:
         """Start a latency-sensitive job where best-effort ones make room for it (C4)."""
@@ -319,7 +321,7 @@ class _Serving:
         together = Room(
             room.compute_milli + held.compute_milli, room.memory_bytes + held.memory_bytes
         )
-        could = np.flatnonzero(needs.fit(together, self._devices) & ~self._kept_from(job))
+        could = np.flatnonzero(needs.fit(together, self._devices) & ~self._kept_from(urgent=True))
         could = could[np.argsort(-room.compute_milli[could], kind="stable")]
         found: list[tuple[tuple[int, float, int], int, Release]] = []
         for device in could.tolist():
@@ -336,7 +338,9 @@ class _Serving:
         if not found:
             return False
         _, device, released = min(found)
+        before = room.copy()
         self.actions += self._tenants.carry_out(released, device)
+        self._made_room(before)
         self.watch = True
         return self._start(job, (self._grant(needs, device),))
 
@@ -369,17 +373,18 @@ class _Serving:
         grants = consolidated(job, state.cluster, freed)
         if grants is None:
             return False
+        before = self._room.copy()
         for job_id in dict.fromkeys(
             job_id for grant in grants for job_id in held.get(grant.device, ())
         ):
             self.actions.append(self._tenants.end(job_id))
+        self._made_room(before)
         return self._start(job, grants)
 
     def _start(self, job: Job, grants: tuple[Grant, ...]) -> bool:
         if self._passed_over.forbid(job, grants):
             return False
         self._room.take(grants)
-        self._most = None
         self._taken.update(grant.device for grant in grants)
         self._idle.take([grant.device for grant in grants if self._idle.has(grant.device)])
         self.watch |= job.latency_sensitive

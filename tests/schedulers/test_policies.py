@@ -21,6 +21,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.named import POLICIES
 from presage.schedulers.policies.placing import consolidated
+from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.simulator.truth import Durations
@@ -100,6 +101,53 @@ def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refuse
     assert len(done.ended) == len(jobs)
     again = simulated(devices, POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
     assert list(again.log.lines()) == list(done.log.lines())
+
+
+class ByModel:
+    """Foretells jobs of a model alike."""
+
+    def __init__(self, **outlooks):
+        self._outlooks = outlooks
+
+    def outlooks(self, asked):
+        return [self._outlooks.get(one.model) for one, _ in asked]
+
+    def slowdowns(self, asked):
+        return [[1.2] * len(jobs) for _, jobs in asked]
+
+
+class Forgetful(Sharing):
+    """Remembers nothing from one decision to the next."""
+
+    def decide(self, state, forecasts, rng):
+        self._shapes = None
+        return super().decide(state, forecasts, rng)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    made=jobs_of(),
+    devices=CLUSTERS,
+    milli=st.tuples(*[st.sampled_from((100, 400, 700))] * 2),
+    gib=st.tuples(*[st.sampled_from((2, 7, 13))] * 2),
+    ageing_s=st.sampled_from((math.inf, 5.0)),
+)
+def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
+    made, devices, milli, gib, ageing_s
+):
+    jobs, truth = made
+    told = ByModel(
+        **{
+            model: Outlook(20.0, compute, memory * GIB, high_s=25.0)
+            for model, compute, memory in zip("ab", milli, gib, strict=True)
+        }
+    )
+
+    def log(policy):
+        return [*simulated(devices, policy, jobs, truth, forecaster=told).log.lines()]
+
+    found = log(Sharing(home_s=4.0, ageing_s=ageing_s))
+    assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s))
 
 
 def can_run(one, devices):
