@@ -99,8 +99,22 @@ def test_input_elements_do_not_depend_on_the_batch(family):
     assert one.input_elements == two.input_elements >= 1
 
 
+@functools.cache
+def trains_lstm_in_bf16():
+    """Not on every processor: oneDNN's needs AVX-512."""
+    lstm, x = torch.nn.LSTM(8, 8), torch.zeros(2, 1, 8)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            lstm(x)
+    except RuntimeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_job_runs_in_bf16_and_keeps_the_weights_that_it_trains_in_fp32(family):
+    if family == "lstm_lm" and not trains_lstm_in_bf16():
+        pytest.skip("torch trains no LSTM in bf16 on this processor")
     step = build(replace(smallest(family), precision="bf16"))
 
     step.run()
