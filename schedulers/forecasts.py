@@ -113,6 +113,10 @@ class Forecasts:
         """Jobs that are going to be asked for; all at once, when the first of them is."""
         self._expected.update((job.job_id, job) for job in jobs)
 
+    def knows(self, job: Job) -> bool:
+        """Whether a job was asked for already."""
+        return job.job_id in self._known
+
     def _learn(self, job: Job) -> None:
         """Ask for a job and all that are expected, on every kind that will do."""
         expected, self._expected = self._expected, {}

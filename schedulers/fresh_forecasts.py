@@ -9,7 +9,8 @@ from presage.schedulers.cluster import Cluster
 from presage.schedulers.forecasts import Forecaster, Forecasts
 from presage.schedulers.job import Job
 
-RETRY_S = 15.0  # until a forecaster that failed is asked again
+RETRY_S = 15.0  # until a forecaster that failed is asked again; then twice as long, and so on
+MOST_RETRY_S = 60.0
 STALE_S = 300.0  # then a newer release may be served
 
 
@@ -27,7 +28,7 @@ class FreshForecasts:
     def __init__(self, made: Callable[[], Forecaster], otherwise: Forecaster | None = None) -> None:
         self._made, self._otherwise = made, otherwise
         self._forecasts: Forecasts | None = None
-        self._since_s = 0.0
+        self._since_s, self._retry_s = 0.0, RETRY_S
         self._kinds: object = None
         self._features: dict[str, JobFeatures | None] = {}
 
@@ -38,8 +39,10 @@ class FreshForecasts:
             self._forecasts is None
             or kinds != self._kinds
             or not 0 <= age_s < STALE_S  # clocks are set back, too
-            or (self._forecasts.failures and age_s >= RETRY_S)
+            or (self._forecasts.failures and age_s >= self._retry_s)
         ):
+            failed = self._forecasts is not None and self._forecasts.failures
+            self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
             self._forecasts = Forecasts(self._made(), cluster, self._otherwise)
             self._since_s, self._kinds = now_s, kinds
             self._features = {}

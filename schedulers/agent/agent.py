@@ -54,6 +54,7 @@ from presage.serving.v1 import prediction_pb2 as pb_outcome
 
 LOOK_S = 0.5  # from one look at the tasks to the next
 OWN_FAULT_S = 30.0  # that others could be made and one could not: then it is not the node's
+NEEDED_S = 60.0  # that a node is given nothing for a task that found too little room
 PROBE_S = 10.0  # until it is tried again whether there is room for tasks
 RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
@@ -123,7 +124,8 @@ class Agent:
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
         self._problem = ""  # why no task can be made here
         self._probe_s = 0.0  # when to try again
-        self._needed_bytes = 0  # on the disk, by the largest task that found no room
+        self._needed_bytes = 0  # on the disk, by a task that found no room a while ago
+        self._needed_s = 0.0  # when it did
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
         self._lease_s = self._lease_until_s = 0.0
@@ -302,7 +304,8 @@ class Agent:
             self._problem = self._cannot_make()
             if not self._problem and no_room(error):  # there may be, but not for this one
                 self._problem = str(error)
-                self._needed_bytes = max(self._needed_bytes, 2 * task.order.ByteSize())
+                self._needed_bytes = max(2 * self._needed_bytes, 2 * task.order.ByteSize())
+                self._needed_s = now_s
             self._probe_s = now_s + PROBE_S
             its_own = not self._problem and now_s - task.unmade_s > OWN_FAULT_S
             if isinstance(error, InvalidJobError) or path.exists() or its_own:
@@ -321,6 +324,8 @@ class Agent:
             self._probe_s = boottime_s() + PROBE_S
 
     def _cannot_make(self) -> str:
+        if boottime_s() - self._needed_s > NEEDED_S:  # small ones may have what there is
+            self._needed_bytes = 0
         return cannot_make(self._options.state, self._options.checkpoints, self._needed_bytes)
 
     def _want(self, process: Task, task: NodeTask) -> None:

@@ -405,6 +405,8 @@ class NodeCore:
     def _by_policy(self, policy: Sharing, now_s: float) -> None:
         state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
         forecasts = self._forecasts(self.cluster, now_s)
+        # At once: where the second predictor is away, each question is waited for.
+        forecasts.expect(job for job in self._ledger.jobs.values() if not forecasts.knows(job))
         actions = policy.decide(state, forecasts, Random(0))  # noqa: S311
         try:
             self._ledger.apply(actions, now_s)

@@ -29,6 +29,8 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         if job.job_id in mirror.impossible:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
         failure = next(iter(mirror.forecasts.failures), "")
+        if failure and any(told.foretold for told in mirror.told_of(submitted.job)):
+            failure = ""  # it was about others
         untold = f"; nothing is foretold now: {failure}" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
             return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}{untold}"

@@ -9,11 +9,15 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 _BEGUN = (pb.RUNNING, pb.PAUSED, pb.LEAVING, pb.FINISHED)
 
 
-def promise_of(row: pb.JobStatus) -> str:
-    """Of a latency-sensitive job that runs or is done; "" of any other."""
+def promise_of(row: pb.JobStatus, kind: str = "") -> str:
+    """Of a latency-sensitive job that runs or is done, on a kind of device where that is known.
+
+    "" of any other.
+    """
     if not row.job.latency_sensitive or row.phase not in _BEGUN or not row.started_unix_s:
         return ""
     if row.late:
         return "late"
-    promised = any(math.isfinite(told.promised_s) for told in row.told)
+    here = [told for told in row.told if told.kind == kind] or row.told
+    promised = any(math.isfinite(told.promised_s) for told in here)
     return "in time" if promised else "nothing promised"

@@ -354,7 +354,8 @@ class _Serving:
         if job.latency_sensitive and self._clear(job):
             return True
         if self._head is None:
-            self._head, self._for_all = job, job.latency_sensitive
+            self._head = job
+            self._for_all |= job.latency_sensitive  # what was kept from all stays so
             for node in nearest_nodes(job, self._state, self._idle):
                 self._spared[self._state.cluster.devices_of(node)] = True
         return False

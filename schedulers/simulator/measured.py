@@ -46,7 +46,7 @@ class Measured:
     Raises
     ------
     ValueError
-        ``shares`` is none of these.
+        ``shares`` is none of these, or ``undivided`` not within 0 and 1.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class Measured:
     ) -> None:
         if shares not in SHARES:
             raise ValueError(f"shares={shares!r}, must be one of {', '.join(SHARES)}")
+        if not 0.0 <= undivided <= 1.0:
+            raise ValueError(f"undivided={undivided}, must be within 0 and 1: it is a part")
         self._duration_s, self._measured = duration_s, measurements
         self._traced_kind, self._shares, self._undivided = traced_kind, shares, undivided
         self._spread: dict[tuple[str, str], dict[int, float]] = {}

@@ -81,7 +81,7 @@ def row_of(row: pb.JobStatus, there: Sequence[str]) -> Row:
     return Row(
         row,
         state_of(row),
-        promise_of(row),
+        promise_of(row, kind),
         told,
         f"{row.node} : {_ranges(devices)}" if devices else row.node,
         " or ".join(map(percent, shares)),

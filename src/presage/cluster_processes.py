@@ -18,7 +18,7 @@ from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import is_service, live_forecaster, service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from presage.schedulers.agent.slot import Slot
     from presage.schedulers.v1 import cluster_pb2 as pb
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
 
 Forecast = Annotated[
@@ -252,15 +253,18 @@ def up(
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
     state.mkdir(parents=True, exist_ok=True)
-    commands = [
-        [
-            *presage, "controller", "--journal", str(state / "controller.db"), "--policy", policy,
-            "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
-            "--port", str(port),
-        ]
+    commands: list[tuple[list[str], dict[str, str]]] = [
+        (
+            [
+                *presage, "controller", "--journal", str(state / "controller.db"), "--policy",
+                policy, "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
+                "--port", str(port),
+            ],
+            {},
+        )
     ]  # fmt: skip
-    for number, devices in enumerate(nodes):
-        commands.append(
+    for number, (devices, variables) in enumerate(nodes):
+        words = (
             [
                 *presage, "agent", "--node", f"n{number}", "--controller", target,
                 "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
@@ -269,6 +273,7 @@ def up(
                 *(("--hard-shares",) if hard_shares else ()),
             ]
         )  # fmt: skip
+        commands.append((words, variables))
     _run_together(commands, state, target)
 
 
@@ -384,7 +389,7 @@ def _gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
 
 def _visible(number: int, uuid: str) -> bool:
     """Whether this process may use a GPU, by the variable that CUDA goes by."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = os.environ.get(_VISIBLE)
     return listed is None or not {str(number), uuid}.isdisjoint(listed.split(","))
 
 
@@ -397,42 +402,41 @@ def _alike(found_bytes: int, step_bytes: int) -> int:
     return found_bytes // step_bytes * step_bytes or found_bytes
 
 
-def _nodes(agents: int, memory_gib: float | None) -> list[list[str]]:
-    """What each of several agents on this machine is told of its devices."""
-    gpus = [f"{slot.kind}=gpu{slot.cuda}" for slot in _gpus(None)]
-    memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
-    if gpus and agents == 1:  # it finds them, and their memory, by itself
-        return [memory]
-    if gpus:
-        shared_out = _split(gpus, agents, "GPUs")
-        return [
-            [word for gpu in part for word in ("--device", gpu)] + memory for part in shared_out
-        ]
-    parts = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
+def _nodes(agents: int, memory_gib: float | None) -> list[tuple[list[str], dict[str, str]]]:
+    """Options of each of several agents on this machine, and variables that it is to have."""
+    gpus = [slot.cuda for slot in _gpus(None)]
+    if gpus:  # of which an agent finds by itself what they are
+        memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
+        parts = _split(gpus, agents, "GPUs, or processors with CUDA_VISIBLE_DEVICES=''")
+        return [(memory, {_VISIBLE: ",".join(map(str, part))}) for part in parts]
+    cpus = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
     gib = memory_gib or _host_bytes() / 2**30 / agents
     return [
-        ["--device", f"cpu-{len(cpus)}={','.join(map(str, cpus))}", "--memory-gib", f"{gib:.3f}"]
-        for cpus in parts
+        (["--device", f"cpu-{len(of)}={','.join(map(str, of))}", "--memory-gib", f"{gib:.3f}"], {})
+        for of in cpus
     ]
 
 
 def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
     if parts > len(devices):
-        raise ConfigError(f"--agents {parts}: there are {len(devices)} {what}; give each one")
+        raise ConfigError(f"--agents {parts}: give each one of {len(devices)} {what}")
     return [devices[i::parts] for i in range(parts)]
 
 
-def _run_together(commands: Sequence[Sequence[str]], state: Path, target: str) -> None:
-    """Processes that end together; logs of each in the state's folder."""
+def _run_together(
+    commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], state: Path, target: str
+) -> None:
+    """Processes with variables of their own, that end together; logs in the state's folder."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
     try:
-        for name, command in zip(names, commands, strict=True):
+        for name, (command, variables) in zip(names, commands, strict=True):
             with (state / f"{name}.log").open("ab") as said:
                 started = subprocess.Popen(
-                    command, stderr=said, stdout=said, start_new_session=True
-                )
+                    command, stderr=said, stdout=said, start_new_session=True,
+                    env={**os.environ, **variables},
+                )  # fmt: skip
             running.append((name, started))
         typer.echo(
             f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C ends them", err=True

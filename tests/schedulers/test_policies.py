@@ -49,14 +49,14 @@ outlooks = st.one_of(st.none(), st.builds(Outlook, numbers, numbers, numbers))
 
 
 @st.composite
-def jobs_of(draw):
+def jobs_of(draw, sizes=tuple(range(1, 10))):
     """A few jobs, some urgent, some larger than the cluster; and how long each runs."""
     jobs, truth, now_s = [], {}, 0.0
     for i in range(draw(st.integers(1, 10))):
         now_s += draw(st.sampled_from((0.0, 3.0)))
         jobs.append(
             job(
-                str(i), now_s, gpus=(gpus := draw(st.integers(1, 9))),
+                str(i), now_s, gpus=(gpus := draw(st.sampled_from(sizes))),
                 min_gpus=draw(st.sampled_from((0, 0, 1, gpus))),
                 latency_sensitive=draw(st.booleans()), priority=draw(st.integers(0, 1)),
                 compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),
@@ -126,14 +126,15 @@ class Forgetful(Sharing):
 
 @settings(deadline=None, max_examples=150)
 @given(
-    made=jobs_of(),
+    made=jobs_of(sizes=(1, 1, 1, 1, 2, 3)),
     devices=CLUSTERS,
     milli=st.tuples(*[st.sampled_from((100, 400, 700))] * 2),
     gib=st.tuples(*[st.sampled_from((2, 7, 13))] * 2),
-    ageing_s=st.sampled_from((math.inf, 5.0)),
+    ageing_s=st.sampled_from((math.inf, 5.0, 2.0)),
+    ties=st.sampled_from(("first", "random")),
 )
 def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
-    made, devices, milli, gib, ageing_s
+    made, devices, milli, gib, ageing_s, ties
 ):
     jobs, truth = made
     told = ByModel(
@@ -146,8 +147,8 @@ def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
     def log(policy):
         return [*simulated(devices, policy, jobs, truth, forecaster=told).log.lines()]
 
-    found = log(Sharing(home_s=4.0, ageing_s=ageing_s))
-    assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s))
+    found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
+    assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
 
 
 def can_run(one, devices):

@@ -298,16 +298,16 @@ def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, 
     assert said.count("\n") == 1
 
 
-def test_a_machines_gpus_are_shared_out_among_its_nodes_and_a_lone_node_finds_them(monkeypatch):
+def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
     monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
 
-    assert _nodes(1, None) == [[]]
-    assert _nodes(1, 40.0) == [["--memory-gib", "40.0"]]
-    assert _nodes(2, None) == [
-        ["--device", "h100=gpu0", "--device", "h100=gpu2"], ["--device", "h100=gpu1"],
-    ]  # fmt: skip
-    with pytest.raises(ConfigError, match="--agents 4: there are 3 GPUs"):
+    assert _nodes(1, None) == [([], {"CUDA_VISIBLE_DEVICES": "0,1,2"})]
+    assert _nodes(2, 40.0) == [
+        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "0,2"}),
+        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "1"}),
+    ]
+    with pytest.raises(ConfigError, match="--agents 4: give each one of 3 GPUs, or processors"):
         _nodes(4, None)
 
 
