@@ -115,6 +115,7 @@ class Agent:
             lambda: SecondForecasts(told, second()) if second else first, otherwise=first
         )
         self.core = NodeCore(options.node, devices, forecasts.of, told)
+        self._forecasts, self._untold = forecasts, ""  # and what was last said to be wrong of them
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
@@ -274,6 +275,10 @@ class Agent:
                 continue
             self.core.see(name, seen, boottime_s())
         self.core.decide(boottime_s())
+        if self._forecasts.failure != self._untold:
+            self._untold = self._forecasts.failure
+            if self._untold:
+                log(logging.WARNING, "nobody but the controller foretells", error=self._untold)
         self._probe()
         if boottime_s() < self._lease_until_s:
             for ready in tuple(self.core.ready()):

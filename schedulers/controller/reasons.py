@@ -72,7 +72,7 @@ def reasons_of(
     node_number : ndarray of shape (devices,)
         The live node that each device is in.
     """
-    room, given, reasons = before.room.copy(), list[_Given](), {}
+    room, given, reasons = before.room, list[_Given](), {}
     for action in actions:
         match action:
             case Preempt():
