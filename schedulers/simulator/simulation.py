@@ -162,6 +162,7 @@ class Simulation:
         job, fault = next(arrivals, None), next(faults, None)
         idle_wakes = told = 0
         while True:
+            self._drop_outdated()
             now_s = min(
                 math.inf if job is None else job.submit_s,
                 math.inf if fault is None else fault.at_s,
@@ -213,6 +214,16 @@ class Simulation:
                 self._over(job, Phase.REJECTED)
             else:
                 self._runs[job.job_id] = Run(job)
+
+    def _drop_outdated(self) -> None:
+        """Ends that were foreseen by an earlier timing: nothing happens then, nor is decided."""
+        heap, runs = self._heap, self._runs
+        while heap:
+            _, timing, job_id = heap[0]
+            run = runs.get(job_id)
+            if run is not None and run.timing == timing:
+                return
+            heapq.heappop(heap)
 
     def _end_runs(self) -> None:
         """Jobs that are done now, or run out of memory."""

@@ -202,7 +202,7 @@ def golden_lines():
     days = [
         busy_day(7, POLICIES["packing"](), jobs=30),
         busy_day(7, POLICIES["srtf"](), jobs=30),
-        busy_day(34, AnyThing(), jobs=20),
+        busy_day(51, AnyThing(), jobs=20),
     ]
     return [line for day in days for line in day.log.lines()]
 

@@ -202,6 +202,23 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     ]  # fmt: skip
 
 
+def test_nobody_decides_when_nothing_happens():
+    """An end that was foreseen, and put off since, is none."""
+
+    class Stops(Fifo):
+        def decide(self, state, forecasts, rng):
+            asked.append(state.now_s)
+            at = {1.0: Pause("a"), 5.0: Resume("a")}.get(state.now_s)
+            begun = [Wake(1.0), Wake(5.0)] if state.now_s == 0.0 else []
+            return [*super().decide(state, forecasts, rng), *begun, *([at] if at else [])]
+
+    asked: list[float] = []
+    done = simulated(cluster(1), Stops(), [job("a")], {"a": 10.0})
+
+    assert done.ended[0].end_s == 14.0
+    assert asked == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
+
+
 class Sizes(Durations):
     """Jobs of a size each; two on a device take turns."""
 
