@@ -46,6 +46,8 @@ def page(
     yield ""
     yield "## How it grows"
     yield ""
+    yield "Times are of the processor: two simulations ran at once on two cores."
+    yield ""
     yield from _growth(runs["growth"], outcomes)
     yield ""
     yield "## What a live controller bears"
