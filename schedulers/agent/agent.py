@@ -11,21 +11,25 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.json_file import sync_folder
 from presage.schedulers.agent.kept_logs import keep_log, log_of
-from presage.schedulers.agent.lease import boottime_s, write_lease
+from presage.schedulers.agent.lease import boottime_s
+from presage.schedulers.agent.log_file import read_log
 from presage.schedulers.agent.names import safe_name, task_name
 from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.outcomes import Outbox, outcome_of
 from presage.schedulers.agent.own_cluster import OwnCluster
+from presage.schedulers.agent.renewal import Renewal
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import End, TaskSpec, Wanted
@@ -34,6 +38,7 @@ from presage.schedulers.agent.task_process import (
     Task,
     TaskState,
     adopt,
+    cannot_launch,
     cannot_make,
     create,
     launch,
@@ -119,7 +124,8 @@ class Agent:
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
-        self._orders: pb.NodeOrders | None = None  # not yet obeyed
+        self._orders: tuple[int, pb.NodeOrders] | None = None  # not yet obeyed
+        self._lease = Renewal(options.state)
         self._cluster = OwnCluster(options.state)
         self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
@@ -129,7 +135,7 @@ class Agent:
         self._needed_s = 0.0  # when it did
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when a report was, by its number
-        self._lease_s = self._lease_until_s = 0.0
+        self._lease_s = 0.0
         self.heard = 0  # orders, of whatever content
         self.outbox = outbox
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
@@ -172,21 +178,17 @@ class Agent:
             self._refused = full
             return
         self._refused = None
+        if full is not None:
+            self._orders = self._lease.order(), full
+            self._woken.set()
         # Also of orders that answer nothing yet.
         self._lease_s = (full or orders).lease_s or self._lease_s
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            self._lease_until_s = sent_s + self._lease_s  # of the newest answer, also if shorter
-            try:
-                write_lease(self._options.state, self._lease_until_s)
-            except OSError as error:
-                log(logging.ERROR, "the lease cannot be written", error=str(error))
+            self._lease.until(sent_s + self._lease_s)
         for wanted in orders.logs:
             self.logs.put_nowait(wanted)
-        if full is not None:
-            self._orders = full
-            self._woken.set()
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
         """What to say on a new stream: at once, after each change, and with each heartbeat.
@@ -223,25 +225,21 @@ class Agent:
         return min(self._options.heartbeat_s, lease_s / _OF_A_LEASE)
 
     def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
-        """A part of a task's log; negative offsets are from its end."""
+        """A part of a task's log, as :func:`presage.schedulers.agent.log_file.read_log` has it."""
         name = wanted.task.job_id, wanted.task.attempt
         task = self._processes.get(name)
-        log_file = (
-            log_of(self._options.state, task_name(*name)) if task is None else task.folder.log
-        )
+        kept = log_of(self._options.state, task_name(*name))
         ended = name not in self.core.tasks or (
             task is not None and state_of(task.folder) not in (TaskState.NEW, TaskState.RUNNING)
         )
-        part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=True)
-        try:
-            with log_file.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                start = wanted.offset if wanted.offset >= 0 else max(0, size + wanted.offset)
-                part.offset = file.seek(min(start, size))
-                part.content = file.read(most_bytes)
-                part.ended = ended and file.tell() >= size
-        except OSError:  # not there, or not any more
-            part.ended = ended
+        part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=ended)
+        for log_file in (kept,) if task is None else (task.folder.log, kept):
+            try:
+                read = read_log(log_file, wanted.offset, most_bytes)
+            except OSError:  # not there, or not any more
+                continue
+            part.offset, part.content, part.ended = read.offset, read.content, ended and read.whole
+            break
         return part
 
     # ----------------------------------------------------------------------------------------
@@ -257,12 +255,26 @@ class Agent:
 
     def _step(self) -> None:
         """One look; in a thread of its own, and never two at once."""
-        version = self._said[0]
-        orders, self._orders = self._orders, None
-        if orders is not None:
-            for over in self.core.obey(orders, boottime_s()):
+        heard, self._orders = self._orders, None
+        if heard is not None:
+            for over in self.core.obey(heard[1], boottime_s()):
                 self._drop(over)
-            version = orders.version
+        self._observe()
+        self.core.decide(boottime_s())
+        if self._forecasts.failure != self._untold:
+            self._untold = self._forecasts.failure
+            if self._untold:
+                log(logging.WARNING, "nobody but the controller foretells", error=self._untold)
+        self._probe()
+        for process, known in self._started():
+            self._want(process, known)
+        if heard is not None:
+            self._lease.obey(heard[0])
+        self._begin_tasks()
+        self._said = self._said[0] if heard is None else heard[1].version, self.core.report()
+
+    def _observe(self) -> None:
+        """See what the tasks' processes do."""
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
@@ -274,20 +286,24 @@ class Agent:
             if seen.exit is not None and seen.exit.lost and sweep(self._options.state):
                 continue
             self.core.see(name, seen, boottime_s())
-        self.core.decide(boottime_s())
-        if self._forecasts.failure != self._untold:
-            self._untold = self._forecasts.failure
-            if self._untold:
-                log(logging.WARNING, "nobody but the controller foretells", error=self._untold)
-        self._probe()
-        if boottime_s() < self._lease_until_s:
+
+    def _begin_tasks(self) -> None:
+        """Make those that are to begin, and launch all that have not begun."""
+        if boottime_s() < self._lease.until_s:
             for ready in tuple(self.core.ready()):
                 self._make(ready)
+        if self._lease.obeyed:  # what an earlier agent made, nobody may want any more
+            for process, known in self._started():
+                # After one for which no process can be made there is none for others either.
+                if known.seen is None and not self._launch(process, known):
+                    break
+
+    def _started(self) -> Iterator[tuple[Task, NodeTask]]:
+        """Tasks that have a folder, and are not over."""
         for name, known in tuple(self.core.tasks.items()):
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
-                self._want(process, known)
-        self._said = version, self.core.report()
+                yield process, known
 
     def _make(self, task: NodeTask) -> None:
         """Make a task's folder: from then on its shim alone says what becomes of it.
@@ -323,9 +339,9 @@ class Agent:
         self.core.made(task.name)
 
     def _probe(self) -> None:
-        """Whether there is room again."""
+        """Whether tasks can be made and launched again."""
         if self._problem and boottime_s() >= self._probe_s:
-            self._problem = self._cannot_make()
+            self._problem = self._cannot_make() or cannot_launch()
             self._probe_s = boottime_s() + PROBE_S
 
     def _cannot_make(self) -> str:
@@ -334,13 +350,45 @@ class Agent:
         return cannot_make(self._options.state, self._options.checkpoints, self._needed_bytes)
 
     def _want(self, process: Task, task: NodeTask) -> None:
-        """Tell a task's shim what is wanted; one that there is not yet is launched."""
+        """Tell a task's shim what is wanted."""
         try:
             want(process.folder, _wanted(task))
-            if task.seen is None and launch(process):
+        except TaskFolderError as error:
+            if str(error) != task.why:
+                log(logging.ERROR, "not told", job=task.name[0], error=str(error))
+            task.why = str(error)
+
+    def _launch(self, process: Task, task: NodeTask) -> bool:
+        """Let a task's shim begin; whether processes can be made here.
+
+        If none can for a while the task goes back to the controller, and no other comes.
+        """
+        try:
+            if launch(process):
                 log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
         except TaskFolderError as error:
-            log(logging.ERROR, "not told", job=task.name[0], error=str(error))
+            now_s = boottime_s()
+            if str(error) != task.why:
+                log(logging.ERROR, "not launched", job=task.name[0], error=str(error))
+            task.why, task.unlaunched_s = str(error), task.unlaunched_s or now_s
+            if task.end or now_s - task.unlaunched_s > OWN_FAULT_S:
+                self._unmake(process, task, str(error))
+            return False
+        return True
+
+    def _unmake(self, process: Task, task: NodeTask, why: str) -> None:
+        """Give a task back whose shim never began; its job was never started, and now cannot be."""
+        if state_of(process.folder) is not TaskState.NEW:
+            return
+        try:
+            remove(process.folder)
+        except TaskFolderError as error:
+            log(logging.ERROR, "not removed", error=str(error))
+            return
+        del self._processes[task.name], self._meters[task.name]
+        if not task.end:
+            self._problem, self._probe_s = why, boottime_s() + PROBE_S
+        self.core.unmade(task.name, why)
 
     def _spec(self, task: NodeTask) -> TaskSpec:
         submitted, options = task.submitted, self._options
@@ -404,13 +452,13 @@ class Agent:
 
     def _drop(self, over: NodeTask) -> None:
         """A task that is over, and on the controller's disk."""
-        task = self._processes.pop(over.name, None)
-        self._meters.pop(over.name, None)
+        task = self._processes.get(over.name)
         if task is None:
             return
         if self.outbox is not None and (outcome := self._outcome(over, task.folder)) is not None:
             self.outbox.put(outcome, task.folder.name)
         keep_log(task.folder)
+        del self._processes[over.name], self._meters[over.name]
         try:
             remove(task.folder)
         except TaskFolderError as error:
@@ -420,8 +468,9 @@ class Agent:
         if not over.grants:
             return None
         slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
-        held = "" if shim is None else shim.compute
-        return outcome_of(over, slot, self.core.tasks, self._agent_id, held)
+        held, ended = "" if shim is None else shim.compute, folder.exit()
+        ended_s = time.time() if ended is None else ended.ended_at_unix_s
+        return outcome_of(over, slot, self.core.tasks, self._agent_id, held, ended_s)
 
 
 def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
@@ -469,8 +518,12 @@ def _locked(state: Path) -> int:
 def _agent_id(state: Path) -> str:
     """Of a state folder, for good."""
     path = state / "agent.id"
-    if not path.exists():
+    if not path.exists() or not path.read_text().strip():
         partial = path.with_suffix(".new")
-        partial.write_text(secrets.token_hex(16))
+        with partial.open("w") as file:
+            file.write(secrets.token_hex(16))
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
+        sync_folder(state)
     return path.read_text().strip()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from presage.features.errors import PresageError, RefusedAgentError
+from presage.features.errors import ConfigError, PresageError, RefusedAgentError
 from presage.schedulers.agent.agent import Agent
 from presage.schedulers.agent.outcomes import Outbox
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
@@ -20,6 +21,8 @@ from presage.serving.log import log
 LOG_BYTES = 256 * 1024  # of a log, at once
 _FIRST_RETRY_S = 0.2
 _TELL_S = 5.0  # from one try to tell outcomes to the next
+_REFUSED = frozenset((grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT))
+_NOT_LET_IN = frozenset((grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED))
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # as many jobs as the controller has for it
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
@@ -34,13 +37,22 @@ _OPTIONS = (
 )
 
 
-async def serve_node(agent: Agent, target: str, credentials: Credentials) -> None:
+async def serve_node(agent: Agent, target: str, credentials: Callable[[], Credentials]) -> None:
     """Keep an agent's node as its controller wants it, until cancelled.
+
+    Parameters
+    ----------
+    credentials : callable
+        Reads what is shown to the controller, for each stream anew. One that was let in before is
+        not sent away for what it reads or for a token that is not known: somebody may be changing
+        these files.
 
     Raises
     ------
     RefusedAgentError
         Another agent has the node's name, or this one's token is not let in.
+    ConfigError, OSError
+        Its credentials cannot be read.
     """
     await asyncio.to_thread(agent.begin)
     working = asyncio.create_task(agent.run())
@@ -50,10 +62,15 @@ async def serve_node(agent: Agent, target: str, credentials: Credentials) -> Non
         while True:
             heard = agent.heard
             try:
-                await _attached(agent, target, credentials, working)
+                await _attached(agent, target, credentials(), working)
             except grpc.aio.AioRpcError as error:
-                _raise_refused(error)
+                if error.code() in (_REFUSED if agent.heard else _REFUSED | _NOT_LET_IN):
+                    raise RefusedAgentError(error.details()) from error
                 log(logging.WARNING, "no controller", target=target, error=error.details())
+            except (ConfigError, OSError) as error:
+                if not agent.heard:
+                    raise
+                log(logging.WARNING, "no credentials", error=str(error))
             retry_s = _FIRST_RETRY_S if agent.heard > heard else min(2 * retry_s, agent.heartbeat_s)
             await asyncio.sleep(retry_s)
     finally:
@@ -113,13 +130,3 @@ async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:
             await stub.SendLog(part, metadata=credentials.metadata, timeout=10.0)
         except grpc.aio.AioRpcError as error:
             log(logging.WARNING, "a log was not sent", error=error.details())
-
-
-def _raise_refused(error: grpc.aio.AioRpcError) -> None:
-    if error.code() in (
-        grpc.StatusCode.ALREADY_EXISTS,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.INVALID_ARGUMENT,
-    ):
-        raise RefusedAgentError(error.details()) from error

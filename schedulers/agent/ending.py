@@ -15,7 +15,10 @@ class Ending:
     why : str
         As the task's exit will say.
     checkpoint : bool
-        Whether the job has ``grace_s`` to write one; it is over once one is reported.
+        Whether the job may write one first; it is asked to end once one is reported.
+    until_s : float
+        How long it may take for that. Where that is long over, as of a machine that was asleep, it
+        is killed at once: another attempt may run by now.
     """
 
     def __init__(
@@ -26,16 +29,16 @@ class Ending:
         now_s: float,
         *,
         checkpoint: bool,
-        grace_s: float,
+        until_s: float,
     ) -> None:
         self.why = why
         self._saves = checkpoint
         self._job, self._folder = job, folder
         self._asked_s = now_s
-        self._until_s = now_s + grace_s
+        self._until_s, self._last_s = until_s, until_s + TERMINATE_S
         report = folder.progress()
         self._saved_before = 0 if report is None else report.saved
-        if checkpoint:
+        if checkpoint and now_s < until_s:
             job.ask_for_checkpoint()
         else:
             self._terminate(now_s)
@@ -50,8 +53,11 @@ class Ending:
 
     def _terminate(self, now_s: float) -> None:
         self._saves = False
-        self._until_s = now_s + TERMINATE_S
-        self._job.terminate()
+        self._until_s = min(now_s + TERMINATE_S, self._last_s)
+        if now_s < self._until_s:
+            self._job.terminate()
+        else:
+            self._job.kill()
 
     def _has_saved(self) -> bool:
         report = self._folder.progress()

@@ -43,6 +43,26 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
         sync_folder(path.parent)
 
 
+def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
+    """As :func:`write_json`, and on a full disk too, if the file is there and as large.
+
+    Then it is overwritten where it is, byte by byte; a reader that comes in between finds none, and
+    a newer file a moment later.
+
+    Raises
+    ------
+    OSError
+        Nor that can be done: then the file is what it was.
+    """
+    try:
+        write_json(path, value)
+    except OSError:
+        text = json.dumps(value, allow_nan=False).encode()
+        with path.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), text.ljust(os.fstat(file.fileno()).st_size), 0)
+            os.utime(file.fileno())
+
+
 def read_json(path: Path) -> dict[str, object] | None:
     """The object in a file; None where there is none, or anything else."""
     try:

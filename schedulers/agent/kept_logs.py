@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from presage.schedulers.agent.log_file import OLD
+from presage.schedulers.agent.log_file import first_file_of, first_of, old_of, write_first
 from presage.schedulers.agent.task_folder import TaskFolder
 
 LOGS = "logs"
@@ -22,13 +22,14 @@ def keep_log(folder: TaskFolder) -> None:
     """
     kept = folder.state / LOGS
     with suppress(OSError):
-        kept.mkdir(exist_ok=True)
-        log, old = folder.log, folder.log.with_name(OLD)
+        kept.mkdir(mode=0o700, exist_ok=True)
+        log, old, target = folder.log, old_of(folder.log), kept / folder.name
         if old.exists():  # what the task wrote last is in both
-            with log.open("rb") as source, old.open("ab") as target:
-                shutil.copyfileobj(source, target)
+            write_first(target, first_of(log) - old.stat().st_size)
+            with log.open("rb") as source, old.open("ab") as both:
+                shutil.copyfileobj(source, both)
             log = old
-        log.replace(kept / folder.name)
+        log.replace(target)
         _let_go(kept)
 
 
@@ -44,6 +45,7 @@ def _let_go(kept: Path) -> None:
         total += stat.st_size
         if number >= MOST_LOGS or total > MOST_BYTES:
             Path(path).unlink(missing_ok=True)
+            first_file_of(Path(path)).unlink(missing_ok=True)
 
 
 def _written(one: tuple[os.stat_result, str]) -> float:

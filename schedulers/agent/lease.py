@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from pathlib import Path
 
-from presage.schedulers.agent.json_file import read_json, write_json
+from presage.schedulers.agent.json_file import overwrite_json, read_json
 
 LEASE = "lease"  # the file's name, in the state folder
 _MOST_S = 1e15
@@ -26,9 +24,8 @@ def boot_id() -> str:
 def write_lease(state: Path, until_s: float) -> None:
     """Let the tasks of a state folder run until a second of :func:`boottime_s`.
 
-    One that has passed ends them. A lease is of one boot, so nobody waits for the disk. On a full
-    one it takes the place of the one before, byte by byte: tasks run on, and a reader that comes in
-    between finds nothing new.
+    One that has passed ends them. A lease is of one boot, so nobody waits for the disk; on a full
+    one tasks run on.
 
     Raises
     ------
@@ -38,13 +35,7 @@ def write_lease(state: Path, until_s: float) -> None:
         Not a finite number.
     """
     state.mkdir(parents=True, exist_ok=True)
-    said = {"until_boottime_s": until_s, "boot_id": boot_id()}
-    try:
-        write_json(state / LEASE, said)
-    except OSError:
-        text = json.dumps(said).encode()
-        with (state / LEASE).open("r+b", buffering=0) as file:
-            os.pwrite(file.fileno(), text.ljust(os.fstat(file.fileno()).st_size), 0)
+    overwrite_json(state / LEASE, {"until_boottime_s": until_s, "boot_id": boot_id()})
 
 
 def read_lease(state: Path) -> float | None:

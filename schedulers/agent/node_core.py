@@ -431,6 +431,12 @@ class NodeCore:
         """Let the controller choose again for a task of which no process can be made here."""
         self._end(self.tasks[name], why, checkpoint=False)
 
+    def unmade(self, name: Name, why: str) -> None:
+        """A task's folder is gone, and its process never was: the controller chooses again."""
+        task = self.tasks[name]
+        why, task.end, task.step = task.end or why, "", Step.GRANTED
+        self._end(task, why, checkpoint=False)
+
     def _end_overflows(self) -> None:
         """Who came last to a device whose memory is exceeded has run out of it."""
         for device in range(self.cluster.devices):

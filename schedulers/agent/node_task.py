@@ -73,6 +73,8 @@ class NodeTask:
         What was last done about it, in a sentence.
     unmade_s : float
         Since when its folder cannot be made; 0 if it could, or nobody has tried.
+    unlaunched_s : float
+        As ``unmade_s``, of its shim.
     begun : bool
         Whether its process was seen to run.
     in_part : bool
@@ -107,6 +109,7 @@ class NodeTask:
     why: str = ""
     seen: Seen | None = None
     unmade_s: float = 0.0
+    unlaunched_s: float = 0.0
     begun: bool = False
     in_part: bool = False
     steady: bool = True

@@ -44,16 +44,18 @@ class Orders:
             self.lease_until_s = self.lease_until_s if until_s is None else until_s
 
     def lease_over(self, now_s: float) -> bool:
-        """Whether the task may run no more; it is given some time for its first lease."""
-        if now_s >= self._until_s():
+        """Whether the task may run no more."""
+        if now_s >= self.until_s:
             self.look()  # it may have been extended since the last time
-        return now_s >= self._until_s()
+        return now_s >= self.until_s
 
     def next_s(self) -> float:
         """When the lease is over, as far as is known."""
         return math.inf if self.lease_until_s is None else self.lease_until_s
 
-    def _until_s(self) -> float:
+    @property
+    def until_s(self) -> float:
+        """When the lease is over; the task is given some time for its first one."""
         return self._no_lease_s if self.lease_until_s is None else self.lease_until_s
 
     def _changed(self, path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +22,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 
 OUTCOMES = "outcomes"  # in the agent's state folder
 LEAST_S = 5.0  # that steps are timed for
-MOST_TOGETHER = 256
+MOST_TOGETHER, MOST_BYTES = 256, 2 * 1024 * 1024  # half of what a message may have
 MOST_KEPT = 10_000  # of a service that is away: the newest say most
 _MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
 
@@ -37,7 +36,12 @@ class Service(Protocol):
 
 
 def outcome_of(
-    task: NodeTask, device: Slot, tasks: Mapping[Name, NodeTask], agent_id: str, held: str
+    task: NodeTask,
+    device: Slot,
+    tasks: Mapping[Name, NodeTask],
+    agent_id: str,
+    held: str,
+    ended_at_unix_s: float,
 ) -> pb.Outcome | None:
     """What is told of a task that ended; None if that is nothing.
 
@@ -62,7 +66,7 @@ def outcome_of(
         job=job,
         device=pb.Device(kind=device.kind),
         share=_share(task, held),
-        finished_at_unix_s=time.time(),
+        finished_at_unix_s=ended_at_unix_s,
         failure=failure,
         idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
         neighbours=[
@@ -131,11 +135,14 @@ class Outbox:
         self._folder, self._service = state / OUTCOMES, service
 
     def put(self, outcome: pb.Outcome, name: str) -> None:
-        """Keep one; a disk that is full keeps none."""
-        partial = self._folder / f".{name}"
+        """Keep one; a disk that is full keeps none, nor is one kept that no message can hold."""
+        raw, partial = outcome.SerializeToString(), self._folder / f".{name}"
+        if len(raw) > MOST_BYTES:
+            log(logging.WARNING, "an outcome is too large to be told", name=name, bytes=len(raw))
+            return
         try:
             self._folder.mkdir(exist_ok=True)
-            partial.write_bytes(outcome.SerializeToString())
+            partial.write_bytes(raw)
             partial.replace(self._folder / name)
         except OSError as error:
             log(logging.WARNING, "an outcome was not kept", error=str(error))
@@ -153,11 +160,17 @@ class Outbox:
         paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
         for path in paths[:-MOST_KEPT]:
             path.unlink(missing_ok=True)
-        rows, sent = [], []
+        rows: list[pb.Outcome] = []
+        sent: list[Path] = []
+        size = 0
         for path in paths[-MOST_KEPT:][:MOST_TOGETHER]:
+            raw = path.read_bytes()
+            if sent and size + len(raw) > MOST_BYTES:
+                break
             try:
-                rows.append(pb.Outcome.FromString(path.read_bytes()))
+                rows.append(pb.Outcome.FromString(raw))
                 sent.append(path)
+                size += len(raw)
             except DecodeError:
                 path.unlink(missing_ok=True)
         if not rows:

@@ -156,8 +156,11 @@ class Shim:
         if self._ending is not None:
             self._ending.go_on(now_s, checkpoint=checkpoint or why != ENDED)
         elif why:
+            # From the lease's end on, and not from when this process came to see it.
+            since_s = self._orders.until_s if why == LEASE_OVER else now_s
+            until_s = since_s + self._spec.grace_s
             self._ending = Ending(
-                job, self._folder, why, now_s, checkpoint=checkpoint, grace_s=self._spec.grace_s
+                job, self._folder, why, now_s, checkpoint=checkpoint, until_s=until_s
             )
             self._look_s = 0.0
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from presage.features.errors import InvalidJobError
-from presage.schedulers.agent.json_file import read_json, write_json
+from presage.schedulers.agent.json_file import overwrite_json, read_json, write_json
 from presage.schedulers.agent.task import ShimState, TaskExit, TaskSpec, Wanted
 from presage.schedulers.progress import Report, read_progress
 
@@ -82,8 +82,8 @@ class TaskFolder:
             return None
 
     def write_wanted(self, wanted: Wanted) -> None:
-        """Raises OSError, as on a full disk: then what was wanted before is."""
-        write_json(self.wanted_file, wanted.to_json())
+        """Also on a full disk, which the task may have filled. Raises OSError."""
+        overwrite_json(self.wanted_file, wanted.to_json())
 
     @property
     def started(self) -> bool:

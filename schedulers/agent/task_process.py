@@ -22,6 +22,7 @@ import presage
 from presage.features.errors import InvalidJobError, TaskFolderError
 from presage.schedulers.agent.job_environment import STATE, TASK
 from presage.schedulers.agent.json_file import sync_folder, write_json
+from presage.schedulers.agent.log_file import write_first
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.task import TaskSpec, Wanted
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
@@ -36,6 +37,8 @@ _SHIM = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from presage.schedulers.agent.shim import main; main(sys.argv[1])"
 )
+_PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c")
+_PACKAGES = str(Path(presage.__file__).parent.parent)
 
 
 class TaskState(enum.Enum):
@@ -143,10 +146,7 @@ def launch(task: Task) -> bool:
         There is no shim.
     """
     folder = task.folder
-    command = [
-        sys.executable, "-I", "-S", "-X", "utf8", "-c", _SHIM,
-        str(Path(presage.__file__).parent.parent), str(folder.path),
-    ]  # fmt: skip
+    command = [*_PYTHON, _SHIM, _PACKAGES, str(folder.path)]
     # A shim is not of a task, even where its agent is, as in a test of a cluster on a cluster.
     variables = {name: value for name, value in os.environ.items() if name not in (TASK, STATE)}
     try:
@@ -160,6 +160,22 @@ def launch(task: Task) -> bool:
             f"task folder {folder.path}: no shim ({error}); see its shim.log"
         ) from error
     return done.stdout == b"held\n"
+
+
+def cannot_launch() -> str:
+    """Why no shim can be launched on this machine now; or ""."""
+    command = [*_PYTHON, _SHIM.rpartition("; ")[0], _PACKAGES]
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            cwd="/", timeout=_HELD_S, check=True,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"no task's process can begin ({said or error}); mend Python or Presage here"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"no process can be made here ({error}); see its limits of processes and memory"
+    return ""
 
 
 def adopt(state: Path) -> Adopted:
@@ -235,6 +251,7 @@ def _fill(folder: Path, spec: Mapping[str, object], wanted: Wanted) -> None:
     # What a shim will need to open stands ready: a full disk must not stop it.
     for name in ("lock", "log", "shim.log"):
         (folder / name).touch(mode=0o600)
+    write_first(folder / "log", 0)
     write_json(folder / "wanted.json", wanted.to_json())
     write_json(folder / "spec.json", spec, durable=True)
 

@@ -87,7 +87,7 @@ class Journal:
 
     @classmethod
     def open(cls, url: str) -> Journal:
-        """Of ``sqlite:///PATH``, a plain path, or ``postgresql://USER:PASSWORD@HOST/DATABASE``.
+        """Of ``sqlite:///PATH``, a plain path, or ``postgresql://USER@HOST/DATABASE``.
 
         What is not there yet is made, save a database of PostgreSQL. The connection must be the
         controller's own: a pooler that shares it between transactions gives the lock away.
@@ -329,7 +329,7 @@ def _store(url: str) -> Store:
     path = url.removeprefix(_SQLITE)
     if not path or "://" in path or "\0" in path:
         raise ConfigError(
-            "a journal is a path, sqlite:///PATH or postgresql://USER:PASSWORD@HOST/DATABASE, not "
+            "a journal is a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE, not "
             f"{url.rpartition('@')[2]!r}"  # without a password
         )
     return SqliteStore(path)

@@ -63,8 +63,8 @@ class PostgresStore:
         except psycopg.Error:
             # What it says may have the password in it.
             raise ConfigError(
-                f"journal {url.rpartition('@')[2]!r}: not postgresql://USER:PASSWORD@HOST/DATABASE;"
-                " write special characters in it as %XX"
+                f"journal {url.rpartition('@')[2]!r}: not postgresql://USER@HOST/DATABASE;"
+                " write special characters in it as %XX, its password to ~/.pgpass or PGPASSWORD"
             ) from None
         self._options: dict[str, Any] = {**_DEFAULTS, **options}
         host, port = (options.get(name) for name in ("host", "port"))

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator
 
 from presage.features.errors import NotYetError, ServiceError
-from presage.schedulers.controller.book import Stage
+from presage.schedulers.controller.book import OVER, Stage
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -45,7 +45,7 @@ class Logs:
         ServiceError
             Its node does not answer.
         """
-        offset, attempt = request.offset, 0
+        offset, attempt, read = request.offset, 0, 0
         while True:
             job = await self._controller.look(lambda core, _: core.job(request.job_id))
             if not job.starts:
@@ -56,18 +56,22 @@ class Logs:
             if attempt and job.attempt != attempt:
                 offset = 0
             attempt = job.attempt
+            if read == attempt and job.stage is Stage.WAITING:  # for another one, which is to come
+                await asyncio.sleep(FOLLOW_S)
+                continue
             name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
             part = await self._ask(job.node, name, offset)
             if part.content:
                 yield part.content
             offset = part.offset + len(part.content)
-            # Of a job that was only just placed its agent need not have heard yet.
-            ended = part.ended and job.stage is not Stage.PLACED
-            if ended or not request.follow:
-                if not part.content or ended:
+            if part.ended and (job.stage in OVER or not request.follow):
+                return
+            if not part.content:
+                if not request.follow:
                     return
-            elif not part.content:
                 await asyncio.sleep(FOLLOW_S)
+            # Of a job that was only just placed its agent need not have heard yet.
+            read = attempt if part.ended and job.stage is not Stage.PLACED else 0
 
     async def _ask(self, node: str, task: pb.TaskName, offset: int) -> pb.LogPart:
         request_id = secrets.token_hex(8)

@@ -26,6 +26,10 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     # Not the usual two minutes: whoever watches a cluster sees it come back.
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Who follows what nothing happens to is to hear that the controller is gone.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,

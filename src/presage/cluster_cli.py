@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,7 +89,12 @@ def submit(
         float, typer.Option(min=0.0, help="Of a device, under bin-packing; else as the share.")
     ] = 0.0,
     folder: Annotated[Path | None, typer.Option(help="That it runs in; by default this.")] = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeat it.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]", help="Without a value the one that it has here; repeat it."
+        ),
+    ] = None,
     checkpoint_every_s: Annotated[
         float, typer.Option(min=0.0, help="Between its own checkpoints; 0: it makes none.")
     ] = 0.0,
@@ -330,8 +336,12 @@ def _check_numbers(options: Mapping[str, tuple[float, int]]) -> None:
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
+    if not equals and name in os.environ:
+        return name, os.environ[name]
     if not equals or not name:
-        raise ConfigError(f"--env {text!r}: write NAME=VALUE")
+        raise ConfigError(
+            f"--env {text!r}: write NAME=VALUE, or the NAME of a variable that is set"
+        )
     return name, value
 
 

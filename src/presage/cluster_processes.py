@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -72,7 +73,10 @@ def controller(
     journal: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="A file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
+            envvar="PRESAGE_JOURNAL",
+            metavar="URL",
+            help="A file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE; its password as in "
+            "PGPASSWORD or ~/.pgpass.",
         ),
     ] = str(STATE / "controller.db"),
     policy: Policy = "sharing",
@@ -208,7 +212,8 @@ def agent(
         heartbeat_s,
         hard_shares,
     )
-    credentials = credentials_of(token_file, ca, cert, key)
+    credentials = partial(credentials_of, token_file, ca, cert, key)
+    credentials()  # what is wrong with them is said at once
     log_as_json()
 
     async def serve() -> None:

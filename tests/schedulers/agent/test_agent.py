@@ -329,7 +329,7 @@ def test_orders_of_many_megabytes_are_heard(state):
 
     async def served(target):
         with suppress(asyncio.CancelledError):
-            await serve_node(played.agent, target, Credentials())
+            await serve_node(played.agent, target, Credentials)
 
     async def until_it_ended():
         with controller_that_says(answer) as target:

@@ -8,17 +8,18 @@ import pytest
 
 from presage.features.errors import ServiceError
 from presage.schedulers.agent.node_task import NodeTask, Seen, Step
-from presage.schedulers.agent.outcomes import MOST_KEPT, Outbox, outcome_of
+from presage.schedulers.agent.outcomes import MOST_BYTES, MOST_KEPT, Outbox, outcome_of
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.v1.prediction_pb2 import Share
+from presage.serving.outcomes import Reported
+from presage.serving.v1.prediction_pb2 import Outcome, Share
 from tests.serving.conftest import make_job
 
 GIB = 2**30
-RAN_S = 100.0
+RAN_S, ENDED_S = 100.0, 1.6e9
 DEVICE = Slot("cpu-2", 4 * GIB, cpus=(0, 1))
 
 
@@ -41,7 +42,7 @@ def together(one, other, for_s=RAN_S):
 
 
 def told(of, tasks=None, held="cgroup v1 weight"):
-    row = outcome_of(of, DEVICE, tasks or {of.name: of}, "agent", held)
+    row = outcome_of(of, DEVICE, tasks or {of.name: of}, "agent", held, ENDED_S)
     assert row is not None
     return row
 
@@ -50,6 +51,7 @@ def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
     one, other = task("one"), task("other")
     row = told(one, together(one, other))
 
+    assert row.finished_at_unix_s == ENDED_S
     assert row.job.job_id == "the user's one"
     assert [of.job.job_id for of in row.neighbours] == ["the user's other"]
 
@@ -104,7 +106,7 @@ def test_of_one_that_failed_no_times_are_told(how, failure):
 @pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
 def test_of_one_that_others_ended_nothing_is_told(how):
     one = task("one", **how)
-    assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps") is None
+    assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
 
 
 class Deaf:
@@ -129,3 +131,28 @@ def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
     assert len(names) == MOST_KEPT
     assert {"new.0", "new.1", "new.2", "earlier.3"} <= names
     assert "earlier.2" not in names
+
+
+class Hears:
+    """A service that takes all that it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def report_rows(self, rows):
+        self.told.append(rows)
+        return Reported(len(rows), 0, {})
+
+
+def test_what_is_told_at_once_fits_into_a_message(tmp_path):
+    service = Hears()
+    outbox = Outbox(tmp_path, service)
+    for number in range(5):
+        row = Outcome(idempotency_key=f"{number}", failure="x" * (MOST_BYTES // 2 - 100))
+        outbox.put(row, f"job.{number}")
+    outbox.put(Outcome(failure="x" * MOST_BYTES), "too-large.1")
+
+    assert [outbox.send() for _ in range(4)] == [2, 2, 1, 0]
+    assert [[row.idempotency_key for row in rows] for rows in service.told] == [
+        ["0", "1"], ["2", "3"], ["4"]
+    ]  # fmt: skip

@@ -207,7 +207,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
     ("words", "told"),
     [
         (("submit",), "no command; write it behind the options"),
-        (("submit", "--env", "A", "--", "true"), "--env 'A': write NAME=VALUE"),
+        (("submit", "--env", "A", "--", "true"), "--env 'A': write NAME=VALUE, or the NAME"),
         (("submit", "--name", "", "--", "true"), "the name must be 1 to 128"),
         (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
         (("submit", "--features", "absent.json", "--", "true"), "absent.json"),

@@ -73,15 +73,16 @@ def test_a_job_that_has_not_run_has_no_log_yet():
 
 
 def test_who_follows_a_job_reads_its_next_attempt_from_the_beginning():
-    wrote = {1: (b"the first one\n", False), 2: (b"the second one\n", True)}
-    controller = Controller(job(), job(), job(attempt=2))
+    wrote = {1: (b"the first one\n", True), 2: (b"the second one\n", True)}
+    evicted = [job(), job(Stage.LEAVING), job(Stage.WAITING), job(Stage.WAITING)]
+    controller = Controller(*evicted, job(Stage.PLACED, attempt=2), job(Stage.FINISHED, attempt=2))
 
     assert read(controller, wrote.get, follow=True) == b"the first one\nthe second one\n"
 
 
 def test_who_follows_a_job_waits_for_its_agent_to_hear_of_it():
     heard = iter([(b"", True), (b"", True), (b"up\n", True)])
-    controller = Controller(job(Stage.PLACED), job(Stage.PLACED), job())
+    controller = Controller(job(Stage.PLACED), job(Stage.PLACED), job(Stage.FINISHED))
 
     assert read(controller, lambda attempt: next(heard), follow=True) == b"up\n"
 
