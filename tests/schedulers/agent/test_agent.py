@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,14 +15,17 @@ from pathlib import Path
 import grpc
 import pytest
 
+from presage.features.errors import RefusedAgentError, TaskFolderError
 from presage.schedulers.agent import agent as agent_module
 from presage.schedulers.agent.agent import Agent, AgentOptions
 from presage.schedulers.agent.connection import serve_node
 from presage.schedulers.agent.lease import read_lease
 from presage.schedulers.agent.node_task import Step
+from presage.schedulers.agent.renewal import Renewal
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task import End
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
+from presage.schedulers.agent.task_process import launch
 from presage.schedulers.forecasts import Outlook
 from presage.schedulers.grant import Grant
 from presage.schedulers.job import Job
@@ -67,7 +71,8 @@ class Says(pb_grpc.NodeServiceServicer):
 @contextmanager
 def controller_that_says(answer):
     server = grpc.server(ThreadPoolExecutor(4))
-    pb_grpc.add_NodeServiceServicer_to_server(Says(answer), server)
+    says = Says(answer) if isinstance(answer, pb.NodeOrders) else answer
+    pb_grpc.add_NodeServiceServicer_to_server(says, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -395,3 +400,143 @@ def test_from_a_node_without_room_tasks_go_back_and_it_says_why(state, monkeypat
     assert over is not None
     assert over.exit is not None
     assert over.exit.asked
+
+
+def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(agent_module, "launch", lambda task: False)
+        first = Played(state)
+        first.lives(orders(order("job", "print('up')")), (state / TASKS / "job.1").exists)
+        first.dies()
+    played, ends_s = Played(state), time.monotonic() + 1.0
+    played.lives(
+        lambda: time.monotonic() > ends_s,
+        orders(version=2),
+        lambda: played.ended("job"),
+    )
+    assert not played.folder("job.1").started
+
+
+def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
+    lease = Renewal(tmp_path)
+    first = lease.order()
+    lease.until(10.0)
+    assert (lease.until_s, read_lease(tmp_path)) == (0.0, None)
+    second = lease.order()
+    lease.until(20.0)
+    lease.obey(first)
+    assert (lease.until_s, read_lease(tmp_path)) == (10.0, 10.0)
+    lease.obey(second)
+    assert read_lease(tmp_path) == 20.0
+    lease.until(15.0)  # it came with nothing new; the newest answer holds, also if it is shorter
+    assert (lease.until_s, read_lease(tmp_path)) == (15.0, 15.0)
+
+
+def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(state, monkeypatch):
+    def refuses(task):
+        raise TaskFolderError("no shim")
+
+    monkeypatch.setattr(agent_module, "OWN_FAULT_S", 0.5)
+    monkeypatch.setattr(agent_module, "PROBE_S", 0.2)
+    can = ["no process can be made here", "no process can be made here", ""]
+    monkeypatch.setattr(agent_module, "cannot_launch", lambda: can.pop(0))
+    monkeypatch.setattr(agent_module, "launch", refuses)
+    played = Played(state)
+    problems: list[str] = []
+
+    def goes_back() -> bool:
+        if played.ended("job"):
+            monkeypatch.setattr(agent_module, "launch", launch)
+        return played.ended("job")
+
+    def may_have_others() -> bool:
+        problems.append(played.agent._problem)
+        return not played.agent._problem
+
+    played.lives(
+        orders(order("job", "pass")),
+        goes_back,
+        may_have_others,
+        orders(order("another", "pass"), version=2),
+        lambda: played.ended("another"),
+    )
+    assert {"no shim", "no process can be made here"} <= {*problems}
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.asked
+    assert not played.folder("job.1").path.exists()
+    assert (played.folder("another.1").path / "exit.json").exists()
+
+
+def test_a_task_that_is_cancelled_where_no_process_can_begin_is_over_at_once(state, monkeypatch):
+    def refuses(task):
+        raise TaskFolderError("no shim")
+
+    monkeypatch.setattr(agent_module, "launch", refuses)
+    played = Played(state)
+    one = order("job", "pass")
+    ends = order("job", "pass", end="cancelled")
+    played.lives(
+        orders(one),
+        lambda: ("job", 1) in played.agent._processes,
+        orders(ends, version=2),
+        lambda: played.ended("job"),
+    )
+    assert not played.folder("job.1").path.exists()
+    assert played.agent._problem == ""
+
+
+@pytest.mark.parametrize("written", ["", "\n"])
+def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written):
+    (state / "agent.id").write_text(written)
+    played = Played(state)
+    assert len(played.agent._agent_id) == 32
+    played.dies()
+    assert Played(state).agent._agent_id == played.agent._agent_id
+
+
+class Locks(pb_grpc.NodeServiceServicer):
+    """Lets an agent in, if it may, and then knows no token of it for a while."""
+
+    def __init__(self, *lets_in):
+        self._lets_in = list(lets_in)
+
+    def Attach(self, request_iterator, context):
+        if not self._lets_in.pop(0):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such token")
+        report = next(request_iterator)
+        yield orders(answers=report.number)
+
+
+def test_an_agent_that_was_let_in_is_not_sent_away_by_a_token_that_is_not_known(state):
+    def outlives(*lets_in) -> bool:
+        """Whether it asks again until it has seen all of it."""
+        answers = Locks(*lets_in)
+        stumbles = [FileNotFoundError("somebody is writing it")]
+
+        def credentials() -> Credentials:
+            if played.agent.heard and stumbles:
+                raise stumbles.pop()
+            return Credentials()
+
+        async def served(target: str) -> bool:
+            serving = asyncio.create_task(serve_node(played.agent, target, credentials))
+            while answers._lets_in and not serving.done():
+                await asyncio.sleep(0.05)
+            outlived = not serving.done()
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+            return outlived
+
+        played = Played(state)
+        with controller_that_says(answers) as target:
+            try:
+                return asyncio.run(asyncio.wait_for(served(target), 60.0))
+            finally:
+                played.dies()
+
+    assert outlives(True, False, False, True)
+    with pytest.raises(RefusedAgentError, match="no such token"):
+        outlives(False, False, False, True)

@@ -13,6 +13,7 @@ import pytest
 
 from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, write_lease
+from presage.schedulers.agent.log_file import read_log
 from presage.schedulers.agent.observe import exit_of, observe
 from presage.schedulers.agent.task import End, Wanted
 from presage.schedulers.agent.task_process import Task, TaskState, launch, state_of, want
@@ -355,6 +356,18 @@ def test_when_the_lease_is_over_the_job_saves_and_ends(node):
     assert saved_by(folder) > 0
 
 
+def test_a_lease_that_is_long_over_leaves_no_time_to_save(node):
+    """As of a machine that was asleep: another attempt may run elsewhere by now."""
+    folder = node.start(SAVES_AND_EXITS, grace_s=20.0)
+    counts(folder)
+
+    node.lease(-100.0)
+
+    exit_ = ended(folder)
+    assert (exit_.why, exit_.signal) == ("lease", signal.SIGKILL)
+    assert saved_by(folder) == 0
+
+
 @pytest.mark.parametrize("over_s", [0.0, -5.0])
 def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, over_s):
     folder = node.start(SLEEPS)
@@ -413,13 +426,25 @@ def test_a_log_that_grows_keeps_its_end(node):
     assert folder.log.read_text().endswith("last\n")
     assert folder.log.stat().st_size < 60_000
     assert (folder.path / "log.old").stat().st_size == 10_000
-    began_anew = folder.log.read_text()
+    assert (folder.path / "log.old").stat().st_mode & 0o777 == 0o600
+    began_anew = folder.log.read_bytes()
+    last = read_log(folder.log, -5, 100)
+    assert (last.content, last.whole) == (b"last\n", True)
+    assert last.offset > 60_000  # counted from what was written first
+    before = read_log(folder.log, 0, 10**6)
+    assert (len(before.content), before.whole) == (10_000, False)
+    assert read_log(folder.log, before.offset + 10_000, 10**6).content == began_anew
 
     keep_log(folder)
 
-    kept = log_of(folder.state, folder.name).read_text()
+    log = log_of(folder.state, folder.name)
+    kept = log.read_bytes()
     assert kept.endswith(began_anew)
     assert len(kept) == 10_000 + len(began_anew)
+    assert read_log(log, last.offset, 100) == last
+    assert read_log(log, 0, 10**6) == (before.offset, kept, True)
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_orders_that_are_damaged_change_nothing(node):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from presage.features.errors import TaskFolderError
+from presage.schedulers.agent import task_process
 from presage.schedulers.agent.isolation import names_of_groups
 from presage.schedulers.agent.lease import boottime_s, read_lease
 from presage.schedulers.agent.processes import stat
@@ -22,6 +23,7 @@ from presage.schedulers.agent.task import Wanted
 from presage.schedulers.agent.task_process import (
     TaskState,
     adopt,
+    cannot_launch,
     cannot_make,
     create,
     launch,
@@ -41,6 +43,7 @@ from tests.schedulers.agent.node import (
     ended,
     job_pid,
     kill,
+    letter,
     says,
     shim_pid,
     until,
@@ -294,8 +297,8 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
         while True:
             file.write(b"x" * 512)
     pid, shim = job_pid(folder), shim_pid(folder)
-    with pytest.raises(TaskFolderError, match="make room"):
-        want(folder, Wanted(300))
+    assert want(folder, Wanted(300))  # or nobody could end a task that fills the disk
+    assert folder.wanted() == Wanted(300)
     with pytest.raises(TaskFolderError, match="cannot be made"):
         node.make(SLEEPS, job_id="another")
     node.lease(900.0)  # or a full disk would end all jobs of a node
@@ -314,6 +317,47 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
 
     assert (ended(folder).code, ended(folder).why) == (0, "")
     node.close()
+
+
+def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
+    node = Node(small_disk)
+    code = (
+        "import time\n"
+        "with open('filling', 'wb', buffering=0) as file:\n"
+        "    while True:\n"
+        "        try: file.write(b'x' * 512)\n"
+        "        except OSError: time.sleep(0.05)\n"
+    )
+
+    def is_full() -> bool:
+        try:
+            with (small_disk / "probe").open("ab", buffering=0) as file:
+                file.write(bytes(4096))
+        except OSError:
+            return True
+        return False
+
+    folder = node.start(code)
+    pid = job_pid(folder)
+    until(is_full)
+
+    assert want(folder, Wanted(paused=True))
+    until(lambda: letter(pid) == "T")
+    assert want(folder, NEVER_MIND)
+    until(lambda: not alive(pid))
+    (small_disk / "filling").unlink()
+
+    assert ended(folder).why == "ended"
+    node.close()
+
+
+def test_why_no_process_can_begin_here(monkeypatch):
+    assert cannot_launch() == ""
+    python = task_process._PYTHON
+    monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
+    assert "No module named 'no_such_module'" in cannot_launch()
+    monkeypatch.setattr(task_process, "_PYTHON", ("/no/such/python", *python[1:]))
+    assert cannot_launch().startswith("no process can be made here")
 
 
 def test_nothing_starts_while_the_disk_is_full(small_disk):
