@@ -19,7 +19,7 @@ from typing import Any
 
 from sharing_load import load
 from sharing_page import page
-from sharing_runs import Run, simulated
+from sharing_runs import Run, bounds_exceeded, simulated
 
 PAGE = Path("docs/benchmarks/sharing.md")
 LOAD = 1.0
@@ -62,7 +62,8 @@ def main() -> None:
     runs = list(dict.fromkeys(run for of in RUNS.values() for run in of))
     outcomes = made(sorted(runs, key=lambda run: -run.nodes), args)  # so that none ends alone
     loads = [_load(nodes, args.output) for nodes in LOADED]
-    PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, loads)) + "\n")
+    exceeded = {risk: bounds_exceeded(risk, args.lucid, args.releases) for risk in RISKS}
+    PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, exceeded, loads)) + "\n")
 
 
 def made(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from cross_fitted import FOLDS, fold_of
@@ -85,10 +85,17 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     urgent = [one for one in done.ended if one.promised_s < math.inf]
     # What nobody can keep: alone on a whole device it takes longer than was promised.
     kept = [one for one in urgent if one.alone_s <= one.promised_s]
+    # By which part of what was promised it took longer.
+    late = [
+        (one.end_s - one.first_start_s) / one.promised_s - 1
+        for one in urgent
+        if one.violated and one.first_start_s is not None
+    ]
     return {
         **asdict(metrics_of(done)),
         "promised_in_vain_share": 1 - len(kept) / len(urgent) if urgent else None,
         "avoidably_late_share": mean(one.violated for one in kept) if kept else None,
+        "late_by_median": median(late) if late else 0.0,
         "simulated_jobs": len(jobs),
         "ended_in_a_day": len(first_day),
         "seconds": took_s,
@@ -97,6 +104,19 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         "decision_p99_s": _quantile(policy.took_s, 0.99),
         "decision_max_s": max(policy.took_s),
     }
+
+
+def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]:
+    """How many of the kinds of jobs take more memory than their bound says, and of how many."""
+    world = read_measurements(lucid)
+    cluster = Cluster((Node("n0", 1, KIND, MEMORY_BYTES),))
+    truth = Measured({}, world, KIND)
+    names = world.models_on(KIND)  # that the trace's jobs are drawn from
+    jobs = [Job(name, 0.0, model=name, features=world.features[name]) for name in names]
+    forecasts = Forecasts(_strangers(world, risk, releases), cluster)
+    forecasts.expect(jobs)
+    above = [forecasts.outlook(j, KIND).memory_bytes < truth.memory_bytes(j, KIND) for j in jobs]
+    return sum(above), len(jobs)
 
 
 class Timed:
@@ -159,7 +179,11 @@ def _forecaster(
         return NoForecasts()
     if run.forecast == "oracle":
         return Oracle(truth, cluster)
-    of = [Predicted(_predictor(releases / f"{i}" / "release"), risk=run.risk) for i in range(FOLDS)]
+    return _strangers(world, run.risk, releases)
+
+
+def _strangers(world: Measurements, risk: float, releases: Path) -> Forecaster:
+    of = [Predicted(_predictor(releases / f"{i}" / "release"), risk=risk) for i in range(FOLDS)]
     return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
 
 

@@ -105,7 +105,7 @@ async def _attached(
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
         call = stub.Attach(agent.reports(), metadata=credentials.metadata)
         sending = asyncio.create_task(_send_logs(agent, stub, credentials))
-        reading = asyncio.create_task(_obey(agent, call))
+        reading = asyncio.create_task(_obey(agent, call, target))
         try:
             await asyncio.wait((reading, working), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -117,8 +117,11 @@ async def _attached(
             call.cancel()
 
 
-async def _obey(agent: Agent, call: Any) -> None:
+async def _obey(agent: Agent, call: Any, target: str) -> None:
+    before = agent.heard
     async for orders in call:
+        if agent.heard == before:
+            log(logging.INFO, "attached", target=target)
         agent.hear(orders)
 
 

@@ -29,6 +29,7 @@ T = TypeVar("T")
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+CONTROLLING = "controlling at"  # what a controller says once it listens
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
 
 Forecast = Annotated[
@@ -304,7 +305,14 @@ def credentials_of(
 
 
 def _ready(target: str) -> None:
-    typer.echo(f"controlling at {target}", err=True)
+    typer.echo(f"{CONTROLLING} {target}", err=True)
+
+
+def _says(log: Path, begin: int, word: str) -> bool:
+    """Whether a log has a word from a byte on."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        return word.encode() in file.read()
 
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
@@ -339,7 +347,14 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
     if given:
         of_processors = sum("=gpu" not in text for text in given)
         part_bytes = memory_bytes or _host_bytes() // max(1, of_processors)
-        return tuple(_slot(text, memory_bytes, part_bytes) for text in given)
+        slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
+        wanted = [slot.cuda for slot in slots if slot.cuda is not None]
+        absent = sorted({*wanted} - {slot.cuda for slot in _gpus(None)}) if wanted else []
+        if absent:
+            raise ConfigError(
+                f"--device ...=gpu{absent[0]}: the driver shows no such GPU here; see nvidia-smi -L"
+            )
+        return slots
     gpus = _gpus(memory_bytes)
     if gpus:
         return gpus
@@ -435,22 +450,32 @@ def _run_together(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def check() -> None:
+        for name, process in running:
+            if process.poll() is not None:
+                tail = (state / f"{name}.log").read_text()[-400:].strip().splitlines()[-1:]
+                raise ServiceError(f"{name} ended with {process.returncode}: {' '.join(tail)}")
+
     try:
         for name, (command, variables) in zip(names, commands, strict=True):
             with (state / f"{name}.log").open("ab") as said:
+                began = said.tell()
                 started = subprocess.Popen(
                     command, stderr=said, stdout=said, start_new_session=True,
                     env={**os.environ, **variables},
                 )  # fmt: skip
             running.append((name, started))
+            # Where another one has its port, agents would be that one's.
+            while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
+                check()
+                time.sleep(0.05)
         typer.echo(
-            f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C ends them", err=True
+            f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
+            err=True,
         )
         while True:
-            for name, process in running:
-                if process.poll() is not None:
-                    tail = (state / f"{name}.log").read_text()[-400:].strip().splitlines()[-1:]
-                    raise ServiceError(f"{name} ended with {process.returncode}: {' '.join(tail)}")
+            check()
             time.sleep(0.2)
     except KeyboardInterrupt:
         typer.echo("ending controller and agents; jobs go on for their lease", err=True)

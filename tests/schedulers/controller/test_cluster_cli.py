@@ -318,7 +318,14 @@ def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_the
         _slots(None, None)
 
 
-def test_processors_that_are_several_devices_have_a_part_of_the_memory_each():
+def test_a_gpu_that_is_not_there_is_no_device():
+    with pytest.raises(ConfigError, match="=gpu7: the driver shows no such GPU here"):
+        _slots(["h100=gpu7"], None)
+
+
+def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monkeypatch):
+    gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(2))
+    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
     cpu = min(os.sched_getaffinity(0))
     (all_of_it,) = _slots([f"cpu-1={cpu}"], None)
     one, other, gpu = _slots([f"cpu-1={cpu}", f"half={cpu}", "h100=gpu1"], None)

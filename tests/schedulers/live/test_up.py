@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 
 import pytest
 
@@ -28,5 +29,12 @@ def test_a_job_runs_on_while_its_cluster_is_ended_and_started_again(cluster, num
 
     assert cluster.over("long", "next") == {"long": pb.FINISHED, "next": pb.FINISHED}
     assert {line.pid for line in cluster.lines() if line.job == "long"} == {pid}
+    another = subprocess.run(
+        [*map(str, command), "--state", str(cluster.folder / "another")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert another.returncode == 1
+    assert "error: controller ended with 1: error: port" in another.stderr
+    assert another.stderr.count("\n") == 1
     cluster.check(run_once=["long", "next"])
     cluster.kill("up", signal.SIGTERM)
