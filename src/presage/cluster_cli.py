@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from presage.cluster_options import (
+    HERE,
+    Authority,
+    Certificate,
+    Controller,
+    Key,
+    Token,
+    connected,
+)
 from presage.cluster_processes import add_processes
 from presage.cluster_ui_cli import ui
 from presage.features.errors import ConfigError, InvalidJobError
-
-if TYPE_CHECKING:
-    from presage.schedulers.live.client import ClusterClient
 
 app = typer.Typer(
     help="A live cluster: jobs that share devices by what is foretold of them (docs/cluster.md).",
@@ -26,27 +31,9 @@ app = typer.Typer(
 add_processes(app)
 app.command()(ui)
 
-Controller = Annotated[
-    str,
-    typer.Option(
-        "--controller", envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller."
-    ),
-]
-Token = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="With the token that is shown to it."),
-]
-Authority = Annotated[
-    Path | None, typer.Option("--ca", metavar="PEM", help="Who vouches for it: then encrypted.")
-]
-Certificate = Annotated[
-    Path | None, typer.Option("--cert", metavar="PEM", help="One's own, where it asks for one.")
-]
-Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="The certificate's key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
-HERE = "127.0.0.1:50061"
 # What a message takes.
 _MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
@@ -149,7 +136,7 @@ def submit(
         )
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is no UTF-8; write it so") from None
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         client.submit([job])
     typer.echo(job.job_id)
 
@@ -169,7 +156,7 @@ def ps(
     from presage.cluster_tables import job_table, node_table
     from presage.render import print_json, show_whole
 
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         found = client.list(ended=everything)
     if as_json:
         rows = found.nodes if nodes else found.jobs
@@ -199,7 +186,7 @@ def explain(
     from presage.cluster_tables import candidate_table, history_table, now_table, told_table
     from presage.render import print_json, show_whole
 
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         found = client.explain(job)
     if as_json:
         print_json(_json(found))
@@ -221,7 +208,7 @@ def cancel(
     key: Key = None,
 ) -> None:
     """End jobs for good."""
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         client.cancel(jobs)
 
 
@@ -241,7 +228,7 @@ def drain(
     """Give a node no more jobs; print those that are still there."""
     if evict and undo:
         raise ConfigError("--evict and --undo contradict each other; give one of them")
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for job_id in client.drain(node, undo=undo, evict=evict):
             typer.echo(job_id)
 
@@ -257,7 +244,7 @@ def logs(
     key: Key = None,
 ) -> None:
     """Print what a job wrote to its output and error output."""
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for content in client.logs(job, follow=follow):
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -280,7 +267,7 @@ def watch(
     import json
     import time
 
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for event in client.watch(jobs or (), after=after):
             if as_json:
                 typer.echo(json.dumps(_json(event)))
@@ -288,17 +275,6 @@ def watch(
             at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
             about = " ".join(filter(None, (event.job_id, event.node, event.detail)))
             typer.echo(f"{at} {event.what.lower()} {about}")
-
-
-@contextmanager
-def _client(
-    target: str, token_file: Path | None, ca: Path | None, cert: Path | None, key: Path | None
-) -> Iterator[ClusterClient]:
-    from presage.cluster_processes import credentials_of
-    from presage.schedulers.live.client import ClusterClient
-
-    with ClusterClient(target, credentials=credentials_of(token_file, ca, cert, key)) as client:
-        yield client
 
 
 def _features(

@@ -279,7 +279,17 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
-        (("controller", "--forecast", "nonsense"), "nonsense"),
+        (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
+        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
+        (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
+        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: there is no such file"),
+        (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
+        (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is no HOST"),
+        (("ui", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("ps", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("up", "--forecast", "oracle"), "--forecast 'oracle' is not known"),
         (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
         (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
         (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
@@ -343,7 +353,7 @@ def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted
     assert done.stderr.count("\n") == 1
 
 
-def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run):
+def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
     tokens, port = tmp_path / "tokens", free_port()
@@ -377,6 +387,15 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run):
             mine,
             (*ca, "--token-file", str(files["ann"])),
         ):
-            status, out, _ = run(*Asking(target, *options).words("ps"))
+            status, out, said = run(*Asking(target, *options).words("ps"))
             assert (status, out) == (1, "")
+            assert ("pass --token-file" in said) == ("--token-file" not in options)
+
+        for variable, path in (
+            ("CA", authority[0]), ("CERT", own[0]), ("KEY", own[1]), ("TOKEN_FILE", files["ann"]),
+        ):  # fmt: skip
+            monkeypatch.setenv(f"PRESAGE_CLUSTER_{variable}", str(path))
+        status, out, _ = run(*Asking(target).words("ps", "--all"))
+        assert status == 0
+        assert name in out
     assert not any(Path(tmp_path / "n0" / "tasks").glob("[!.]*"))
