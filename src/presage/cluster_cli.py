@@ -22,6 +22,7 @@ from presage.cluster_options import (
 from presage.cluster_processes import add_processes
 from presage.cluster_ui_cli import ui
 from presage.features.errors import ConfigError, InvalidJobError
+from presage.job_source import BATCH_SIZE, OPTIMIZER, PRECISION
 
 app = typer.Typer(
     help="A live cluster: jobs that share devices by what is foretold of them (docs/cluster.md).",
@@ -57,10 +58,28 @@ def submit(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="That a campaign's tables know it by.")
     ] = "",
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Of an ONNX file and such.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Of the whole job.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, fp64.")] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, show_default=str(BATCH_SIZE), help="Samples a step; not of a JSON file."
+        ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps of the whole job; --features needs it, unless a JSON file has it."
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(show_default=OPTIMIZER, help="sgd, adam or adamw; not of a JSON file."),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            show_default=PRECISION, help="fp32, tf32, fp16, bf16 or fp64; not of a JSON file."
+        ),
+    ] = None,
     latency_sensitive: Annotated[
         bool, typer.Option("--latency-sensitive", help="It goes before best-effort jobs.")
     ] = False,
@@ -98,6 +117,8 @@ def submit(
     import getpass
     import secrets
 
+    from presage.cluster_tables import phase_of
+    from presage.schedulers.live.waiting import OVER
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     _check_numbers(
@@ -137,7 +158,12 @@ def submit(
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is no UTF-8; write it so") from None
     with connected(controller, token_file, ca, cert, key) as client:
-        client.submit([job])
+        if client.submit([job]):
+            (before,) = client.list([job.job_id]).jobs
+            said = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
+            if before.phase in OVER:
+                raise InvalidJobError(f"{said}: nothing was started; give another --name")
+            typer.echo(f"{said}: nothing else was started", err=True)
     typer.echo(job.job_id)
 
 
@@ -290,6 +316,11 @@ def _features(
                 "--batch-size, --optimizer and --precision are of --features; give it, too"
             )
         return None
+    if iterations is None and not source.endswith(".json"):
+        raise ConfigError(
+            f"--features {source}: how many steps the job has is not said there, and what it is "
+            "promised goes by them; give --iterations"
+        )
     from presage.job_source import read_job
     from presage.serving.wire import write_job
 
@@ -322,6 +353,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _json(message: Any) -> dict[str, Any]:
-    from presage.schedulers.live.wire import to_json
+    """Also of what is 0, false or empty: programs need not know what is left out."""
+    from google.protobuf.json_format import MessageToDict
 
-    return to_json(message)
+    found: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return found
