@@ -21,7 +21,7 @@ from presage.cluster_options import (
 )
 from presage.cluster_processes import add_processes
 from presage.cluster_ui_cli import ui
-from presage.features.errors import ConfigError, InvalidJobError
+from presage.features.errors import ConfigError, InvalidJobError, ServiceError
 from presage.job_source import BATCH_SIZE, OPTIMIZER, PRECISION
 
 app = typer.Typer(
@@ -169,6 +169,10 @@ def submit(
 
 @app.command()
 def ps(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB...]", help="These alone, also where they are over."),
+    ] = None,
     controller: Controller = HERE,
     everything: Annotated[bool, typer.Option("--all", help="Also jobs that are over.")] = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="Nodes and their devices.")] = False,
@@ -182,13 +186,16 @@ def ps(
     from presage.cluster_tables import job_table, node_table
     from presage.render import print_json, show_whole
 
+    if nodes and jobs:
+        raise ConfigError("--nodes and names of jobs contradict each other; give one of them")
     with connected(controller, token_file, ca, cert, key) as client:
-        found = client.list(ended=everything)
+        found = client.list(jobs or (), ended=everything)
     if as_json:
         rows = found.nodes if nodes else found.jobs
         print_json([_json(row) for row in rows])
         return
-    show_whole(node_table(found) if nodes else job_table(found))
+    why = everything or bool(jobs)
+    show_whole(node_table(found) if nodes else job_table(found, why=why))
     if found.left_out and not nodes:
         typer.echo(
             f"{found.left_out:,} more jobs are not listed; `presage cluster explain` has each",
@@ -222,6 +229,33 @@ def explain(
     for table in (of(found) for of in tables):
         if table.row_count:
             show_whole(table)
+
+
+@app.command()
+def wait(
+    jobs: Jobs,
+    controller: Controller = HERE,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Wait until jobs are over; the exit status is 1 if one of them did not finish."""
+    from presage.cluster_tables import phase_of
+    from presage.schedulers.live.waiting import each_when_over
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    def away(error: ServiceError) -> None:
+        typer.echo(f"{error}; it is asked again until it answers", err=True)
+
+    all_finished = True
+    with connected(controller, token_file, ca, cert, key) as client:
+        for row in each_when_over(client, jobs, on_away=away):
+            if row.phase != pb.FINISHED:
+                all_finished = False
+                typer.echo(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)
+    if not all_finished:
+        raise typer.Exit(1)
 
 
 @app.command()

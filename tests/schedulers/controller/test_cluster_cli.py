@@ -74,6 +74,10 @@ class Asking:
         with ClusterClient(self.target, credentials=self._credentials) as client:
             return client.list(ended=True)
 
+    def now(self):
+        with ClusterClient(self.target, credentials=self._credentials) as client:
+            return client.list()
+
     def jobs(self):
         return {row.job.job_id: row for row in self.all().jobs}
 
@@ -180,6 +184,31 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
     rows = {row["job"]["job_id"]: row for row in json.loads(here("ps", "--all", "--json"))}
     assert rows["fails"]["attempt"] == 2
     assert "ended with status 3" in here("explain", "fails")
+    assert "ended with status 3" in here("ps", "--all")
+
+
+def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
+    for name, word in (("good", "true"), ("bad", "false")):
+        here("submit", "--name", name, "--", word)
+    ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
+
+    told = here("ps", "bad")
+    assert "ended with status 1" in told
+    assert "good" not in told
+    assert [row["job"]["job_id"] for row in json.loads(here("ps", "bad", "--json"))] == ["bad"]
+    assert "why" not in here("ps")
+
+
+def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here, run):
+    for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
+        here("submit", "--name", name, "--", "/bin/sh", "-c", word)
+
+    status, out, said = run(*ask.words("wait", "slow", "wrong"))
+    assert (status, out) == (1, "")
+    assert said.startswith("job 'wrong' is failed: ")
+    assert "status 4" in said
+    assert said.count("\n") == 1
+    assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
 
 
 def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
@@ -229,6 +258,9 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: how many steps"),
         (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
         (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
+        (("wait", "nobody"), "there is no job 'nobody'"),
+        (("ps", "nobody"), "there is no job 'nobody'"),
+        (("ps", "--nodes", "somebody"), "--nodes and names of jobs contradict each other"),
         (("explain", "nobody"), "there is no job 'nobody'"),
         (("logs", "nobody"), "there is no job 'nobody'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
