@@ -152,11 +152,14 @@ class Core:
         Raises
         ------
         UnknownJobError
-            One of them was never submitted.
+            One of them was never submitted: then none is ended.
         """
         records: list[Record] = []
         for job_id in dict.fromkeys(job_ids):
-            job = self.job(job_id)
+            try:
+                job = self.job(job_id)
+            except UnknownJobError as error:
+                raise UnknownJobError(f"nothing was cancelled: {error}") from None
             if job.stage is Stage.WAITING:
                 records.append(_ended(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s))
             elif job.stage in AT_NODE and not job.cancel:

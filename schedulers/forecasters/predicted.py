@@ -38,6 +38,18 @@ class Predictor(Protocol):
         ...
 
 
+def check_risk(risk: float) -> None:
+    """It can be asked for.
+
+    Raises
+    ------
+    ConfigError
+        It is no risk, or above that of the median.
+    """
+    if not 0 < risk <= 0.5:
+        raise ConfigError(f"risk={risk}, must be above 0 and at most 0.5, the median")
+
+
 class Predicted:
     """Medians of run time, utilization and slowdown, and a bound of memory.
 
@@ -59,8 +71,7 @@ class Predicted:
     """
 
     def __init__(self, predictor: Predictor, *, risk: float = DEFAULT_RISK) -> None:
-        if not 0 < risk <= 0.5:
-            raise ConfigError(f"risk={risk}, must be above 0 and at most 0.5, the median")
+        check_risk(risk)
         self._predictor, self._median = predictor, risk == 0.5
         self._coverage = 0.8 if self._median else round(1 - 2 * risk, 6)
         self._devices: dict[str, Device | None] = {}

@@ -131,6 +131,11 @@ class ClusterClient:
 
     def _error(self, error: Any) -> Exception:
         code, details = error.code(), error.details()
+        if code is grpc.StatusCode.UNAUTHENTICATED and not self._credentials.token:
+            details = (
+                f"{self._target} asks who calls; pass --token-file FILE with a token that `presage "
+                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE"
+            )
         if code in _ERRORS:
             return _ERRORS[code](details)
         if code is grpc.StatusCode.UNAVAILABLE:
@@ -139,6 +144,11 @@ class ClusterClient:
             return ServiceError(
                 f"no controller at {self._target} ({details}); start one with `presage cluster "
                 "controller`, or give the address of one that runs, and --ca if it is encrypted"
+            )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return ServiceError(
+                f"no controller of a cluster listens at {self._target}, but another service; give "
+                "the controller's address by --controller, or PRESAGE_CLUSTER"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return ServiceError(

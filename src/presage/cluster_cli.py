@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from presage.cluster_options import (
+    HERE,
+    Authority,
+    Certificate,
+    Controller,
+    Key,
+    Token,
+    connected,
+)
 from presage.cluster_processes import add_processes
 from presage.cluster_ui_cli import ui
-from presage.features.errors import ConfigError, InvalidJobError
-
-if TYPE_CHECKING:
-    from presage.schedulers.live.client import ClusterClient
+from presage.features.errors import ConfigError, InvalidJobError, ServiceError
+from presage.job_source import BATCH_SIZE, OPTIMIZER, PRECISION
 
 app = typer.Typer(
     help="A live cluster: jobs that share devices by what is foretold of them (docs/cluster.md).",
@@ -26,27 +32,9 @@ app = typer.Typer(
 add_processes(app)
 app.command()(ui)
 
-Controller = Annotated[
-    str,
-    typer.Option(
-        "--controller", envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller."
-    ),
-]
-Token = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="With the token that is shown to it."),
-]
-Authority = Annotated[
-    Path | None, typer.Option("--ca", metavar="PEM", help="Who vouches for it: then encrypted.")
-]
-Certificate = Annotated[
-    Path | None, typer.Option("--cert", metavar="PEM", help="One's own, where it asks for one.")
-]
-Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="The certificate's key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
 OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
-HERE = "127.0.0.1:50061"
 # What a message takes.
 _MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
@@ -70,10 +58,28 @@ def submit(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="That a campaign's tables know it by.")
     ] = "",
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Of an ONNX file and such.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Of the whole job.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, fp64.")] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, show_default=str(BATCH_SIZE), help="Samples a step; not of a JSON file."
+        ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps of the whole job; --features needs it, unless a JSON file has it."
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(show_default=OPTIMIZER, help="sgd, adam or adamw; not of a JSON file."),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            show_default=PRECISION, help="fp32, tf32, fp16, bf16 or fp64; not of a JSON file."
+        ),
+    ] = None,
     latency_sensitive: Annotated[
         bool, typer.Option("--latency-sensitive", help="It goes before best-effort jobs.")
     ] = False,
@@ -111,6 +117,8 @@ def submit(
     import getpass
     import secrets
 
+    from presage.cluster_tables import phase_of
+    from presage.schedulers.live.waiting import OVER
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     _check_numbers(
@@ -149,13 +157,22 @@ def submit(
         )
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is no UTF-8; write it so") from None
-    with _client(controller, token_file, ca, cert, key) as client:
-        client.submit([job])
+    with connected(controller, token_file, ca, cert, key) as client:
+        if client.submit([job]):
+            (before,) = client.list([job.job_id]).jobs
+            said = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
+            if before.phase in OVER:
+                raise InvalidJobError(f"{said}: nothing was started; give another --name")
+            typer.echo(f"{said}: nothing else was started", err=True)
     typer.echo(job.job_id)
 
 
 @app.command()
 def ps(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB...]", help="These alone, also where they are over."),
+    ] = None,
     controller: Controller = HERE,
     everything: Annotated[bool, typer.Option("--all", help="Also jobs that are over.")] = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="Nodes and their devices.")] = False,
@@ -169,13 +186,16 @@ def ps(
     from presage.cluster_tables import job_table, node_table
     from presage.render import print_json, show_whole
 
-    with _client(controller, token_file, ca, cert, key) as client:
-        found = client.list(ended=everything)
+    if nodes and jobs:
+        raise ConfigError("--nodes and names of jobs contradict each other; give one of them")
+    with connected(controller, token_file, ca, cert, key) as client:
+        found = client.list(jobs or (), ended=everything)
     if as_json:
         rows = found.nodes if nodes else found.jobs
         print_json([_json(row) for row in rows])
         return
-    show_whole(node_table(found) if nodes else job_table(found))
+    why = everything or bool(jobs)
+    show_whole(node_table(found) if nodes else job_table(found, why=why))
     if found.left_out and not nodes:
         typer.echo(
             f"{found.left_out:,} more jobs are not listed; `presage cluster explain` has each",
@@ -199,7 +219,7 @@ def explain(
     from presage.cluster_tables import candidate_table, history_table, now_table, told_table
     from presage.render import print_json, show_whole
 
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         found = client.explain(job)
     if as_json:
         print_json(_json(found))
@@ -212,6 +232,33 @@ def explain(
 
 
 @app.command()
+def wait(
+    jobs: Jobs,
+    controller: Controller = HERE,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Wait until jobs are over; the exit status is 1 if one of them did not finish."""
+    from presage.cluster_tables import phase_of
+    from presage.schedulers.live.waiting import each_when_over
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    def away(error: ServiceError) -> None:
+        typer.echo(f"{error}; it is asked again until it answers", err=True)
+
+    all_finished = True
+    with connected(controller, token_file, ca, cert, key) as client:
+        for row in each_when_over(client, jobs, on_away=away):
+            if row.phase != pb.FINISHED:
+                all_finished = False
+                typer.echo(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)
+    if not all_finished:
+        raise typer.Exit(1)
+
+
+@app.command()
 def cancel(
     jobs: Jobs,
     controller: Controller = HERE,
@@ -221,7 +268,7 @@ def cancel(
     key: Key = None,
 ) -> None:
     """End jobs for good."""
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         client.cancel(jobs)
 
 
@@ -241,7 +288,7 @@ def drain(
     """Give a node no more jobs; print those that are still there."""
     if evict and undo:
         raise ConfigError("--evict and --undo contradict each other; give one of them")
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for job_id in client.drain(node, undo=undo, evict=evict):
             typer.echo(job_id)
 
@@ -257,7 +304,7 @@ def logs(
     key: Key = None,
 ) -> None:
     """Print what a job wrote to its output and error output."""
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for content in client.logs(job, follow=follow):
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -280,7 +327,7 @@ def watch(
     import json
     import time
 
-    with _client(controller, token_file, ca, cert, key) as client:
+    with connected(controller, token_file, ca, cert, key) as client:
         for event in client.watch(jobs or (), after=after):
             if as_json:
                 typer.echo(json.dumps(_json(event)))
@@ -288,17 +335,6 @@ def watch(
             at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
             about = " ".join(filter(None, (event.job_id, event.node, event.detail)))
             typer.echo(f"{at} {event.what.lower()} {about}")
-
-
-@contextmanager
-def _client(
-    target: str, token_file: Path | None, ca: Path | None, cert: Path | None, key: Path | None
-) -> Iterator[ClusterClient]:
-    from presage.cluster_processes import credentials_of
-    from presage.schedulers.live.client import ClusterClient
-
-    with ClusterClient(target, credentials=credentials_of(token_file, ca, cert, key)) as client:
-        yield client
 
 
 def _features(
@@ -314,6 +350,11 @@ def _features(
                 "--batch-size, --optimizer and --precision are of --features; give it, too"
             )
         return None
+    if iterations is None and not source.endswith(".json"):
+        raise ConfigError(
+            f"--features {source}: how many steps the job has is not said there, and what it is "
+            "promised goes by them; give --iterations"
+        )
     from presage.job_source import read_job
     from presage.serving.wire import write_job
 
@@ -346,6 +387,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _json(message: Any) -> dict[str, Any]:
-    from presage.schedulers.live.wire import to_json
+    """Also of what is 0, false or empty: programs need not know what is left out."""
+    from google.protobuf.json_format import MessageToDict
 
-    return to_json(message)
+    found: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return found

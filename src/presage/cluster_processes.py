@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from presage.cluster_options import check_controller, credentials_of
 from presage.features.errors import ConfigError, ServiceError
-from presage.live_forecaster import is_service, live_forecaster, service_of
+from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from presage.schedulers.agent.slot import Slot
     from presage.schedulers.v1 import cluster_pb2 as pb
-    from presage.serving.channel import Credentials
 
 T = TypeVar("T")
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
+_OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 CONTROLLING = "controlling at"  # what a controller says once it listens
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
@@ -199,12 +200,12 @@ def agent(
     from presage.schedulers.agent.outcomes import Outbox
     from presage.serving.log import log_as_json
 
-    second = None
-    if forecast != "none":
-        second = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
+    made = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
+    second = None if forecast == "none" else made
     outbox = None
     if report is not None:
-        outbox = Outbox(state, service_of(report, forecast_token_file, forecast_ca))
+        shown = credentials_of(forecast_token_file, forecast_ca)
+        outbox = Outbox(state, service_of(report, "--report", shown))
     options = AgentOptions(
         node,
         _slots(device, memory_gib),
@@ -213,6 +214,7 @@ def agent(
         heartbeat_s,
         hard_shares,
     )
+    check_controller(controller)
     credentials = partial(credentials_of, token_file, ca, cert, key)
     credentials()  # what is wrong with them is said at once
     log_as_json()
@@ -256,6 +258,8 @@ def up(
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
     nodes = _nodes(agents, memory_gib)
+    check_forecast(forecast, risk)
+    _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
     state.mkdir(parents=True, exist_ok=True)
@@ -283,27 +287,6 @@ def up(
     _run_together(commands, state, target)
 
 
-def credentials_of(
-    token_file: Path | None, ca: Path | None, cert: Path | None, key: Path | None
-) -> Credentials:
-    """What is shown to a controller.
-
-    Raises
-    ------
-    ConfigError
-        A file cannot be read, or a certificate is without its key.
-    """
-    from presage.serving.channel import Credentials
-
-    if (cert is None) != (key is None):
-        raise ConfigError("give both --cert and --key, or neither")
-    for path in (token_file, ca, cert, key):
-        if path is not None and not path.is_file():
-            raise ConfigError(f"{path}: there is no such file")
-    token = "" if token_file is None else token_file.read_text().strip()
-    return Credentials(token=token, ca=ca, certificate=cert, key=key)
-
-
 def _ready(target: str) -> None:
     typer.echo(f"{CONTROLLING} {target}", err=True)
 
@@ -317,17 +300,19 @@ def _says(log: Path, begin: int, word: str) -> bool:
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
     """The policy of the controller, and what agents are to go by."""
-    from presage.schedulers.policies.gang import Gang
-    from presage.schedulers.policies.named import policy_of
+    from presage.schedulers.keys import check_known
+    from presage.schedulers.policies.named import POLICIES, policy_of
     from presage.schedulers.policies.sharing import Sharing
     from presage.schedulers.v1 import cluster_pb2 as pb
 
-    found = policy_of(text)
-    if isinstance(found, Gang):
+    name = text.partition(":")[0]
+    if name == _OF_KUBERNETES:
         raise ConfigError(
             "--policy gang: gangs over several nodes run on Kubernetes (presage kubernetes); a job "
             "here is on one node"
         )
+    check_known([name], [known for known in POLICIES if known != _OF_KUBERNETES], "--policy ")
+    found = policy_of(text)
     if not isinstance(found, Sharing):
         return found, None
     settings = found.settings

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 
 from rich.table import Table
+from rich.text import Text
 
 from presage.features.units import quantity
 from presage.schedulers.live.promise import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-def job_table(found: pb.ListResponse) -> Table:
-    """A row a job."""
+def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
+    """A row a job; perhaps with a column that says why it is in its phase."""
     table = Table(title=f"{len(found.jobs)} jobs under {found.policy}")
-    for column in ("job", "class", "phase", "node", "share", "done", "usage", "memory", "QoS"):
+    names = ("job", "class", "phase", "node", "share", "done", "usage", "memory", "QoS")
+    for column in (*names, "why") if why else names:
         right = column in ("share", "done", "usage", "memory")
         table.add_column(column, justify="right" if right else "left")
     for row in found.jobs:
@@ -28,6 +30,7 @@ def job_table(found: pb.ListResponse) -> Table:
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             promise_of(row),
+            *((Text(row.why),) if why else ()),
         )
     return table
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from presage.cluster_options import (
+    HERE,
+    Authority,
+    Certificate,
+    Controller,
+    Key,
+    Token,
+    check_controller,
+    credentials_of,
+)
 
 HOST, PORT = "127.0.0.1", 50062
 
 
 def ui(
-    controller: Annotated[
-        str, typer.Option(envvar="PRESAGE_CLUSTER", metavar="HOST:PORT", help="The controller.")
-    ] = "127.0.0.1:50061",
+    controller: Controller = HERE,
     host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
@@ -24,26 +32,19 @@ def ui(
             "--allow-remote", help="Listen beyond loopback: whoever gets there sees all jobs."
         ),
     ] = False,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With the token that is shown to the controller."),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="Who vouches for it: then encrypted.")
-    ] = None,
-    cert: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="One's own, where it asks for one.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+    token_file: Token = None,
+    ca: Authority = None,
+    cert: Certificate = None,
+    key: Key = None,
 ) -> None:
     """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C.
 
     Whoever has an account on this machine can see it, with commands and logs of all jobs.
     """
-    from presage.cluster_processes import credentials_of
     from presage.schedulers.live.client import ClusterClient
     from presage.schedulers.ui.server import serve_pages
 
+    check_controller(controller)
     credentials = credentials_of(token_file, ca, cert, key)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,9 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from presage.address import check_address
+from presage.cluster_options import credentials_of
+
 if TYPE_CHECKING:
     from presage.schedulers.forecasts import Forecaster
+    from presage.serving.channel import Credentials
     from presage.serving.client import PresageClient
+
+_OPTION = "--forecast"
 
 
 def live_forecaster(
@@ -22,11 +28,13 @@ def live_forecaster(
     Raises
     ------
     ConfigError, ReleaseError, ServiceError
-        The risk, the folder or the address is of no use.
+        The risk, a file, the folder or the address is of no use.
     """
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
     from presage.schedulers.forecasters.predicted import Predicted
 
+    check_forecast(text, risk)
+    credentials = credentials_of(token_file, ca)
     if text == "none":
         return NoForecasts
     if (Path(text) / "executions.parquet").is_file():
@@ -35,9 +43,23 @@ def live_forecaster(
 
         measured = read_measurements(Path(text))
         return lambda: Table(measured)
-    predictor = _predictor(text, token_file, ca)
-    Predicted(predictor, risk=risk)  # a risk of no use is better known now
+    predictor = _predictor(text, credentials)
     return lambda: Predicted(predictor, risk=risk)
+
+
+def check_forecast(text: str, risk: float) -> None:
+    """They can be asked for; a folder is not read, nor is a service asked.
+
+    Raises
+    ------
+    ConfigError
+        The risk is none, or the text no folder that there is, and no address either.
+    """
+    from presage.schedulers.forecasters.predicted import check_risk
+
+    check_risk(risk)
+    if is_service(text):
+        _check_service(text, _OPTION)
 
 
 def is_service(text: str) -> bool:
@@ -45,26 +67,31 @@ def is_service(text: str) -> bool:
     return text != "none" and not Path(text).is_dir()
 
 
-def _predictor(text: str, token_file: Path | None, ca: Path | None) -> Any:
+def service_of(text: str, option: str, credentials: Credentials) -> PresageClient:
+    """The client of the service at HOST:PORT, which need not be up yet.
+
+    Raises
+    ------
+    ConfigError
+        It is no address; the error names the ``option`` that it was given by.
+    """
+    from presage.serving.client import PresageClient
+
+    _check_service(text, option)
+    return PresageClient(text, timeout_s=1.0, credentials=credentials)
+
+
+def _check_service(text: str, option: str) -> None:
+    named = f"{option} {text!r}"
+    known = "none, the folder of a release or of tables, or " if option == _OPTION else ""
+    check_address(text, named, f"{named} is not known; name {known}HOST:PORT of a service")
+
+
+def _predictor(text: str, credentials: Credentials) -> Any:
     """A release in this process, or the client of a service, which need not be up yet."""
     if Path(text).is_dir():
         from presage.models.release import load_release
         from presage.serving.predictor import Predictor
 
         return Predictor(load_release(Path(text)))
-    return service_of(text, token_file, ca)
-
-
-def service_of(text: str, token_file: Path | None, ca: Path | None) -> PresageClient:
-    """The client of the service at HOST:PORT, which need not be up yet.
-
-    Raises
-    ------
-    ConfigError
-        It is no address.
-    """
-    from presage.scenario import client_of
-    from presage.serving.channel import Credentials
-
-    token = "" if token_file is None else token_file.read_text().strip()
-    return client_of(text, timeout_s=1.0, credentials=Credentials(token=token, ca=ca))
+    return service_of(text, _OPTION, credentials)

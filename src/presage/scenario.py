@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from presage.address import check_address
 from presage.features.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -219,14 +220,12 @@ def client_of(
     """
     from presage.schedulers.keys import nearest
 
-    host, colon, port = of.rpartition(":")
-    if not (colon and host and port.isdecimal()):
-        raise ConfigError(
-            f"forecast {of!r} is not known; {nearest(of, NO_RELEASE)}, or name "
-            "the folder of a release, or HOST:PORT of a service"
-        )
-    if len(port) > 5 or not 1 <= int(port) <= 65_535:
-        raise ConfigError(f"forecast {of!r}: port {port} is out of range; name one of 1 to 65535")
+    check_address(
+        of,
+        f"forecast {of!r}",
+        f"forecast {of!r} is not known; {nearest(of, NO_RELEASE)}, or name the folder of a "
+        "release, or HOST:PORT of a service",
+    )
     from presage.serving.client import PresageClient
 
     return PresageClient(of, timeout_s=timeout_s, credentials=credentials)

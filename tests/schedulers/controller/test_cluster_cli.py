@@ -15,14 +15,18 @@ import pytest
 
 from presage import cluster_processes
 from presage.__main__ import main
+from presage.cluster_cli import _json
 from presage.cluster_processes import _nodes, _slots
 from presage.features.device import find_device
 from presage.features.errors import ConfigError, ServiceError
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.live.wire import to_json
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving import job_features
 from presage.serving.callers import add_token
 from presage.serving.channel import Credentials
+from tests.features.examples import features
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port
 
@@ -69,6 +73,10 @@ class Asking:
     def all(self):
         with ClusterClient(self.target, credentials=self._credentials) as client:
             return client.list(ended=True)
+
+    def now(self):
+        with ClusterClient(self.target, credentials=self._credentials) as client:
+            return client.list()
 
     def jobs(self):
         return {row.job.job_id: row for row in self.all().jobs}
@@ -146,6 +154,10 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
     assert "it is no. 1 in the queue" in told
     assert "too little compute left" in told
     running = json.loads(here("explain", "first", "--json"))
+    assert running["status"]["late"] is False
+    assert running["status"]["done"] == 0.0
+    (node,) = json.loads(here("ps", "--nodes", "--json"))
+    assert node["devices"][0]["left_compute_milli"] == 0
     assert [event["what"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
 
     here("cancel", "first", "second")
@@ -172,6 +184,31 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
     rows = {row["job"]["job_id"]: row for row in json.loads(here("ps", "--all", "--json"))}
     assert rows["fails"]["attempt"] == 2
     assert "ended with status 3" in here("explain", "fails")
+    assert "ended with status 3" in here("ps", "--all")
+
+
+def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
+    for name, word in (("good", "true"), ("bad", "false")):
+        here("submit", "--name", name, "--", word)
+    ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
+
+    told = here("ps", "bad")
+    assert "ended with status 1" in told
+    assert "good" not in told
+    assert [row["job"]["job_id"] for row in json.loads(here("ps", "bad", "--json"))] == ["bad"]
+    assert "why" not in here("ps")
+
+
+def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here, run):
+    for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
+        here("submit", "--name", name, "--", "/bin/sh", "-c", word)
+
+    status, out, said = run(*ask.words("wait", "slow", "wrong"))
+    assert (status, out) == (1, "")
+    assert said.startswith("job 'wrong' is failed: ")
+    assert "status 4" in said
+    assert said.count("\n") == 1
+    assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
 
 
 def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
@@ -218,7 +255,12 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
         (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
         (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
-        (("cancel", "nobody"), "there is no job 'nobody'"),
+        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: how many steps"),
+        (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
+        (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
+        (("wait", "nobody"), "there is no job 'nobody'"),
+        (("ps", "nobody"), "there is no job 'nobody'"),
+        (("ps", "--nodes", "somebody"), "--nodes and names of jobs contradict each other"),
         (("explain", "nobody"), "there is no job 'nobody'"),
         (("logs", "nobody"), "there is no job 'nobody'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
@@ -256,14 +298,59 @@ def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, optio
     assert "Traceback" not in said
 
 
-def test_a_name_that_is_taken_by_another_job_is_refused_and_the_same_again_is_not(ask, here):
-    here("submit", "--name", "once", "--", "true")
+def test_a_name_that_is_taken_by_another_job_is_refused(ask, here, run):
     here("submit", "--name", "once", "--", "true")
 
-    done = ask.raw("submit", "--name", "once", "--", "false")
-    assert done.returncode == 1
-    assert "job 'once' is another one" in done.stderr
-    assert done.stderr.count("\n") == 1
+    status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
+    assert status == 1
+    assert "job 'once' is another one" in said
+    assert said.count("\n") == 1
+
+
+def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(ask, here, run):
+    again = ask.words("submit", "--name", "again", "--gpus", "2", "--", "true")
+    assert run(*again) == (0, "again\n", "")
+
+    status, out, said = run(*again)
+    assert (status, out) == (0, "again\n")
+    assert "job 'again' was submitted before, and is waiting" in said
+    assert said.count("\n") == 1
+    here("cancel", "again")
+    ask.until_phase(pb.CANCELLED, "again")
+
+    status, out, said = run(*again)
+    assert (status, out) == (1, "")
+    assert "is cancelled: nothing was started; give another --name" in said
+
+
+def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run):
+    here("submit", "--name", "nine", "--gpus", "2", "--", "true")
+
+    status, _, said = run(*ask.words("cancel", "nine", "nope"))
+    assert status == 1
+    assert "nothing was cancelled: there is no job 'nope'" in said
+    assert ask.jobs()["nine"].phase == pb.WAITING
+    here("cancel", "nine")
+
+
+def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask, here, tmp_path):
+    said = tmp_path / "job.json"
+    said.write_text(job_features.to_json(features(iterations=70)))
+    here("submit", "--name", "told", "--gpus", "2", "--features", str(said), "--", "true")
+
+    assert ask.jobs()["told"].job.iterations == 70
+    here("cancel", "told")
+
+
+def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
+    device = _json(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
+
+    assert device == {
+        "kind": "cpu-1", "memory_bytes": str(2**40), "left_compute_milli": 0,
+        "left_memory_bytes": "0", "job_ids": [],
+    }  # fmt: skip
+    assert _json(pb.Told(runtime_s=float("inf")))["runtime_s"] == "Infinity"
+    assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
 
 
 def test_where_no_controller_is_the_command_says_so():
@@ -279,7 +366,17 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
-        (("controller", "--forecast", "nonsense"), "nonsense"),
+        (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
+        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
+        (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
+        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: there is no such file"),
+        (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
+        (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is no HOST"),
+        (("ui", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("ps", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("up", "--forecast", "oracle"), "--forecast 'oracle' is not known"),
         (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
         (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
         (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
@@ -350,7 +447,7 @@ def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted
     assert done.stderr.count("\n") == 1
 
 
-def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run):
+def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
     tokens, port = tmp_path / "tokens", free_port()
@@ -384,6 +481,15 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run):
             mine,
             (*ca, "--token-file", str(files["ann"])),
         ):
-            status, out, _ = run(*Asking(target, *options).words("ps"))
+            status, out, said = run(*Asking(target, *options).words("ps"))
             assert (status, out) == (1, "")
+            assert ("pass --token-file" in said) == ("--token-file" not in options)
+
+        for variable, path in (
+            ("CA", authority[0]), ("CERT", own[0]), ("KEY", own[1]), ("TOKEN_FILE", files["ann"]),
+        ):  # fmt: skip
+            monkeypatch.setenv(f"PRESAGE_CLUSTER_{variable}", str(path))
+        status, out, _ = run(*Asking(target).words("ps", "--all"))
+        assert status == 0
+        assert name in out
     assert not any(Path(tmp_path / "n0" / "tasks").glob("[!.]*"))

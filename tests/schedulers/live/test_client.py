@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
 
-from presage.features.errors import JournalError, NotYetError, PresageError, ServiceError
+from presage.features.errors import (
+    JournalError,
+    NotYetError,
+    PresageError,
+    ServiceError,
+    UnauthenticatedError,
+)
 from presage.schedulers.controller.cluster_service import ClusterService
 from presage.schedulers.live.client import ClusterClient
 from presage.serving.call import Calls
+from presage.serving.channel import Credentials
 from presage.serving.metrics import Metrics
 
 
@@ -78,3 +86,31 @@ def test_where_nobody_listens_no_controller_is_said_to_be_there():
         missing = pytest.raises(ServiceError, match=f"no controller at {target}")
         with ClusterClient(target, timeout_s=20.0) as client, missing:
             client.list()
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [("", "asks who calls; pass --token-file FILE"), ("wrong", "the token is not known")],
+)
+def test_who_shows_no_token_is_told_how_to_show_one(token, told):
+    error = UnauthenticatedError("the token is not known to this server")
+    shown = Credentials(token=token)
+
+    def ask(_, target):
+        refused = pytest.raises(UnauthenticatedError, match=told)
+        with ClusterClient(target, credentials=shown) as client, refused:
+            client.list()
+
+    asked(error, ask)
+
+
+def test_a_service_that_is_no_controller_is_not_taken_for_one():
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    other = pytest.raises(ServiceError, match=f"no controller of a cluster listens at .*:{port},")
+    try:
+        with ClusterClient(f"127.0.0.1:{port}") as client, other:
+            client.list()
+    finally:
+        server.stop(None)
