@@ -480,7 +480,7 @@ def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
         one = pb.Task()
         one.CopyFrom(task)
         one.ran_s = float(task.ran_s > 0)  # that it has begun
-        for name in ("done", "usage_milli", "memory_bytes", "peak_memory_bytes"):
+        for name in ("done", "rest_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
             one.ClearField(name)
         kept.append(one)
     return version, kept
