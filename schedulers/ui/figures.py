@@ -40,7 +40,7 @@ def percent(milli: float) -> str:
 def done_of(row: pb.JobStatus) -> str:
     """What of a job is done; "~40 %" where that is what was foretold, and nobody said it."""
     if not row.done:
-        return "–"
+        return "-"
     return f"{'~' if row.done_guessed else ''}{percent(1000 * row.done)}"
 
 

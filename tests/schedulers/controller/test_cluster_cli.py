@@ -181,7 +181,7 @@ def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
     here("submit", "--name", "patient", "--", "true")
     time.sleep(1.0)
     assert ask.jobs()["patient"].phase == pb.WAITING
-    assert "no node is up" in here("explain", "patient")
+    assert f"no node takes jobs: {node['name']} drained" in here("explain", "patient")
 
     here("drain", node["name"], "--undo")
     ask.until_phase(pb.FINISHED, "patient")

@@ -10,7 +10,7 @@ from presage.schedulers.controller.cluster_service import in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
 from presage.schedulers.controller.explain import candidates_of, place_of, queue_places, sentence_of
 from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
-from presage.schedulers.controller.status import status_of
+from presage.schedulers.controller.status import node_status, status_of
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -81,9 +81,12 @@ class World:
         self.write(records)
         return known
 
-    def report(self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem=""):
+    def report(
+        self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem="", cluster_id=""
+    ):
         message = pb.NodeReport(
             node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks, problem=problem,
+            cluster_id=cluster_id,
             devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
         )  # fmt: skip
         assert not self.core.refuses(message)
@@ -477,6 +480,25 @@ def test_a_node_that_can_start_no_job_is_given_none():
     assert world.decide() == ["Placed"]
 
 
+def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so():
+    world = World()
+    world.core.book.cluster_id = "ours"
+    world.report("a", cluster_id="theirs", tasks=[task("of-theirs")])
+    world.submit("job", model="300")
+    assert world.decide() == []
+    assert node_status(world.core, "a", 0.0).why == (
+        "its agent obeys another cluster, theirs, until its tasks of it are over"
+    )
+    for obeyed in ("", "ours"):  # its tasks are over; it is ours
+        world.report("a", cluster_id=obeyed)
+        assert not world.core.not_up("a", 0.0)
+    assert world.decide() == ["Placed"]
+
+    world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
+    said = sentence_of(world.core, world.core.book.jobs["job"], 0, world.now_s)
+    assert "attempt 1; its agent obeys another cluster, theirs, until" in said
+
+
 def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():
     world = World()
     world.report("a")
@@ -706,7 +728,7 @@ def test_why_a_job_waits_is_said_by_what_it_waits_for():
 
     world = World(Sharing(overcommit=2.0, home_s=60.0).of_controller())
     world.submit("moved", model="900")
-    assert why("moved") == "it waits: no node is up"
+    assert why("moved") == "it waits: no node has joined"
     world.report("a")
     world.report("b", agent_id="two")
     world.decide()

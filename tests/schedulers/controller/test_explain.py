@@ -220,3 +220,68 @@ def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
     world.core.undo()
 
     assert verdicts(world, "grows") == {}
+
+
+def test_why_no_node_takes_jobs_is_said_of_each():
+    world = World()
+    world.submit("job", model="300")
+    assert why(world, "job") == "it waits: no node has joined"
+    for node in ("n0", "n1", "n2", "ng"):
+        world.report(node, agent_id=node)
+    for node in ("n0", "n1"):
+        world.write(world.core.drain(node, undo=False, evict=False, now_s=0.0))
+    world.now_s = 25.0
+    for node in ("n0", "n1"):
+        world.report(node, agent_id=node)
+    world.report("n2", agent_id="n2", problem="its disk is full")
+
+    assert why(world, "job") == (
+        "it waits: no node takes jobs: n0, n1 drained; n2 can start no job: its disk is full; "
+        "ng silent for 25 s"
+    )
+
+
+def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
+    world = World()
+    world.submit("job", model="300")
+    for number in range(40):
+        world.now_s = float(number)
+        world.report(f"n{number:02d}", agent_id=str(number))
+        if number < 20:
+            world.write(world.core.drain(f"n{number:02d}", undo=False, evict=False, now_s=0.0))
+    world.now_s = 60.0
+
+    said = why(world, "job")
+    assert said.startswith("it waits: no node takes jobs: n00 silent for 60 s; n01 silent for 59 s")
+    assert said.endswith("; 36 others")
+    for number in range(20):
+        world.report(f"n{number:02d}", agent_id=str(number))
+    assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")
+
+
+def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.report("a", tasks=[task("job")])
+    world.now_s = 9.0
+    assert "heard" not in why(world, "job")  # that is nothing yet
+
+    world.now_s = 30.0
+    assert why(world, "job").startswith(
+        "it runs on node a with 30 % of device 0, attempt 1; of that node nothing was heard for "
+        "30 s, after 35 s of that it waits again, to be placed anew"
+    )
+    world.now_s = 34.9
+    assert world.core.silent(world.now_s, 0.0) == []
+    world.now_s = 35.0
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Returned"]
+
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.write(world.core.cancel(["job"], 0.0, 0.0))
+    world.now_s = 30.0
+    assert "after 35 s of that it counts as cancelled" in why(world, "job")
