@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from presage.cluster_tables import history_table, job_table, now_table
 from presage.render import show_whole
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -13,10 +15,15 @@ REASON = (
 )
 
 
-def running(**fields):
+def running(**fields: Any) -> pb.JobStatus:
     grant = pb.Grant(device=0, compute_milli=300, memory_bytes=GIB)
     job = pb.Job(job_id="job", gpus=1)
-    status = {"phase": pb.RUNNING, "node": "a", "started_unix_s": 1e9, "done": 0.4} | fields
+    status: dict[str, Any] = {
+        "phase": pb.RUNNING,
+        "node": "a",
+        "started_unix_s": 1e9,
+        "done": 0.4,
+    } | fields
     return pb.JobStatus(job=job, grants=[grant], **status)
 
 

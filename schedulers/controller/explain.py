@@ -72,9 +72,9 @@ def _none_up(core: Core, now_s: float) -> str:
         alike.setdefault(said, []).append(name)
     if not alike:
         return "no node has joined"
-    said = [f"{_few(names)} {why}" for why, names in islice(alike.items(), MOST_NAMED)]
+    named = [f"{_few(names)} {said}" for said, names in islice(alike.items(), MOST_NAMED)]
     others = sum(map(len, islice(alike.values(), MOST_NAMED, None)))
-    return f"no node takes jobs: {'; '.join(said)}{f'; {others} others' if others else ''}"
+    return f"no node takes jobs: {'; '.join(named)}{f'; {others} others' if others else ''}"
 
 
 def _few(names: Sequence[str]) -> str:
@@ -89,8 +89,8 @@ def _silence(core: Core, job: LiveJob, now_s: float) -> str:
         return f"; {why}" if why and not core.book.nodes[job.node].drained else ""
     silent_s = now_s - core.nodes[job.node].heard_s
     then = "counts as cancelled" if job.cancel else "waits again, to be placed anew"
-    lost_s = core.patience_s(job.node)
-    return f"; of that node nothing was heard for {silent_s:.0f} s, after {lost_s:.0f} s of that it {then}"
+    after = f"after {core.patience_s(job.node):.0f} s of that it {then}"
+    return f"; of that node nothing was heard for {silent_s:.0f} s, {after}"
 
 
 def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:
