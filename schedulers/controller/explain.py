@@ -33,7 +33,7 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
             return f"it waits: {_none_up(core, now_s)}{before}"
         if job.job_id in mirror.impossible:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
-        failure = next(iter(mirror.forecasts.failures), "")
+        failure = mirror.forecasts.failure
         if failure and any(told.foretold for told in mirror.told_of(submitted.job)):
             failure = ""  # it was about others
         untold = f"; nothing is foretold now: {failure}" if failure else ""

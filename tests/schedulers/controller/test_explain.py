@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from presage.features.errors import ServiceError
 from presage.schedulers.controller.events import detail_of
 from presage.schedulers.controller.explain import MOST_CANDIDATES, candidates_of, sentence_of
 from presage.schedulers.controller.records import Placed, of_json, to_json
@@ -114,6 +115,13 @@ def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
     assert row.need_compute_milli == needs
 
 
+class Nobody:
+    """Whom nobody reaches."""
+
+    def outlooks(self, asked):
+        raise ServiceError("nobody is there")
+
+
 def chosen(world, name):
     return world.core.book.jobs[name].chosen
 
@@ -209,6 +217,21 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
         "it waits: no device has left what it needs, as a best-effort job; "
         "nothing is foretold now: nobody is there"
     )
+
+
+def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.core.mirror(0.0).forecasts._forecaster = Nobody()
+    world.submit("described", model="1000")
+    world.submit("bare")
+    world.decide()
+
+    whole = "a whole device, as nothing is foretold of it"
+    assert f"had room for {whole} (nobody is there)" in chosen(world, "described")
+    # Of which nothing would be, whoever is there.
+    assert chosen(world, "bare") == f"no other node had room for {whole}"
+    assert "(nobody is there)" in why(world, "described")
 
 
 def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
