@@ -172,6 +172,9 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
     rows = {row["job"]["job_id"]: row for row in json.loads(here("ps", "--all", "--json"))}
     assert rows["fails"]["attempt"] == 2
     assert "ended with status 3" in here("explain", "fails")
+    with ClusterClient(ask.target) as client:
+        assert client.list(failed_s=600.0).failed[0].why == "ended with status 3"
+        assert not client.list().failed
 
 
 def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.controller.book import Book, Stage
-from presage.schedulers.controller.cluster_service import in_order
+from presage.schedulers.controller.cluster_service import failed_within, in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
 from presage.schedulers.controller.explain import candidates_of, place_of, queue_places, sentence_of
 from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
@@ -720,6 +722,24 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     assert [place_of(world.core.mirror(0.0), name) for name in ("first", "urgent", "ahead")] == [
         1, 4, 0,
     ]  # fmt: skip
+
+
+def test_jobs_that_failed_of_late_are_listed_the_last_first():
+    world = World()
+    world.report("a", [V100] * 4)
+    for name in ("early", "fine", "late", "last"):
+        world.submit(name, model="300")
+        world.decide()
+        world.now_s += 100.0
+        over = ended(name, **({"finished": True} if name == "fine" else {"how": "status 1"}))
+        world.report("a", [V100] * 4, tasks=[over])
+
+    def failed(seconds):
+        return [job.job_id for job in failed_within(world.core.book, world.now_s, seconds)]
+
+    assert failed(1000.0) == ["last", "late", "early"]
+    assert failed(250.0) == ["last", "late"]
+    assert failed(0.0) == failed(math.nan) == []
 
 
 def test_why_a_job_waits_is_said_by_what_it_waits_for():

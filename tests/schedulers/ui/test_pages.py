@@ -270,3 +270,13 @@ def test_what_is_done_by_guess_is_said_to_be(client, stand_in):
     time.sleep(1.0)  # until what is shown is asked for again
     stand_in.found.jobs[0].done_guessed = False
     assert "~40 %" not in client.get("/").text
+
+
+def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
+    failed = pb.JobStatus(job=pb.Job(job_id="broken"), phase=pb.FAILED, why="it ran out of memory")
+    stand_in.found.failed.append(failed)
+
+    page = client.get("/").text
+    trouble = page[page.index("Needs a look") : page.index("Lately")]
+    assert "/jobs/broken" in trouble
+    assert "it ran out of memory" in trouble
