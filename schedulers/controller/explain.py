@@ -36,7 +36,7 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         failure = mirror.forecasts.failure
         if failure and any(told.foretold for told in mirror.told_of(submitted.job)):
             failure = ""  # it was about others
-        untold = f"; nothing is foretold now: {failure}" if failure else ""
+        untold = f"; nothing is foretold now ({failure})" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
             return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}{untold}"
         gpus = submitted.job.gpus

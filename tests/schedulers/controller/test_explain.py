@@ -215,7 +215,7 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
 
     assert why(world, "waits") == (
         "it waits: no device has left what it needs, as a best-effort job; "
-        "nothing is foretold now: nobody is there"
+        "nothing is foretold now (nobody is there)"
     )
 
 
