@@ -88,6 +88,8 @@ class Forecasts:
     ----------
     failures : dict of str to int
         Why a forecaster gave no answer, and how often.
+    earlier : str
+        As ``failure``, of the forecasts before these; set by whoever makes these.
     untold : dict of str to int
         Of how many jobs nothing was foretold, by kind of device.
     strange : dict of str to int
@@ -99,6 +101,7 @@ class Forecasts:
     ) -> None:
         self._forecaster, self._otherwise = forecaster, otherwise
         self._failed = 0  # in a row
+        self._answered = False
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
         self._too_small: dict[str, tuple[str, ...]] = {}
@@ -106,8 +109,14 @@ class Forecasts:
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
+        self.earlier = ""
         self.untold: dict[str, int] = {}
         self.strange: dict[str, int] = {}
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is foretold, until the forecaster answers again; "" if nothing is wrong."""
+        return next(iter(self.failures), "" if self._answered else self.earlier)
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Jobs that are going to be asked for; all at once, when the first of them is."""
@@ -211,6 +220,7 @@ class Forecasts:
                 self.failures[str(error)] = self.failures.get(str(error), 0) + 1
             else:
                 self._failed = 0
+                self._answered = self._answered or bool(asked)
                 return told
         return None
 

@@ -43,7 +43,9 @@ class FreshForecasts:
         ):
             failed = self._forecasts is not None and self._forecasts.failures
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
+            earlier = self.failure
             self._forecasts = Forecasts(self._made(), cluster, self._otherwise)
+            self._forecasts.earlier = earlier
             self._since_s, self._kinds = now_s, kinds
             self._features = {}
         return self._forecasts
@@ -59,6 +61,5 @@ class FreshForecasts:
 
     @property
     def failure(self) -> str:
-        """Why nothing is foretold; "" while something is, or was not asked for."""
-        failures = {} if self._forecasts is None else self._forecasts.failures
-        return next(iter(failures), "")
+        """Why nothing is foretold; "" while something is, or was never asked for."""
+        return "" if self._forecasts is None else self._forecasts.failure

@@ -212,6 +212,7 @@ class Agent:
                 tasks=tasks,
                 orders=version,
                 problem=self._problem,
+                cluster_id=self._cluster.cluster_id if self._has_tasks else "",
             )
             try:
                 await asyncio.wait_for(self._changed.wait(), self._report_s)
@@ -249,9 +250,12 @@ class Agent:
         runs = any(task.phase == pb.TASK_RUNNING for task in self._said[1])
         return min(self.heartbeat_s, RUNNING_S) if runs else self.heartbeat_s
 
+    @property
+    def _has_tasks(self) -> bool:
+        return any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
+
     def _obeys(self, orders: pb.NodeOrders) -> bool:
-        there = any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
-        return self._cluster.obeys(orders.cluster_id, has_tasks=there)
+        return self._cluster.obeys(orders.cluster_id, has_tasks=self._has_tasks)
 
     def _step(self) -> None:
         """One look; in a thread of its own, and never two at once."""
@@ -480,7 +484,7 @@ def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
         one = pb.Task()
         one.CopyFrom(task)
         one.ran_s = float(task.ran_s > 0)  # that it has begun
-        for name in ("done", "usage_milli", "memory_bytes", "peak_memory_bytes"):
+        for name in ("done", "rest_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
             one.ClearField(name)
         kept.append(one)
     return version, kept

@@ -188,13 +188,45 @@ def _become(
         if not os.read(may_go, 1):
             os._exit(1)
         _prepare(spec, log)
-        os.execvpe(spec.command[0], spec.command, dict(environment))  # noqa: S606 what is asked for
+        _turn_into(spec, environment)
     except BaseException as error:  # whatever it is: there is nobody above to tell
         text = str(error)
         if isinstance(error, OSError) and error.filename is None:
             text = f"{error.strerror}: {spec.command[0]!r}"
         os.write(complain, (text or repr(error)).encode(errors="replace")[:4096])
     os._exit(127)
+
+
+def _turn_into(spec: TaskSpec, environment: Mapping[str, str]) -> NoReturn:
+    try:
+        os.execvpe(spec.command[0], spec.command, dict(environment))  # noqa: S606 what is asked for
+    except OSError as error:
+        raise NoStartError(_no_program(spec, environment, error)) from error
+
+
+def _no_program(spec: TaskSpec, environment: Mapping[str, str], error: OSError) -> str:
+    """Why a program cannot be run, in the words of whoever wrote its name."""
+    import shutil  # and what it imports: few shims need it
+
+    name, path = spec.command[0], os.pathsep.join(os.get_exec_path(environment))
+    found = shutil.which(name, os.F_OK, path)
+    if found is None:
+        if "/" not in name:
+            return f"no program {name!r} on the PATH"
+        within = "on this node" if name.startswith("/") else f"in folder {spec.folder}"
+        return f"no program {name!r} {within}"
+    if isinstance(error, FileNotFoundError):
+        return f"program {found!r} begins with the name of an interpreter that is not on this node"
+    return f"program {found!r}: {error.strerror}"
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        raise NoStartError(f"folder {folder} is not on this node") from None
+    except OSError as error:
+        raise NoStartError(f"folder {folder}: {error.strerror}") from error
 
 
 def _prepare(spec: TaskSpec, log: Path) -> None:
@@ -205,7 +237,7 @@ def _prepare(spec: TaskSpec, log: Path) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)
-    os.chdir(spec.folder)
+    _enter(spec.folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for opened, number in ((nothing, 0), (written, 1), (written, 2)):

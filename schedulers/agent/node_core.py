@@ -25,7 +25,7 @@ from presage.schedulers.live.wire import read_grants, read_job, read_told, write
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.queue import Key, Queue
 from presage.schedulers.reported_progress import Progress
-from presage.schedulers.sharing.quality import violated
+from presage.schedulers.sharing.quality import rest_s, violated
 from presage.schedulers.standing import Phase, Standing
 from presage.schedulers.state import State
 from presage.schedulers.usage import Usage
@@ -185,6 +185,8 @@ class NodeCore:
             return
         self._settings = given
         self._policy = None
+        for task in self.tasks.values():  # another one judges by itself, or nobody does
+            task.late, task.rest_s = False, None
         if given is not None:
             self._policy = Sharing(
                 given.step_milli, given.least_milli, given.check_s, given.overcommit, home_s=0.0,
@@ -309,7 +311,7 @@ class NodeCore:
         kind = self.cluster.kind_of(task.grants[0].device) if task.grants else ""
         outlook = self.told.by_job[task.name[0]].get(kind)
         if outlook is None or not 0 < outlook.runtime_s < math.inf:
-            return 0.0
+            return task.order.done
         return min(1.0, task.order.done + seen.ran_s / outlook.runtime_s)
 
     def _at_look(self, now_s: float) -> float:
@@ -388,19 +390,20 @@ class NodeCore:
                 (less if falls else more).append(Resize(job_id, bound))
         return [*less, *resumed, *more]
 
-    def _late(self, forecasts: Forecasts, now_s: float) -> None:
-        """Note who will not be done as promised."""
+    def _judge(self, forecasts: Forecasts, now_s: float) -> None:
+        """Note what tasks still take, and who will not be done as promised."""
         for task in self.tasks.values():
             job = task.submitted.job
-            if task.step is not Step.STARTED or task.end or not job.latency_sensitive:
-                continue
-            if job.job_id not in self._ledger.jobs:
+            task.rest_s = None
+            if task.step is not Step.STARTED or task.end or job.job_id not in self._ledger.jobs:
                 continue
             outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
             elapsed_s = max(0.0, now_s - self._ledger.standing(job.job_id).first_start_s)
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
-            task.late = violated(elapsed_s, done, outlook, pace_s)
+            task.rest_s = rest_s(done, elapsed_s, outlook, pace_s)
+            if job.latency_sensitive:
+                task.late = violated(elapsed_s, done, outlook, pace_s)
 
     def _by_policy(self, policy: Sharing, now_s: float) -> None:
         state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
@@ -414,7 +417,7 @@ class NodeCore:
             actions = [action for action in actions if self._applied(action, now_s)]
         for action in actions:
             self._carry_out(action)
-        self._late(forecasts, now_s)
+        self._judge(forecasts, now_s)
 
     def _hand_back(self, now_s: float) -> None:
         """Let the controller choose again for who finds no room: it was given away meanwhile."""
@@ -468,9 +471,12 @@ class NodeCore:
             saved=task.order.done,
         )
         if seen is not None:
-            row.done = seen.done or 0.0
+            row.done = self._done(task, seen)
+            row.done_guessed = seen.done is None and row.done > 0
             row.saved = max(row.saved, seen.saved)
             row.ran_s = seen.ran_s
+            if task.rest_s is not None and seen.exit is None:
+                row.rest_s = task.rest_s
             row.memory_bytes, row.peak_memory_bytes = seen.memory_bytes, seen.peak_memory_bytes
             row.usage_milli = self._usage.at(task.name[0], self._now_s)
             if seen.exit is not None:

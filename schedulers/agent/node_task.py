@@ -69,6 +69,8 @@ class NodeTask:
         Why it is to end; "" while it is not.
     checkpoint : bool
         Whether it is to save its state first.
+    rest_s : float or None
+        Seconds that it still takes, as was judged at the last look; None of one nobody looked at.
     why : str
         What was last done about it, in a sentence.
     unmade_s : float
@@ -106,6 +108,7 @@ class NodeTask:
     end: str = ""
     checkpoint: bool = True
     late: bool = False
+    rest_s: float | None = None
     why: str = ""
     seen: Seen | None = None
     unmade_s: float = 0.0

@@ -17,15 +17,20 @@ class OwnCluster:
     ----------
     state : Path
         The agent's folder.
+
+    Attributes
+    ----------
+    cluster_id : str
+        "" while there is none.
     """
 
     def __init__(self, state: Path) -> None:
         self._path = state / CLUSTER
         self._refused = ""
         try:
-            self._cluster_id = self._path.read_text().strip()
+            self.cluster_id = self._path.read_text().strip()
         except OSError:  # none yet
-            self._cluster_id = ""
+            self.cluster_id = ""
 
     def obeys(self, cluster_id: str, *, has_tasks: bool) -> bool:
         """Whether orders of a cluster are to be obeyed; of another one only if nothing is lost.
@@ -37,12 +42,12 @@ class OwnCluster:
         has_tasks : bool
             Whether the node has any that are not over.
         """
-        if not cluster_id or cluster_id == self._cluster_id:
+        if not cluster_id or cluster_id == self.cluster_id:
             return True
-        if self._cluster_id and has_tasks:
+        if self.cluster_id and has_tasks:
             self._refuse(cluster_id)
             return False
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._keep()
         return True
 
@@ -55,14 +60,14 @@ class OwnCluster:
             "orders of another cluster are not obeyed: this node's tasks are of the one before; "
             "point the agent to its controller, or stop it and remove the file to give them up",
             cluster=cluster_id,
-            tasks_of=self._cluster_id,
+            tasks_of=self.cluster_id,
             file=str(self._path),
         )
 
     def _keep(self) -> None:
         partial = self._path.with_suffix(".cluster-new")
         try:
-            partial.write_text(self._cluster_id)
+            partial.write_text(self.cluster_id)
             partial.replace(self._path)
         except OSError as error:  # of a full disk: it is known for as long as this agent lives
             log(logging.ERROR, "whose the tasks are was not kept", error=str(error))

@@ -35,6 +35,7 @@ MOST_JOBS = 1_000  # of one Submit
 MOST_KNOWN = 1_000_000
 MOST_HISTORY = 100
 MOST_LISTED = 20_000
+MOST_FAILED = 100
 PAGE = 1_000  # entries that are read at once: as many as the journal reads, or it reads some again
 
 
@@ -104,6 +105,10 @@ class ClusterService:
             return pb.ListResponse(
                 jobs=[status_of(core, job, now_s, places.get(job.job_id, 0)) for job in listed],
                 left_out=len(jobs) - len(listed),
+                failed=[
+                    status_of(core, job, now_s)
+                    for job in failed_within(core.book, now_s, request.failed_s)
+                ],
                 nodes=[node_status(core, name, now_s) for name in core.book.nodes],
                 policy=self._policy,
                 forecaster=self._controller.forecasts.failure,
@@ -189,6 +194,15 @@ def in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[Live
     waiting = [job for job in book.jobs.values() if job.stage is Stage.WAITING]
     jobs += sorted(waiting, key=lambda job: (places.get(job.job_id, len(waiting) + 1), job.number))
     return jobs + [book.jobs[job_id] for job_id in reversed(book.over)] if ended else jobs
+
+
+def failed_within(book: Book, now_s: float, seconds: float) -> list[LiveJob]:
+    """Jobs that failed of late, the last first; of none that is long over, where many are kept."""
+    if not seconds > 0:
+        return []
+    last = (book.jobs[job_id] for job_id in islice(reversed(book.over), MOST_LISTED))
+    failed = (job for job in last if job.stage is Stage.FAILED and now_s - job.since_s <= seconds)
+    return list(islice(failed, MOST_FAILED))
 
 
 def parsed(kind: Any, content: bytes) -> Any:

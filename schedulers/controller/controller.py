@@ -87,6 +87,7 @@ class Controller:
         self._clock = ClusterClock(book.clock, book.now_s)
         self._unsaved = journal.last_seq - seq
         self.forecasts = FreshForecasts(forecaster)
+        self._untold = ""  # what was last said to be wrong of them
         self.core = Core(
             book,
             policy,
@@ -243,11 +244,22 @@ class Controller:
                 if decided:
                     self._metrics.decided(took_s)
                 self._metrics.look(core, self.now_s())
+        self._say_untold()
         if core.problem:
             log(logging.ERROR, "the policy wants what cannot be", error=core.problem)
         if decided:
             log(logging.INFO, "decided", records=len(decided), seconds=round(took_s, 4))
         self._tell([*lost, *decided])
+
+    def _say_untold(self) -> None:
+        """Log what is wrong with who foretells, once; and that nothing is any more."""
+        if self.forecasts.failure == self._untold:
+            return
+        self._untold = self.forecasts.failure
+        if self._untold:
+            log(logging.WARNING, "nothing is foretold", error=self._untold)
+        else:
+            log(logging.INFO, "jobs are foretold again")
 
     async def _write(self, records: list[Record]) -> None:
         if not records:

@@ -288,7 +288,7 @@ class Core:
         ):
             records.append(Leased(self.lease_s, now_s))
         for name, node in self.book.nodes.items():
-            if node.lost or now_s - self.nodes[name].heard_s < self._patience_s(name):
+            if node.lost or now_s - self.nodes[name].heard_s < self.patience_s(name):
                 continue
             records.append(NodeLost(name, now_s))
             for job in self._at(name):
@@ -395,6 +395,9 @@ class Core:
             return f"its agent is silent for {now_s - seen.heard_s:.0f} s"
         if node.drained:
             return "it is drained"
+        obeyed = seen.report.cluster_id
+        if obeyed and obeyed != self.book.cluster_id:
+            return f"its agent obeys another cluster, {obeyed}, until its tasks of it are over"
         return f"its agent can start no job: {seen.report.problem}" if seen.report.problem else ""
 
     def is_heard(self, name: str, now_s: float) -> bool:
@@ -439,7 +442,7 @@ class Core:
     def _at(self, name: str) -> Iterator[LiveJob]:
         return iter(tuple(self.book.at_node.get(name, {}).values()))
 
-    def _patience_s(self, name: str) -> float:
+    def patience_s(self, name: str) -> float:
         """From a node's last word to when all that it ran is surely over."""
         grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
         # It may still go by what an earlier controller promised it.

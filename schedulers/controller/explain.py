@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import islice
+
 import numpy as np
 
 from presage.schedulers.controller.book import AT_NODE, LiveJob, Stage
@@ -13,6 +17,7 @@ from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
+MOST_NAMED = 4  # nodes that something is alike with
 FITS, HERE = "fits", "it is here"
 
 
@@ -25,13 +30,13 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         before = f"; it is no. {place} in the queue" if place else ""
         after = f" after {job.why}" if job.why and job.starts else ""
         if mirror is None:
-            return f"it waits: no node is up{before}"
+            return f"it waits: {_none_up(core, now_s)}{before}"
         if job.job_id in mirror.impossible:
             return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
-        failure = next(iter(mirror.forecasts.failures), "")
+        failure = mirror.forecasts.failure
         if failure and any(told.foretold for told in mirror.told_of(submitted.job)):
             failure = ""  # it was about others
-        untold = f"; nothing is foretold now: {failure}" if failure else ""
+        untold = f"; nothing is foretold now ({failure})" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
             return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}{untold}"
         gpus = submitted.job.gpus
@@ -53,8 +58,39 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         chosen = ""
         if job.chosen and job.stage is not Stage.LEAVING:
             chosen = f"; when it was placed {job.chosen}"
-        return f"{doing} node {job.node} with {share}, attempt {job.starts}{late}{why}{chosen}"
+        silent = _silence(core, job, now_s)
+        where = f"node {job.node} with {share}, attempt {job.starts}"
+        return f"{doing} {where}{silent}{late}{why}{chosen}"
     return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
+
+
+def _none_up(core: Core, now_s: float) -> str:
+    """Why no node takes jobs."""
+    alike: dict[str, list[str]] = {}
+    for name in core.book.nodes:
+        said = re.sub("^(it|its agent) (is |was )?", "", core.not_up(name, now_s))
+        alike.setdefault(said, []).append(name)
+    if not alike:
+        return "no node has joined"
+    named = [f"{_few(names)} {said}" for said, names in islice(alike.items(), MOST_NAMED)]
+    others = sum(map(len, islice(alike.values(), MOST_NAMED, None)))
+    return f"no node takes jobs: {'; '.join(named)}{f'; {others} others' if others else ''}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _silence(core: Core, job: LiveJob, now_s: float) -> str:
+    """That a job's node is silent, or does not obey, and what follows from that, and when."""
+    if core.is_heard(job.node, now_s):
+        why = core.not_up(job.node, now_s) if job.stage is Stage.PLACED else ""
+        return f"; {why}" if why and not core.book.nodes[job.node].drained else ""
+    silent_s = now_s - core.nodes[job.node].heard_s
+    then = "counts as cancelled" if job.cancel else "waits again, to be placed anew"
+    after = f"after {core.patience_s(job.node):.0f} s of that it {then}"
+    return f"; of that node nothing was heard for {silent_s:.0f} s, {after}"
 
 
 def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:

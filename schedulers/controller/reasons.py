@@ -158,7 +158,13 @@ class _Choice:
             return "a whole device, as it ran out of memory before"
         untold = self._forecasts.outlook(self._job, self._kind).runtime_s == math.inf
         shared = isinstance(self._policy, Sharing | Packing)
-        return "a whole device" + (", as nothing is foretold of it" if shared and untold else "")
+        return "a whole device" + (self._untold() if shared and untold else "")
+
+    def _untold(self) -> str:
+        """That nothing is foretold of it; and why, if it might have been."""
+        described = self._job.features is not None or self._job.model
+        failure = self._forecasts.failure if described else ""
+        return f", as nothing is foretold of it{f' ({failure})' if failure else ''}"
 
 
 def _part(milli: int) -> str:

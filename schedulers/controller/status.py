@@ -63,7 +63,9 @@ def status_of(
         _add_task(status, task)
         kind = _kind(core, job, status)
         outlook = read_told(told).get(kind)
-        if outlook is not None:
+        if task.HasField("rest_s"):
+            status.remaining_s = task.rest_s
+        elif outlook is not None:
             status.remaining_s = outlook.remaining_s(task.done, status.elapsed_s)
     return status
 
@@ -100,7 +102,9 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
     """What an agent says of a job."""
     if task.phase == pb.TASK_PAUSED and status.phase == pb.RUNNING:
         status.phase = pb.PAUSED
-    status.done, status.usage_milli = max(status.done, task.done), task.usage_milli
+    if task.done > status.done:  # which is what it has saved
+        status.done, status.done_guessed = task.done, task.done_guessed
+    status.usage_milli = task.usage_milli
     status.memory_bytes, status.peak_memory_bytes = task.memory_bytes, task.peak_memory_bytes
     status.late = task.late
     status.why = task.why or status.why

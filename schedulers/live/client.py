@@ -79,10 +79,18 @@ class ClusterClient:
         self._ask("Cancel", pb.CancelRequest(job_ids=job_ids))
 
     def list(
-        self, job_ids: Sequence[str] = (), *, ended: bool = False, most: int = 0
+        self,
+        job_ids: Sequence[str] = (),
+        *,
+        ended: bool = False,
+        most: int = 0,
+        failed_s: float = 0.0,
     ) -> pb.ListResponse:
-        """Jobs and nodes as they are; ``most`` jobs, or as many as the controller lists."""
-        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=most)
+        """Jobs and nodes as they are; ``most`` jobs, or as many as the controller lists.
+
+        Those that failed within ``failed_s`` are in ``failed``.
+        """
+        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=most, failed_s=failed_s)
         found: pb.ListResponse = self._ask("List", request)
         return found
 

@@ -136,6 +136,7 @@ def read_grants(rows: Iterable[pb.Grant]) -> tuple[Grant, ...]:
 
 def write_told(kind: str, outlook: Outlook) -> pb.Told:
     """What is foretold of a job on a kind of device."""
+    foretold = math.isfinite(outlook.runtime_s) or outlook.compute_milli < WHOLE
     return pb.Told(
         kind=kind,
         compute_milli=outlook.compute_milli,
@@ -143,8 +144,8 @@ def write_told(kind: str, outlook: Outlook) -> pb.Told:
         runtime_s=outlook.runtime_s,
         promised_s=outlook.promised_s,
         setup_s=outlook.setup_s,
-        in_domain=outlook.in_domain,
-        foretold=math.isfinite(outlook.runtime_s) or outlook.compute_milli < WHOLE,
+        in_domain=foretold and outlook.in_domain,
+        foretold=foretold,
     )
 
 

@@ -37,6 +37,13 @@ def percent(milli: float) -> str:
     return f"{milli / 10:.0f} %"
 
 
+def done_of(row: pb.JobStatus) -> str:
+    """What of a job is done; "~40 %" where that is what was foretold, and nobody said it."""
+    if not row.done:
+        return "-"
+    return f"{'~' if row.done_guessed else ''}{percent(1000 * row.done)}"
+
+
 def share(milli: float) -> str:
     """A share that was given, which is exact."""
     return f"{milli / 10:g} %"

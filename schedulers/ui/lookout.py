@@ -16,6 +16,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 FRESH_S = 0.8
 WHY_S = 4.0  # a job in the queue seldom waits for something else
+FAILED_S = 3_600.0  # a job that failed so long ago needs a look no more
 MOST_SEEN = 5_000  # of the cluster's jobs; of others it is said how many there are
 MOST_JOBS = 256  # that are remembered
 _LOGS_AT_ONCE = 4
@@ -34,13 +35,13 @@ class Lookout:
         self._client = connect()
         self._threads = ThreadPoolExecutor(_LOGS_AT_ONCE, "log")
         self._lately = Lately(connect)
-        self._cluster = Kept(lambda: self._client.list(most=MOST_SEEN), FRESH_S)
+        self._cluster = Kept(lambda: self._client.list(most=MOST_SEEN, failed_s=FAILED_S), FRESH_S)
         self._jobs = Few(self._job_kept(FRESH_S), MOST_JOBS)
         self._whys = Few(self._job_kept(WHY_S), MOST_JOBS)
         self._tails = Few(self._tail, MOST_JOBS)
 
     def cluster(self) -> Seen[pb.ListResponse]:
-        """Jobs that are not over, and nodes."""
+        """Jobs that are not over, or failed of late, and nodes."""
         return self._cluster.read()
 
     def job(self, job_id: str) -> Seen[pb.Explanation]:

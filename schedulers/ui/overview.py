@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from presage.schedulers.ui.bars import WHOLE
-from presage.schedulers.ui.figures import ON_NODE, STATES, share, size, state_of
+from presage.schedulers.ui.figures import ON_NODE, STATES, clock, share, size, state_of
 from presage.schedulers.ui.rows import (
     Node,
     Row,
@@ -140,7 +140,7 @@ def overview_of(
     most = len(found.jobs) if wanted.everything else None
     return Overview(
         _totals(found, nodes),
-        _trouble(nodes, rows),
+        _trouble(nodes, rows, found.failed),
         _first(shown, MOST_DEVICES if most is None else sum(len(n.devices) for n in shown)),
         len(shown),
         sum(len(node.devices) for node in shown),
@@ -195,8 +195,13 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
     )
 
 
-def _trouble(nodes: Sequence[Node], rows: Sequence[Row]) -> list[Trouble]:
-    """Nodes that are not up, jobs that are late or beyond what was foretold, the worst first."""
+def _trouble(
+    nodes: Sequence[Node], rows: Sequence[Row], failed: Iterable[pb.JobStatus]
+) -> list[Trouble]:
+    """What is the matter, the worst first.
+
+    Nodes that are not up, jobs that are late, failed of late, or are beyond what was foretold.
+    """
     found = [
         Trouble(node.name, False, node.state, node.said)
         for state in ("away", "drained")
@@ -204,10 +209,17 @@ def _trouble(nodes: Sequence[Node], rows: Sequence[Row]) -> list[Trouble]:
         if node.state == state
     ]
     for row in rows:
+        if row.state == "late":
+            said = row.status.why or "beyond what was promised"
+            found.append(Trouble(row.status.job.job_id, True, "late", said))
+    for one in failed:
+        said = f"{one.why}, at {clock(one.ended_unix_s)}".removeprefix(", ")
+        found.append(Trouble(one.job.job_id, True, "failed", said))
+    for row in rows:
         job_id, status = row.status.job.job_id, row.status
         if row.state == "late":
-            found.append(Trouble(job_id, True, "late", status.why or "beyond what was promised"))
-        elif row.memory.over:
+            continue
+        if row.memory.over:
             peak, bound = size(status.peak_memory_bytes), size(row.given_bytes)
             found.append(Trouble(job_id, True, "memory", f"took {peak}, it was given {bound}"))
         elif row.compute.over and row.told is not None:

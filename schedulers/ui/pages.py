@@ -196,6 +196,7 @@ def _environment() -> jinja2.Environment:
         "how_long": figures.how_long,
         "size": figures.size,
         "percent": figures.percent,
+        "done_of": figures.done_of,
         "share": figures.share,
         "known": figures.known,
         "job_url": figures.job_url,

@@ -122,7 +122,7 @@ class Told(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., promised_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., foretold: _Optional[bool] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "why", "attempt", "node", "grants", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue")
+    __slots__ = ("job", "phase", "why", "attempt", "node", "grants", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue", "done_guessed")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class JobStatus(_message.Message):
     TOLD_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     PLACE_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DONE_GUESSED_FIELD_NUMBER: _ClassVar[int]
     job: Job
     phase: Phase
     why: str
@@ -161,7 +162,8 @@ class JobStatus(_message.Message):
     told: _containers.RepeatedCompositeFieldContainer[Told]
     waited_s: float
     place_in_queue: int
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., why: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., waited_s: _Optional[float] = ..., place_in_queue: _Optional[int] = ...) -> None: ...
+    done_guessed: bool
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., why: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., waited_s: _Optional[float] = ..., place_in_queue: _Optional[int] = ..., done_guessed: _Optional[bool] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -186,14 +188,16 @@ class CancelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("ended", "job_ids", "most")
+    __slots__ = ("ended", "job_ids", "most", "failed_s")
     ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
+    FAILED_S_FIELD_NUMBER: _ClassVar[int]
     ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     most: int
-    def __init__(self, ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., most: _Optional[int] = ...) -> None: ...
+    failed_s: float
+    def __init__(self, ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., most: _Optional[int] = ..., failed_s: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("kind", "memory_bytes", "left_compute_milli", "left_memory_bytes", "job_ids")
@@ -226,20 +230,22 @@ class NodeStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., heard_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("jobs", "nodes", "policy", "forecaster", "last_entry", "left_out")
+    __slots__ = ("jobs", "nodes", "policy", "forecaster", "last_entry", "left_out", "failed")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     FORECASTER_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     policy: str
     forecaster: str
     last_entry: int
     left_out: int
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster: _Optional[str] = ..., last_entry: _Optional[int] = ..., left_out: _Optional[int] = ...) -> None: ...
+    failed: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster: _Optional[str] = ..., last_entry: _Optional[int] = ..., left_out: _Optional[int] = ..., failed: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("after", "job_ids")
@@ -360,7 +366,7 @@ class Exit(_message.Message):
     def __init__(self, finished: _Optional[bool] = ..., out_of_memory: _Optional[bool] = ..., asked: _Optional[bool] = ..., how: _Optional[str] = ..., lost: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("job_id", "attempt", "phase", "grants", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "ran_s", "exit", "why")
+    __slots__ = ("job_id", "attempt", "phase", "grants", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "ran_s", "exit", "why", "done_guessed", "rest_s")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +380,8 @@ class Task(_message.Message):
     RAN_S_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    DONE_GUESSED_FIELD_NUMBER: _ClassVar[int]
+    REST_S_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     phase: TaskPhase
@@ -387,10 +395,12 @@ class Task(_message.Message):
     ran_s: float
     exit: Exit
     why: str
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ...) -> None: ...
+    done_guessed: bool
+    rest_s: float
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ..., done_guessed: _Optional[bool] = ..., rest_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem")
+    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem", "cluster_id")
     NODE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +408,7 @@ class NodeReport(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     node: str
     agent_id: str
     number: int
@@ -405,7 +416,8 @@ class NodeReport(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     orders: int
     problem: str
-    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+    cluster_id: str
+    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class TaskOrder(_message.Message):
     __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission")

@@ -11,6 +11,8 @@ from presage.features.units import quantity
 from presage.schedulers.live.promise import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
+MOST_DETAIL = 54  # letters a line: with a node's name of ten a terminal of 100 holds the history
+
 
 def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
     """A row a job; perhaps with a column that says why it is in its phase."""
@@ -26,7 +28,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             phase_of(row),
             row.node if row.grants and row.phase not in (pb.WAITING, pb.REJECTED) else "",
             shares_of(row),
-            f"{row.done:.0%}" if row.started_unix_s else "",
+            done_of(row) if row.started_unix_s else "",
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             promise_of(row),
@@ -68,7 +70,7 @@ def now_table(found: pb.Explanation) -> Table:
         shares_of(row),
         f"{row.usage_milli / 10:.0f} %",
         quantity(row.memory_bytes, "bytes"),
-        f"{row.done:.0%}",
+        done_of(row),
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
         ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
@@ -119,12 +121,13 @@ def candidate_table(found: pb.Explanation) -> Table:
 
 
 def history_table(found: pb.Explanation) -> Table:
-    """What happened to a job."""
+    """What happened to a job; what is said of it goes on in further lines."""
     table = Table(title="history")
-    for column in ("at", "what", "node", "detail"):
+    for column in ("at", "what", "node"):
         table.add_column(column)
+    table.add_column("detail", max_width=MOST_DETAIL, overflow="fold")
     for event in found.history:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_s))
+        at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.at_unix_s))
         table.add_row(at, event.what.lower(), event.node, event.detail)
     return table
 
@@ -140,6 +143,11 @@ def shares_of(row: pb.JobStatus) -> str:
     if row.phase not in (pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING):
         return ""
     return ", ".join(f"{grant.compute_milli / 10:g} %" for grant in row.grants)
+
+
+def done_of(row: pb.JobStatus) -> str:
+    """What of a job is done; "~40%" where that is what was foretold, and nobody said it."""
+    return f"{'~' if row.done_guessed else ''}{row.done:.0%}"
 
 
 def known(told: pb.Told) -> str:

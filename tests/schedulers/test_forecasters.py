@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import socket
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from presage.features.errors import ServiceError
+from presage.live_forecaster import live_forecaster
 from presage.measured_models import read_measurements
 from presage.models.release import load_release
 from presage.schedulers.cluster import Cluster, Node
@@ -18,6 +20,7 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Forecaster, Forecasts, Outlook
+from presage.schedulers.fresh_forecasts import MOST_RETRY_S, FreshForecasts
 from presage.schedulers.simulator.measured import Measured
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
@@ -141,3 +144,45 @@ def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
     told = Forecasts(Broken(), DEVICES)
     assert told.outlook(job("1"), "cpu-2").runtime_s == math.inf
     assert list(told.failures.values()) == [1]
+
+
+class Switched(NoForecasts):
+    """A service that is there or not, and knows nothing."""
+
+    there = False
+
+    def outlooks(self, asked):
+        if not self.there:
+            raise ServiceError("nobody is there")
+        return super().outlooks(asked)
+
+
+def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
+    fresh = FreshForecasts(Switched)
+    assert fresh.failure == ""
+    now_s = 0.0
+    for number in range(5):
+        forecasts = fresh.of(DEVICES, now_s)
+        if number:  # nobody has been asked anew yet
+            assert fresh.failure == forecasts.failure == "nobody is there"
+        forecasts.runtime_s(job(str(number)))
+        assert fresh.failure == "nobody is there"
+        now_s += MOST_RETRY_S + 1
+
+    monkeypatch.setattr(Switched, "there", True)
+    forecasts = fresh.of(DEVICES, now_s)
+    assert fresh.failure == "nobody is there"
+    forecasts.runtime_s(job("last"))
+    assert fresh.failure == forecasts.failure == ""
+
+
+def test_of_a_service_that_is_silent_the_cluster_says_so_whatever_grpc_calls_it(jobs):
+    with socket.socket() as mute:  # takes connections, and never answers
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        for target in ("127.0.0.1:1", f"127.0.0.1:{mute.getsockname()[1]}"):
+            told = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
+            told.runtime_s(jobs[0])
+            assert told.failure == (
+                f"no answer from the forecast service at {target} within 1 s; does it run?"
+            )

@@ -125,6 +125,15 @@ class Played:
         return task is not None and task.step is Step.ENDED
 
 
+def said_by(played: Played) -> pb.NodeReport:
+    """What its agent reports now."""
+
+    async def first() -> pb.NodeReport:
+        return await anext(played.agent.reports())
+
+    return asyncio.run(first())
+
+
 @pytest.fixture
 def state(node: Node) -> Path:
     return node.state
@@ -168,6 +177,7 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     played.lives(theirs, again, theirs, again, lambda: played.runs("job"))
     assert read_lease(state) == lease_s
     assert caplog.text.count("orders of another cluster are not obeyed") == 1
+    assert said_by(played).cluster_id == "ours"  # a controller need not try
     played.dies()
 
     played = Played(state)
@@ -194,6 +204,7 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
         lambda: played.ended("first"),
     )  # fmt: skip
     assert (state / "agent.cluster").read_text() == "theirs"
+    assert said_by(played).cluster_id == ""  # it has no task of anybody's
 
 
 STEPS = """

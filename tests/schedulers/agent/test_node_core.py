@@ -374,3 +374,46 @@ def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_
             ]
             assert sum(shares) <= 1000
     assert node.grant("late").compute_milli == 1000
+
+
+def reported(node, name):
+    (row,) = [row for row in node.core.report() if row.job_id == name]
+    return row
+
+
+def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_guess():
+    node = Node(kinds=("v100",) * 3)
+    node.order("silent", 300, runtime_s=100.0)
+    node.order("says", 300, runtime_s=100.0)
+    node.order("untold", 1000, device=2, runtime_s=float("inf"))
+    node.obey(1.0)
+    for name, done in (("silent", None), ("says", 0.1), ("untold", None)):
+        node.core.see((name, 1), Seen(40.0, done, 0.0, 300.0, GIB, GIB), 41.0)
+    node.core.decide(41.0)
+
+    rows = {name: reported(node, name) for name in ("silent", "says", "untold")}
+    assert {name: (row.done, row.done_guessed) for name, row in rows.items()} == {
+        "silent": (pytest.approx(0.4), True), "says": (0.1, False), "untold": (0.0, False)
+    }  # fmt: skip
+    assert all(row.saved == 0 for row in rows.values())  # nobody guesses that
+
+
+def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
+    node = Node()
+    node.order("slow", 300, latency_sensitive=True, runtime_s=100.0)
+    node.order("even", 300, device=1, runtime_s=100.0)
+    node.order("tardy", 300, device=1, runtime_s=100.0)
+    node.obey(1.0)
+    for now_s in (10.0, 30.0, 50.0):
+        node.runs(now_s, slow=now_s / 200, even=now_s / 100, tardy=now_s / 200)
+
+    slow, even, tardy = (reported(node, name) for name in ("slow", "even", "tardy"))
+    assert slow.late
+    assert 50.0 + slow.rest_s > 120.0  # the promise: both say that it will be broken
+    assert even.rest_s == pytest.approx(50.0)
+    assert tardy.rest_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
+
+    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
+    node.core.decide(51.0)
+    assert not reported(node, "slow").HasField("rest_s")  # nobody judges under other policies
+    assert not reported(node, "slow").late

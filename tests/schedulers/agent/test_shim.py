@@ -92,6 +92,30 @@ def test_what_cannot_start_says_why(node, spec):
     assert len(exit_.why) > len("could not start: ") + 5
 
 
+def test_what_cannot_start_is_called_what_its_user_called_it(node):
+    script, text = node.state / "script", node.state / "text"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    text.write_text("x")
+    text.chmod(0o600)
+    said = {
+        "nosuchprogram": "no program 'nosuchprogram' on the PATH",
+        "/no/such": "no program '/no/such' on this node",
+        "./train.sh": f"no program './train.sh' in folder {node.state}",
+        str(script): f"program '{script}' begins with the name of an interpreter that is not on "
+        "this node",
+        str(text): f"program '{text}': Permission denied",
+    }
+    for number, (program, why) in enumerate(said.items()):
+        folder = node.start("", command=(program, "on"), job_id=str(number))
+        assert ended(folder).why == f"could not start: {why}"
+
+    folder = node.start(SLEEPS, folder="/nowhere", job_id="elsewhere")
+    assert ended(folder).why == "could not start: folder /nowhere is not on this node"
+    folder = node.start(SLEEPS, folder=str(text), job_id="within")
+    assert ended(folder).why == f"could not start: folder {text}: Not a directory"
+
+
 def test_a_spec_that_is_damaged_is_not_started(node):
     task = node.make(SLEEPS)
     (task.folder.path / "spec.json").write_text('{"job_id": ')

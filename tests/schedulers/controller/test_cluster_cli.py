@@ -185,6 +185,9 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
     assert rows["fails"]["attempt"] == 2
     assert "ended with status 3" in here("explain", "fails")
     assert "ended with status 3" in here("ps", "--all")
+    with ClusterClient(ask.target) as client:
+        assert client.list(failed_s=600.0).failed[0].why == "ended with status 3"
+        assert not client.list().failed
 
 
 def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
@@ -218,7 +221,7 @@ def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
     here("submit", "--name", "patient", "--", "true")
     time.sleep(1.0)
     assert ask.jobs()["patient"].phase == pb.WAITING
-    assert "no node is up" in here("explain", "patient")
+    assert f"no node takes jobs: {node['name']} drained" in here("explain", "patient")
 
     here("drain", node["name"], "--undo")
     ask.until_phase(pb.FINISHED, "patient")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from presage.features.errors import JournalError, RefusedAgentError
+from presage.features.errors import JournalError, RefusedAgentError, ServiceError
+from presage.schedulers import fresh_forecasts
 from presage.schedulers.controller.cluster_metrics import LOOK_S, ClusterMetrics
 from presage.schedulers.controller.controller import Controller, Leases
 from presage.schedulers.controller.core import Core
@@ -20,10 +22,13 @@ from presage.schedulers.controller.logs import Logs
 from presage.schedulers.controller.node_service import _Stream
 from presage.schedulers.controller.records import Record
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasts import Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.log import LOGGER
 
 GIB = 2**30
 
@@ -54,6 +59,32 @@ def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
     assert shown("late_jobs") == 0
     assert shown("records_total", what="Placed") == 2
     assert (shown("decision_seconds_count") or 0) >= 2
+
+
+class Away(NoForecasts):
+    """A service that is away for its first three questions."""
+
+    asked = 0
+
+    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+        Away.asked += 1
+        if Away.asked <= 3:
+            raise ServiceError("nobody is there")
+        return [None] * len(asked)
+
+
+def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
+    monkeypatch.setattr(fresh_forecasts, "RETRY_S", 0.0)
+    monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
+    caplog.set_level(logging.INFO, LOGGER)
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, Sharing().of_controller(), Away, Leases(), most_over=3)
+        asyncio.run(lived(working, [str(number) for number in range(6)]))
+
+    said = [record.message for record in caplog.records]
+    said = [one for one in said if "foretold" in one]
+    assert said == ["nothing is foretold", "jobs are foretold again"]
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from presage.features.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.controller.book import Book, Stage
-from presage.schedulers.controller.cluster_service import in_order
+from presage.schedulers.controller.cluster_service import failed_within, in_order
 from presage.schedulers.controller.core import END_S, LOST_S, Core
 from presage.schedulers.controller.explain import candidates_of, place_of, queue_places, sentence_of
 from presage.schedulers.controller.records import Leased, Placed, of_json, to_json
-from presage.schedulers.controller.status import status_of
+from presage.schedulers.controller.status import node_status, status_of
 from presage.schedulers.forecasts import Forecasts, Outlook
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
@@ -81,9 +83,12 @@ class World:
         self.write(records)
         return known
 
-    def report(self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem=""):
+    def report(
+        self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem="", cluster_id=""
+    ):
         message = pb.NodeReport(
             node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks, problem=problem,
+            cluster_id=cluster_id,
             devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
         )  # fmt: skip
         assert not self.core.refuses(message)
@@ -477,6 +482,25 @@ def test_a_node_that_can_start_no_job_is_given_none():
     assert world.decide() == ["Placed"]
 
 
+def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so():
+    world = World()
+    world.core.book.cluster_id = "ours"
+    world.report("a", cluster_id="theirs", tasks=[task("of-theirs")])
+    world.submit("job", model="300")
+    assert world.decide() == []
+    assert node_status(world.core, "a", 0.0).why == (
+        "its agent obeys another cluster, theirs, until its tasks of it are over"
+    )
+    for obeyed in ("", "ours"):  # its tasks are over; it is ours
+        world.report("a", cluster_id=obeyed)
+        assert not world.core.not_up("a", 0.0)
+    assert world.decide() == ["Placed"]
+
+    world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
+    said = sentence_of(world.core, world.core.book.jobs["job"], 0, world.now_s)
+    assert "attempt 1; its agent obeys another cluster, theirs, until" in said
+
+
 def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():
     world = World()
     world.report("a")
@@ -700,13 +724,31 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     ]  # fmt: skip
 
 
+def test_jobs_that_failed_of_late_are_listed_the_last_first():
+    world = World()
+    world.report("a", [V100] * 4)
+    for name in ("early", "fine", "late", "last"):
+        world.submit(name, model="300")
+        world.decide()
+        world.now_s += 100.0
+        over = ended(name, **({"finished": True} if name == "fine" else {"how": "status 1"}))
+        world.report("a", [V100] * 4, tasks=[over])
+
+    def failed(seconds):
+        return [job.job_id for job in failed_within(world.core.book, world.now_s, seconds)]
+
+    assert failed(1000.0) == ["last", "late", "early"]
+    assert failed(250.0) == ["last", "late"]
+    assert failed(0.0) == failed(math.nan) == []
+
+
 def test_why_a_job_waits_is_said_by_what_it_waits_for():
     def why(name):
         return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
 
     world = World(Sharing(overcommit=2.0, home_s=60.0).of_controller())
     world.submit("moved", model="900")
-    assert why("moved") == "it waits: no node is up"
+    assert why("moved") == "it waits: no node has joined"
     world.report("a")
     world.report("b", agent_id="two")
     world.decide()

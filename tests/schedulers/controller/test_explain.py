@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from presage.features.errors import ServiceError
 from presage.schedulers.controller.events import detail_of
 from presage.schedulers.controller.explain import MOST_CANDIDATES, candidates_of, sentence_of
 from presage.schedulers.controller.records import Placed, of_json, to_json
@@ -114,6 +115,13 @@ def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
     assert row.need_compute_milli == needs
 
 
+class Nobody:
+    """Whom nobody reaches."""
+
+    def outlooks(self, asked):
+        raise ServiceError("nobody is there")
+
+
 def chosen(world, name):
     return world.core.book.jobs[name].chosen
 
@@ -207,8 +215,23 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
 
     assert why(world, "waits") == (
         "it waits: no device has left what it needs, as a best-effort job; "
-        "nothing is foretold now: nobody is there"
+        "nothing is foretold now (nobody is there)"
     )
+
+
+def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.core.mirror(0.0).forecasts._forecaster = Nobody()
+    world.submit("described", model="1000")
+    world.submit("bare")
+    world.decide()
+
+    whole = "a whole device, as nothing is foretold of it"
+    assert f"had room for {whole} (nobody is there)" in chosen(world, "described")
+    # Of which nothing would be, whoever is there.
+    assert chosen(world, "bare") == f"no other node had room for {whole}"
+    assert "(nobody is there)" in why(world, "described")
 
 
 def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
@@ -220,3 +243,68 @@ def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
     world.core.undo()
 
     assert verdicts(world, "grows") == {}
+
+
+def test_why_no_node_takes_jobs_is_said_of_each():
+    world = World()
+    world.submit("job", model="300")
+    assert why(world, "job") == "it waits: no node has joined"
+    for node in ("n0", "n1", "n2", "ng"):
+        world.report(node, agent_id=node)
+    for node in ("n0", "n1"):
+        world.write(world.core.drain(node, undo=False, evict=False, now_s=0.0))
+    world.now_s = 25.0
+    for node in ("n0", "n1"):
+        world.report(node, agent_id=node)
+    world.report("n2", agent_id="n2", problem="its disk is full")
+
+    assert why(world, "job") == (
+        "it waits: no node takes jobs: n0, n1 drained; n2 can start no job: its disk is full; "
+        "ng silent for 25 s"
+    )
+
+
+def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
+    world = World()
+    world.submit("job", model="300")
+    for number in range(40):
+        world.now_s = float(number)
+        world.report(f"n{number:02d}", agent_id=str(number))
+        if number < 20:
+            world.write(world.core.drain(f"n{number:02d}", undo=False, evict=False, now_s=0.0))
+    world.now_s = 60.0
+
+    said = why(world, "job")
+    assert said.startswith("it waits: no node takes jobs: n00 silent for 60 s; n01 silent for 59 s")
+    assert said.endswith("; 36 others")
+    for number in range(20):
+        world.report(f"n{number:02d}", agent_id=str(number))
+    assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")
+
+
+def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.report("a", tasks=[task("job")])
+    world.now_s = 9.0
+    assert "heard" not in why(world, "job")  # that is nothing yet
+
+    world.now_s = 30.0
+    assert why(world, "job").startswith(
+        "it runs on node a with 30 % of device 0, attempt 1; of that node nothing was heard for "
+        "30 s, after 35 s of that it waits again, to be placed anew"
+    )
+    world.now_s = 34.9
+    assert world.core.silent(world.now_s, 0.0) == []
+    world.now_s = 35.0
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Returned"]
+
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.write(world.core.cancel(["job"], 0.0, 0.0))
+    world.now_s = 30.0
+    assert "after 35 s of that it counts as cancelled" in why(world, "job")

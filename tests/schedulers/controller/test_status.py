@@ -10,7 +10,7 @@ from presage.schedulers.controller.status import status_of
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
-from tests.schedulers.controller.test_core import World
+from tests.schedulers.controller.test_core import V100, World, ended, task
 
 MIB = 2**20
 MOST_LISTED = 20_000
@@ -57,3 +57,58 @@ def test_of_a_command_only_its_end_is_ever_missing(words):
     assert ellipsis == "…"
     assert list(command[: len(kept)]) == kept
     assert command[len(kept)].startswith(last)
+
+
+def status(world, name="job"):
+    return status_of(world.core, world.core.book.jobs[name], world.now_s)
+
+
+def placed(*, latency_sensitive=False):
+    world = World()
+    world.report("a", [V100])
+    world.submit("job", model="300", latency_sensitive=latency_sensitive)
+    world.decide()
+    return world
+
+
+def test_what_is_left_is_what_the_agent_judges_and_what_was_foretold_where_it_does_not():
+    world = placed()
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4)])
+    assert status(world).remaining_s == pytest.approx(60.0)
+
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, rest_s=90.0)])
+    assert status(world).remaining_s == 90.0
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=1.0, rest_s=0.0)])
+    assert status(world).remaining_s == 0.0
+
+
+def test_a_guess_of_what_is_done_is_shown_and_gone_by_but_never_kept():
+    world = placed()
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, done_guessed=True)])
+    shown = status(world)
+    assert (shown.done, shown.done_guessed) == (pytest.approx(0.4), True)
+    assert shown.remaining_s == pytest.approx(60.0)
+    mirror = world.core.mirror(world.now_s)
+    assert mirror.state(world.now_s).progress("job") == pytest.approx(0.4)
+
+    over = ended("job", lost=True, how="its node was shut down")
+    over.done, over.done_guessed = 0.9, True
+    world.report("a", [V100], tasks=[over])
+    assert (status(world).done, status(world).done_guessed) == (0.0, False)
+    assert world.rows[-1]["what"] == "Returned"
+    assert world.rows[-1]["saved"] == 0.0
+    world.decide()
+    (order,) = world.core.orders("a").tasks
+    assert order.done == 0.0
+
+
+def test_what_nobody_foretells_is_in_nobodys_domain():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.submit("told", model="300")
+    world.submit("untold")
+    world.decide()
+
+    told, untold = (world.core.book.jobs[name].told_messages[0] for name in ("told", "untold"))
+    assert (told.foretold, told.in_domain) == (True, True)
+    assert (untold.foretold, untold.in_domain) == (False, False)

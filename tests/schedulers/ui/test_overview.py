@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.ui.bars import device_bars
-from presage.schedulers.ui.figures import how_long, size, state_of
+from presage.schedulers.ui.figures import clock, how_long, size, state_of
 from presage.schedulers.ui.overview import Wanted, head_of_queue, overview_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.stand_in import (
@@ -164,6 +164,23 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     assert first.nearest.startswith("nearest is node-00 : 0 with 35 % and 9 GiB")
     assert (second.needs, second.why) == ("1 device", "it is behind those before it")
     assert view.queue[-1].needs == "1 device, a100"
+
+
+def test_jobs_that_failed_of_late_need_a_look_and_say_why():
+    found = listing([running("tardy", late=True), running("large", peak_memory_bytes=21 * GIB)])
+    found.failed.append(
+        pb.JobStatus(
+            job=pb.Job(job_id="broken"), phase=pb.FAILED, why="ended with status 3",
+            ended_unix_s=1e9,
+        )
+    )  # fmt: skip
+    view = view_of(found)
+
+    assert [(one.name, one.what) for one in view.trouble] == [
+        ("tardy", "late"), ("broken", "failed"), ("large", "memory"),
+    ]  # fmt: skip
+    assert view.trouble[1].said == f"ended with status 3, at {clock(1e9)}"
+    assert (view.n_queue, view.totals.states["waiting"]) == (0, 0)  # it is over
 
 
 def test_words_and_a_state_choose_jobs_and_their_nodes():

@@ -261,3 +261,22 @@ def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
         port = int(url.rstrip("/").rpartition(":")[2])
         idle = socket.create_connection(("127.0.0.1", port))
     idle.close()
+
+
+def test_what_is_done_by_guess_is_said_to_be(client, stand_in):
+    stand_in.found = listing([running("silent", done=0.4, done_guessed=True)])
+    for path in ("/", "/jobs/silent"):
+        assert "~40 %" in client.get(path).text
+    time.sleep(1.0)  # until what is shown is asked for again
+    stand_in.found.jobs[0].done_guessed = False
+    assert "~40 %" not in client.get("/").text
+
+
+def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
+    failed = pb.JobStatus(job=pb.Job(job_id="broken"), phase=pb.FAILED, why="it ran out of memory")
+    stand_in.found.failed.append(failed)
+
+    page = client.get("/").text
+    trouble = page[page.index("Needs a look") : page.index("Lately")]
+    assert "/jobs/broken" in trouble
+    assert "it ran out of memory" in trouble
