@@ -8,7 +8,7 @@ First every kind of job runs alone on a core, four times, and in between every t
 on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
 truth. A short one of each runs to its end: what that takes beside its steps is its setup. Then the
 same submissions are run under each policy, and simulated. Every outcome is kept in ``--output``,
-and not made again.
+and not made again; to repeat a run, repeat all: what is measured between two is of both.
 
 A machine that others share is now faster and now slower. So all kinds run alone again after each
 policy: in the simulator jobs take as much longer as steps then did, before and after. What two do

@@ -269,11 +269,11 @@ class Agent:
             self._untold = self._forecasts.failure
             if self._untold:
                 log(logging.WARNING, "nobody but the controller foretells", error=self._untold)
-        self._probe()
         for process, known in self._started():
             self._want(process, known)
         if heard is not None:
             self._lease.obey(heard[0])
+        self._probe()
         self._begin_tasks()
         self._said = self._said[0] if heard is None else heard[1].version, self.core.report()
 
@@ -297,10 +297,10 @@ class Agent:
             for ready in tuple(self.core.ready()):
                 self._make(ready)
         if self._lease.obeyed:  # what an earlier agent made, nobody may want any more
-            for process, known in self._started():
-                # After one for which no process can be made there is none for others either.
-                if known.seen is None and not self._launch(process, known):
-                    break
+            failed: TaskFolderError | None = None
+            for process, known in tuple(self._started()):
+                if known.seen is None:
+                    failed = self._launch(process, known, failed)
 
     def _started(self) -> Iterator[tuple[Task, NodeTask]]:
         """Tasks that have a folder, and are not over."""
@@ -362,23 +362,28 @@ class Agent:
                 log(logging.ERROR, "not told", job=task.name[0], error=str(error))
             task.why = str(error)
 
-    def _launch(self, process: Task, task: NodeTask) -> bool:
-        """Let a task's shim begin; whether processes can be made here.
+    def _launch(
+        self, process: Task, task: NodeTask, failed: TaskFolderError | None
+    ) -> TaskFolderError | None:
+        """Let a task's shim begin; why none can, if that is so: then it is not tried for others.
 
         If none can for a while the task goes back to the controller, and no other comes.
         """
-        try:
-            if launch(process):
-                log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
-        except TaskFolderError as error:
-            now_s = boottime_s()
-            if str(error) != task.why:
-                log(logging.ERROR, "not launched", job=task.name[0], error=str(error))
-            task.why, task.unlaunched_s = str(error), task.unlaunched_s or now_s
-            if task.end or now_s - task.unlaunched_s > OWN_FAULT_S:
-                self._unmake(process, task, str(error))
-            return False
-        return True
+        if failed is None:
+            try:
+                if launch(process):
+                    log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
+            except TaskFolderError as error:
+                failed = error
+            else:
+                return None
+        now_s = boottime_s()
+        if str(failed) != task.why:
+            log(logging.ERROR, "not launched", job=task.name[0], error=str(failed))
+        task.why, task.unlaunched_s = str(failed), task.unlaunched_s or now_s
+        if task.end or now_s - task.unlaunched_s > OWN_FAULT_S:
+            self._unmake(process, task, str(failed))
+        return failed
 
     def _unmake(self, process: Task, task: NodeTask, why: str) -> None:
         """Give a task back whose shim never began; its job was never started, and now cannot be."""

@@ -62,15 +62,19 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
         while True:
             heard = agent.heard
             try:
-                await _attached(agent, target, credentials(), working)
-            except grpc.aio.AioRpcError as error:
-                if error.code() in (_REFUSED if agent.heard else _REFUSED | _NOT_LET_IN):
-                    raise RefusedAgentError(error.details()) from error
-                log(logging.WARNING, "no controller", target=target, error=error.details())
+                shown = credentials()
             except (ConfigError, OSError) as error:
                 if not agent.heard:
                     raise
                 log(logging.WARNING, "no credentials", error=str(error))
+                await asyncio.sleep(agent.heartbeat_s)
+                continue
+            try:
+                await _attached(agent, target, shown, working)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in (_REFUSED if agent.heard else _REFUSED | _NOT_LET_IN):
+                    raise RefusedAgentError(error.details()) from error
+                log(logging.WARNING, "no controller", target=target, error=error.details())
             retry_s = _FIRST_RETRY_S if agent.heard > heard else min(2 * retry_s, agent.heartbeat_s)
             await asyncio.sleep(retry_s)
     finally:

@@ -7,7 +7,13 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from presage.schedulers.agent.log_file import first_file_of, first_of, old_of, write_first
+from presage.schedulers.agent.log_file import (
+    first_file_of,
+    first_of,
+    is_first_file,
+    old_of,
+    write_first,
+)
 from presage.schedulers.agent.task_folder import TaskFolder
 
 LOGS = "logs"
@@ -24,8 +30,10 @@ def keep_log(folder: TaskFolder) -> None:
     with suppress(OSError):
         kept.mkdir(mode=0o700, exist_ok=True)
         log, old, target = folder.log, old_of(folder.log), kept / folder.name
+        first = first_of(log) - (old.stat().st_size if old.exists() else 0)
+        if first or first_file_of(target).exists():
+            write_first(target, first)
         if old.exists():  # what the task wrote last is in both
-            write_first(target, first_of(log) - old.stat().st_size)
             with log.open("rb") as source, old.open("ab") as both:
                 shutil.copyfileobj(source, both)
             log = old
@@ -39,7 +47,8 @@ def log_of(state: Path, name: str) -> Path:
 
 
 def _let_go(kept: Path) -> None:
-    newest = sorted(((entry.stat(), entry.path) for entry in os.scandir(kept)), key=_written)
+    logs = [entry for entry in os.scandir(kept) if not is_first_file(entry.name)]
+    newest = sorted(((entry.stat(), entry.path) for entry in logs), key=_written)
     total = 0
     for number, (stat, path) in enumerate(reversed(newest)):
         total += stat.st_size

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+_FIRST = ".first"
+
 
 class LogPart(NamedTuple):
     """What a job wrote, from a byte on; ``whole`` if it has written no more."""
@@ -31,10 +33,11 @@ def keep_small(log: Path, most_bytes: int) -> None:
                 at = size - most_bytes
                 while copied := os.sendfile(target.fileno(), source.fileno(), at, size - at):
                     at += copied
-        finally:
-            with suppress(OSError):
-                write_first(log, first_of(log) + size)
-            os.truncate(log, 0)
+        except OSError:  # a part of it would be taken for its end
+            old_of(log).unlink(missing_ok=True)
+        with suppress(OSError):
+            write_first(log, first_of(log) + size)
+        os.truncate(log, 0)
 
 
 def read_log(log: Path, offset: int, most_bytes: int) -> LogPart:
@@ -65,7 +68,12 @@ def old_of(log: Path) -> Path:
 
 def first_file_of(log: Path) -> Path:
     """Which says how many bytes were written before the log's first one."""
-    return log.with_name(f"{log.name}.first")
+    return log.with_name(f"{log.name}{_FIRST}")
+
+
+def is_first_file(name: str) -> bool:
+    """Whether a file of that name is such a one, and no log."""
+    return name.endswith(_FIRST)
 
 
 def first_of(log: Path) -> int:

@@ -56,8 +56,9 @@ class Renewal:
         self._waiting = [one for one in self._waiting if one[0] > self._obeyed]
         if not due:
             return
-        self.until_s = due[-1]  # of the newest answer, also if shorter
         try:
-            write_lease(self._state, self.until_s)
+            write_lease(self._state, due[-1])  # of the newest answer, also if shorter
         except OSError as error:
             log(logging.ERROR, "the lease cannot be written", error=str(error))
+        else:
+            self.until_s = due[-1]

@@ -30,7 +30,7 @@ from presage.schedulers.agent.task_folder import TASKS, TaskFolder
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed
 _ROOM_BYTES, _ROOM_FILES = 256 * 1024, 8  # more than most tasks' folders take until they run
 _OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-_HELD_S = 60.0  # for a shim to begin; it takes 0.1 s on a machine that has time
+_HELD_S = 20.0  # for a shim to begin; it takes 0.1 s on a machine that has time
 
 # Neither its environment nor its folder, nor packages beside Presage, can change what a shim is.
 _SHIM = (
@@ -159,7 +159,12 @@ def launch(task: Task) -> bool:
         raise TaskFolderError(
             f"task folder {folder.path}: no shim ({error}); see its shim.log"
         ) from error
-    return done.stdout == b"held\n"
+    held = done.stdout == b"held\n"
+    if not held and state_of(folder) is TaskState.NEW:
+        raise TaskFolderError(
+            f"task folder {folder.path}: its shim died as it began; see its shim.log"
+        )
+    return held
 
 
 def cannot_launch() -> str:

@@ -61,9 +61,10 @@ class Logs:
                 continue
             name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
             part = await self._ask(job.node, name, offset)
-            if part.content:
+            # A part from further back was read while its log began anew.
+            if part.content and part.offset >= offset:
                 yield part.content
-            offset = part.offset + len(part.content)
+            offset = max(offset, part.offset + len(part.content))
             if part.ended and (job.stage in OVER or not request.follow):
                 return
             if not part.content:

@@ -193,9 +193,9 @@ def ps(
     if as_json:
         rows = found.nodes if nodes else found.jobs
         print_json([_json(row) for row in rows])
-        return
-    why = everything or bool(jobs)
-    show_whole(node_table(found) if nodes else job_table(found, why=why))
+    else:
+        why = everything or bool(jobs)
+        show_whole(node_table(found) if nodes else job_table(found, why=why))
     if found.left_out and not nodes:
         typer.echo(
             f"{found.left_out:,} more jobs are not listed; `presage cluster explain` has each",

@@ -105,5 +105,8 @@ def credentials_of(
     for path in (token_file, ca, cert, key):
         if path is not None and not path.is_file():
             raise ConfigError(f"{path}: there is no such file")
-    token = "" if token_file is None else token_file.read_text().strip()
+    try:
+        token = "" if token_file is None else token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{token_file}: no token can be read from it ({error})") from error
     return Credentials(token=token, ca=ca, certificate=cert, key=key)

@@ -480,22 +480,36 @@ def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(st
     assert (played.folder("another.1").path / "exit.json").exists()
 
 
-def test_a_task_that_is_cancelled_where_no_process_can_begin_is_over_at_once(state, monkeypatch):
+def test_tasks_that_are_cancelled_where_no_process_can_begin_are_over_at_once(state, monkeypatch):
+    """Also those that would have been launched after one that could not."""
+
     def refuses(task):
         raise TaskFolderError("no shim")
 
     monkeypatch.setattr(agent_module, "launch", refuses)
-    played = Played(state)
-    one = order("job", "pass")
-    ends = order("job", "pass", end="cancelled")
+    played, third = Played(state), Grant(0, 300, GIB // 4)
+    names = ["one", "two", "three"]
+    ends = [order(name, "pass", third, end="cancelled") for name in names[1:]]
     played.lives(
-        orders(one),
-        lambda: ("job", 1) in played.agent._processes,
-        orders(ends, version=2),
-        lambda: played.ended("job"),
+        orders(*(order(name, "pass", third) for name in names)),
+        lambda: all((name, 1) in played.agent._processes for name in names),
+        orders(order("one", "pass", third), *ends, version=2),
+        lambda: played.ended("two") and played.ended("three"),
     )
-    assert not played.folder("job.1").path.exists()
+    assert not played.folder("two.1").path.exists()
+    assert not played.ended("one")
     assert played.agent._problem == ""
+
+
+def test_an_agent_that_cannot_work_any_more_ends(state, monkeypatch):
+    async def fails() -> None:
+        raise OSError(24, "Too many open files")
+
+    played = Played(state)
+    monkeypatch.setattr(played.agent, "run", fails)
+    played.agent.heard = 1  # as of one that was let in
+    with controller_that_says(orders()) as target, pytest.raises(OSError, match="Too many"):
+        asyncio.run(asyncio.wait_for(serve_node(played.agent, target, Credentials), 60.0))
 
 
 @pytest.mark.parametrize("written", ["", "\n"])

@@ -13,9 +13,10 @@ import pytest
 
 from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, write_lease
-from presage.schedulers.agent.log_file import read_log
+from presage.schedulers.agent.log_file import keep_small, read_log
 from presage.schedulers.agent.observe import exit_of, observe
 from presage.schedulers.agent.task import End, Wanted
+from presage.schedulers.agent.task_folder import TaskFolder
 from presage.schedulers.agent.task_process import Task, TaskState, launch, state_of, want
 from presage.schedulers.agent.usage import meter_of
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -468,7 +469,28 @@ def test_a_log_that_grows_keeps_its_end(node):
     assert read_log(log, last.offset, 100) == last
     assert read_log(log, 0, 10**6) == (before.offset, kept, True)
     assert log.stat().st_mode & 0o777 == 0o600
+    again = TaskFolder(folder.path)
+    again.path.mkdir(exist_ok=True)
+    again.log.write_text("another")  # of a later job of that name
+    (folder.path / "log.first").unlink()
+    keep_log(again)
+    assert read_log(log, 0, 100) == (0, b"another", True)
     assert log.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monkeypatch):
+    def has_no_room(target, source, at, count):
+        os.write(target, b"a part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "sendfile", has_no_room)
+    log = tmp_path / "log"
+    log.write_bytes(bytes(100))
+
+    keep_small(log, 50)
+    log.write_bytes(b"new")
+
+    assert read_log(log, 0, 1000) == (100, b"new", True)
 
 
 def test_orders_that_are_damaged_change_nothing(node):

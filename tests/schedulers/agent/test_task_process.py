@@ -351,6 +351,17 @@ def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
     node.close()
 
 
+def test_a_shim_that_dies_as_it_begins_is_none(node):
+    task = node.make(SLEEPS)
+    task.folder.lock_file.unlink()
+    task.folder.lock_file.mkdir()  # so that it cannot hold its folder
+
+    with pytest.raises(TaskFolderError, match="its shim died as it began"):
+        launch(task)
+    task.folder.lock_file.rmdir()
+    assert launch(task)
+
+
 def test_why_no_process_can_begin_here(monkeypatch):
     assert cannot_launch() == ""
     python = task_process._PYTHON
