@@ -131,11 +131,15 @@ def unpacked(path: Path) -> Iterator[Path]:
     Raises
     ------
     TableError
-        The archive is damaged.
+        The archive is damaged, or this Python unpacks none.
     """
     if not (path.is_file() and path.name.endswith((".tar.gz", ".tgz"))):
         yield path
         return
+    if not hasattr(tarfile, "data_filter"):
+        raise TableError(
+            f"{path}: Python before 3.11.4 unpacks no archive safely; give the folder of one"
+        )
     with TemporaryDirectory(prefix="presage-import-") as folder:
         try:
             with tarfile.open(path) as archive:

@@ -19,7 +19,8 @@ class Renewal:
     Attributes
     ----------
     until_s : float
-        As it was last written; 0 before.
+        As it was last granted; 0 before. Its file says less where it cannot be written: then tasks
+        are tried all the same, and go back for want of room.
     """
 
     def __init__(self, state: Path) -> None:
@@ -56,9 +57,8 @@ class Renewal:
         self._waiting = [one for one in self._waiting if one[0] > self._obeyed]
         if not due:
             return
+        self.until_s = due[-1]  # of the newest answer, also if shorter
         try:
-            write_lease(self._state, due[-1])  # of the newest answer, also if shorter
+            write_lease(self._state, self.until_s)
         except OSError as error:
             log(logging.ERROR, "the lease cannot be written", error=str(error))
-        else:
-            self.until_s = due[-1]
