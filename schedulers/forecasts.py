@@ -83,13 +83,13 @@ class Forecasts:
     ----------
     otherwise : Forecaster, optional
         Whose words count while the first one gives no answer; it never fails.
+    earlier : str
+        As :attr:`failure`, of the forecasts before these.
 
     Attributes
     ----------
     failures : dict of str to int
         Why a forecaster gave no answer, and how often.
-    earlier : str
-        As ``failure``, of the forecasts before these; set by whoever makes these.
     untold : dict of str to int
         Of how many jobs nothing was foretold, by kind of device.
     strange : dict of str to int
@@ -97,11 +97,16 @@ class Forecasts:
     """
 
     def __init__(
-        self, forecaster: Forecaster, cluster: Cluster, otherwise: Forecaster | None = None
+        self,
+        forecaster: Forecaster,
+        cluster: Cluster,
+        otherwise: Forecaster | None = None,
+        *,
+        earlier: str = "",
     ) -> None:
         self._forecaster, self._otherwise = forecaster, otherwise
         self._failed = 0  # in a row
-        self._answered = False
+        self._answered, self._earlier = False, earlier
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, Outlook]] = {}
         self._too_small: dict[str, tuple[str, ...]] = {}
@@ -109,14 +114,13 @@ class Forecasts:
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
-        self.earlier = ""
         self.untold: dict[str, int] = {}
         self.strange: dict[str, int] = {}
 
     @property
     def failure(self) -> str:
         """Why nothing is foretold, until the forecaster answers again; "" if nothing is wrong."""
-        return next(iter(self.failures), "" if self._answered else self.earlier)
+        return next(iter(self.failures), "" if self._answered else self._earlier)
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Jobs that are going to be asked for; all at once, when the first of them is."""

@@ -43,9 +43,9 @@ class FreshForecasts:
         ):
             failed = self._forecasts is not None and self._forecasts.failures
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
-            earlier = self.failure
-            self._forecasts = Forecasts(self._made(), cluster, self._otherwise)
-            self._forecasts.earlier = earlier
+            self._forecasts = Forecasts(
+                self._made(), cluster, self._otherwise, earlier=self.failure
+            )
             self._since_s, self._kinds = now_s, kinds
             self._features = {}
         return self._forecasts

@@ -19,7 +19,7 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
-from presage.schedulers.agent.json_file import sync_folder
+from presage.schedulers.agent.json_file import replace_text
 from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s
 from presage.schedulers.agent.log_file import read_log
@@ -528,11 +528,5 @@ def _agent_id(state: Path) -> str:
     """Of a state folder, for good."""
     path = state / "agent.id"
     if not path.exists() or not path.read_text().strip():
-        partial = path.with_suffix(".new")
-        with partial.open("w") as file:
-            file.write(secrets.token_hex(16))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        sync_folder(state)
+        replace_text(path, secrets.token_hex(16), durable=True)
     return path.read_text().strip()

@@ -27,7 +27,11 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
     TypeError, ValueError
         It is not JSON; so too.
     """
-    text = json.dumps(value, allow_nan=False)
+    replace_text(path, json.dumps(value, allow_nan=False), durable=durable)
+
+
+def replace_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """As :func:`write_json`, any text. Raises OSError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("w") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from presage.schedulers.agent.json_file import replace_text
 from presage.serving.log import log
 
 CLUSTER = "agent.cluster"  # the file's name
@@ -65,9 +66,7 @@ class OwnCluster:
         )
 
     def _keep(self) -> None:
-        partial = self._path.with_suffix(".cluster-new")
         try:
-            partial.write_text(self.cluster_id)
-            partial.replace(self._path)
+            replace_text(self._path, self.cluster_id, durable=True)
         except OSError as error:  # of a full disk: it is known for as long as this agent lives
             log(logging.ERROR, "whose the tasks are was not kept", error=str(error))

@@ -149,6 +149,14 @@ def test_a_tarball_of_the_upstream_repository_is_read_as_its_folder(source, tmp_
     assert packed._rows == rows_of(source, folder)._rows
 
 
+def test_a_python_that_unpacks_no_archive_safely_says_so(tmp_path, monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    (tmp_path / "repository.tar.gz").touch()
+
+    with pytest.raises(TableError, match=r"Python before 3\.11\.4 unpacks no archive safely"):
+        rows_of("gavel", tmp_path / "repository.tar.gz")
+
+
 def test_gavels_steps_are_of_all_workers_pairs_from_one_side_and_clipped_labels_left_out(tmp_path):
     imported = rows_of("gavel", gavel_tidied(tmp_path))
     rows = {name: list(of.values()) for name, of in imported._rows.items()}

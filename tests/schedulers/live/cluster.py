@@ -20,6 +20,7 @@ from presage.features.errors import ServiceError
 from presage.schedulers.agent.processes import environment, pids, stat
 from presage.schedulers.controller.journal import Journal
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.live.waiting import OVER
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.processes import free_port
@@ -30,7 +31,6 @@ SOURCE = str(Path(presage.__file__).parent.parent)
 ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
 WITHIN_S = 60.0  # for anything to come true on a busy machine
-OVER = (pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED)
 T = TypeVar("T")
 # What takes long and adds little to the rest is run by hand.
 all_faults = pytest.mark.skipif(
