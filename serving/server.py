@@ -25,7 +25,6 @@ from presage.serving import health, inference_service, prediction_service
 from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
-from presage.serving.callers import TokenFile
 from presage.serving.descriptors import descriptors
 from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
@@ -36,6 +35,7 @@ from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.served import Served
+from presage.serving.token_file import TokenFile
 from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 from presage.serving.work import Work
 

@@ -17,10 +17,10 @@ from presage.schedulers.controller.logs import Logs
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.serving import health
 from presage.serving.call import Calls
-from presage.serving.callers import TokenFile
 from presage.serving.listen import add_port, address_of, target
 from presage.serving.metrics import Metrics
 from presage.serving.options import Options
+from presage.serving.token_file import TokenFile
 
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 _OPTIONS = (

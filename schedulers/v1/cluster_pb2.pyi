@@ -420,7 +420,7 @@ class NodeReport(_message.Message):
     def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class TaskOrder(_message.Message):
-    __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission")
+    __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission", "run_as")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
@@ -431,6 +431,7 @@ class TaskOrder(_message.Message):
     DISCARD_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
     SUBMISSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_AS_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
@@ -441,7 +442,8 @@ class TaskOrder(_message.Message):
     discard: bool
     alone: bool
     submission: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ...) -> None: ...
+    run_as: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
 
 class NodeOrders(_message.Message):
     __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id")

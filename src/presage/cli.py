@@ -293,23 +293,55 @@ def serve(context: typer.Context) -> None:
 
 @app.command()
 def token(
-    name: Annotated[str, typer.Argument(help="Who it is for, as logs and limits call it.")],
+    name: Annotated[str, typer.Argument(help="Name of the caller in logs, quotas and journals.")],
     role: Annotated[
         list[str] | None,
         typer.Option(
-            help="predict, report, admin; of a live cluster submit, agent, admin. Repeat it."
+            help="predict, report, admin; of a live cluster view, submit, agent, admin; of the "
+            "extender bind. Repeat it. Default: predict."
         ),
     ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Such as 2027-01-31T12:00:00Z.")
+    ] = None,
+    run_as: Annotated[
+        str | None,
+        typer.Option(metavar="ACCOUNT", help="That its jobs run as. Default: NAME."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="With --role agent: the only node that it may be.")
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:COUNT", help="Devices that the node may declare. Repeat it."),
+    ] = None,
+    max_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs that it may have at once, without ended ones.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Size of these jobs together, as submitted.")
+    ] = None,
     file: Annotated[
-        Path, typer.Option(help="Token file of a server's `--tokens`; a line is added.")
+        Path, typer.Option(help="Token file of a server's `--tokens`; a line is appended.")
     ] = Path("tokens"),
 ) -> None:
-    """Make a token for a caller of the server; it is printed this once, and kept as a hash."""
-    from presage.serving.callers import add_token
+    """Make a token for a caller of a server; print it once, and store its hash."""
+    from urllib.parse import quote
 
-    secret = add_token(file, name, role or ["predict"])
+    from presage.serving.token_file import add_token
+
+    limits = {
+        "expires": expires,
+        "run-as": run_as,
+        "node": node,
+        "devices": ",".join(quote(text, safe=":") for text in device or ()) or None,
+        "max-jobs": max_jobs,
+        "max-bytes": max_bytes,
+    }
+    given = {key: str(value) for key, value in limits.items() if value is not None}
+    secret = add_token(file, name, role or ["predict"], given)
     typer.echo(secret)
-    typer.echo(f"added {name!r} to {file}; the token above is not kept anywhere", err=True)
+    typer.echo(f"added {name!r} to {file}; the token above is not stored anywhere", err=True)
 
 
 @app.command()

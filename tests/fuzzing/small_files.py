@@ -10,9 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from presage.features.errors import ConfigError, InvalidJobError, OutcomeLogError
-from presage.serving.callers import ROLES, new_token, read_tokens
+from presage.serving.callers import ROLES
 from presage.serving.job_features import job_of, to_json
 from presage.serving.outcome_log import OutcomeLog, read_outcomes
+from presage.serving.token_file import new_token, read_tokens
 from presage.serving.wire import write_job
 from tests.fuzzing.json_edits import an_edit, edited
 from tests.fuzzing.messages import bytes_mutated
@@ -38,7 +39,8 @@ def _read_job(path: Path) -> None:
 
 
 def _token_file() -> bytes:
-    lines = (new_token(role, [role])[1] for role in ROLES)
+    bound = {"node": "n0", "devices": "cpu-2:1", "expires": "2027-01-31T12:00:00Z"}
+    lines = (new_token(role, [role], bound)[1] for role in ROLES)
     return "\n".join(["# callers", *lines, ""]).encode()
 
 

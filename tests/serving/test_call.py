@@ -30,10 +30,11 @@ from presage.features.errors import (
 )
 from presage.serving.access_log import AccessLog
 from presage.serving.call import RETRY_AFTER, STATUS, Call, Calls, status_of
-from presage.serving.callers import Caller, Tokens, new_token, read_tokens
+from presage.serving.callers import Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import LOGGER, log_as_json
 from presage.serving.metrics import Metrics
+from presage.serving.token_file import new_token, read_tokens
 from tests.serving.aio_server import answering, ended
 
 Code = grpc.StatusCode

@@ -5,23 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
-from presage.serving import callers
-from presage.serving.callers import (
-    ROLES,
-    Caller,
-    TokenFile,
-    Tokens,
-    add_token,
-    new_token,
-    read_tokens,
-)
+from presage.serving import token_file
+from presage.serving.callers import ROLES, Caller, Tokens
+from presage.serving.token_file import TokenFile, add_token, new_token, read_tokens
 
+AGENT = {"node": "n0", "devices": "h200:8"}  # what the role agent is bound to
 HASH = hashlib.sha256(b"somebody's token").hexdigest()
 
 
@@ -33,7 +28,7 @@ def path(tmp_path):
 @pytest.fixture
 def often(monkeypatch):
     """Token files are looked at on every call."""
-    monkeypatch.setattr(callers, "_LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
 
 
 @pytest.fixture
@@ -123,7 +118,7 @@ def test_a_token_that_is_not_known_is_not_repeated(path):
     path.write_text(line)
     tokens = read_tokens(path)
 
-    for wrong in ("", "s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
+    for wrong in ("s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
         with pytest.raises(UnauthenticatedError, match="not known") as caught:
             who(tokens, wrong)
         assert not wrong or wrong not in str(caught.value)
@@ -363,19 +358,87 @@ def test_what_was_changed_while_it_was_read_is_read_again(path, often, monkeypat
         path.write_text(f"{new_line}  # and a comment")
         return found
 
-    monkeypatch.setattr(callers, "read_tokens", read_and_change)
+    monkeypatch.setattr(token_file, "read_tokens", read_and_change)
     tokens = TokenFile(path)
     monkeypatch.undo()
-    monkeypatch.setattr(callers, "_LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
 
     assert knows(tokens(), new)
     assert not knows(tokens(), old)
 
 
 def test_the_file_is_not_looked_at_on_every_call(path):
-    token, line = new_token("a", [*ROLES])
+    token, line = new_token("a", [*ROLES], AGENT)
     path.write_text(line)
     tokens = TokenFile(path)
     path.write_text(new_token("b", ["admin"])[1])
 
     assert knows(tokens(), token)  # within a second
+
+
+# Limits of a token -----------------------------------------------------------------------------
+
+
+def test_a_line_may_bound_what_its_token_is_good_for(path):
+    words = {
+        "expires": "2999-01-31T12:00:00Z",
+        "run-as": "ann_w",
+        "node": "n0",
+        "devices": "h200:8,NVIDIA%20A2:1",
+        "max-jobs": "5",
+        "max-bytes": "1000000",
+    }
+    token, line = new_token("ann", ["submit", "agent"], words)
+    path.write_text(line)
+
+    caller = who(read_tokens(path), token)
+    assert caller.run_as == caller.account == "ann_w"
+    assert caller.node == "n0"
+    assert caller.devices == (("h200", 8), ("NVIDIA A2", 1))
+    assert (caller.max_jobs, caller.max_bytes) == (5, 1_000_000)
+
+
+def test_without_an_account_of_its_own_a_caller_runs_as_its_name():
+    assert Caller("ann", frozenset()).account == "ann"
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00", ""])
+def test_a_token_that_has_expired_is_refused_by_name(zone):
+    token, line = new_token("ann", ["predict"], {"expires": f"2027-01-31T12:00:00{zone}"})
+    at_s = datetime.fromisoformat(f"2027-01-31T12:00:00{zone or 'Z'}").timestamp()
+    digest = line.split()[2]
+    caller = Caller("ann", frozenset({"predict"}), expires_unix_s=at_s)
+
+    assert who(Tokens({digest: caller}, clock=lambda: at_s - 1), token) == caller
+    with pytest.raises(UnauthenticatedError, match=r"token of 'ann' has expired; `presage token`"):
+        who(Tokens({digest: caller}, clock=lambda: at_s), token)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("expires=soon", "expires= must be a time, such as"),
+        ("run-as=0", "run-as= must be the name of an account"),
+        ("run-as=", "run-as= must be"),
+        ("devices=h200", "devices= must be KIND:COUNT"),
+        ("devices=h200:0", "devices= must be"),
+        ("max-jobs=0", "max-jobs= must be a whole number from 1"),
+        ("max-jobs=1 max-bytes=-1", "max-bytes= must be"),
+        ("color=red", "word no. 4 is none of expires=, run-as="),
+        (HASH, "word no. 4 is none of"),
+    ],
+)
+def test_a_bad_limit_is_named(path, words, said):
+    path.write_text(f"ann predict {HASH} {words}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_tokens(path)
+    assert said in str(caught.value)
+    assert HASH not in str(caught.value)
+
+
+def test_the_role_agent_is_of_one_node_and_its_devices(path):
+    path.write_text(f"n0 agent {HASH} node=n0\n")
+
+    with pytest.raises(ConfigError, match=r"tokens:1: the role 'agent' is of one node"):
+        read_tokens(path)

@@ -16,12 +16,12 @@ from presage.features.errors import (
     UnauthenticatedError,
 )
 from presage.features.placement import Placement
-from presage.serving.callers import add_token
 from presage.serving.channel import Credentials
 from presage.serving.client import PresageClient
 from presage.serving.options import Options, Tls
 from presage.serving.outcomes import Outcome
 from presage.serving.server import start_server
+from presage.serving.token_file import add_token
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import serving, until
 

@@ -24,8 +24,8 @@ from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.live.wire import to_json
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving import job_features
-from presage.serving.callers import add_token
 from presage.serving.channel import Credentials
+from presage.serving.token_file import add_token
 from tests.features.examples import features
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port

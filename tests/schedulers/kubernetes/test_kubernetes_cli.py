@@ -25,10 +25,10 @@ from presage.cli import app
 from presage.features.errors import PresageError
 from presage.models.release import load_release
 from presage.schedulers.kubernetes.names import GATE, JOB, POD_GROUP_LABEL
-from presage.serving.callers import add_token
 from presage.serving.job_features import to_json
 from presage.serving.options import Options, Tls
 from presage.serving.server import start_server
+from presage.serving.token_file import add_token
 from tests.features.examples import features
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController

@@ -16,8 +16,8 @@ import pytest
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.callers import add_token
 from presage.serving.channel import Credentials
+from presage.serving.token_file import add_token
 from tests.postgres import postgres, postgres_programs
 from tests.schedulers.live.cluster import PRESAGE, all_faults, until
 from tests.schedulers.live.scenario import restarted

@@ -1,0 +1,96 @@
+"""The local token: only its own user finds it, whatever else lies in its place."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from presage.features.errors import UnauthenticatedError
+from presage.serving import local_token as tokens
+from presage.serving.local_token import LocalToken, account, found_token, local_token_path
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(tokens, "_CHECK_S", 0.0)
+
+
+def metadata(token):
+    return [("authorization", f"Bearer {token}")]
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1:5001", "localhost:5001", "[::1]:5001"])
+def test_a_client_of_the_same_user_finds_it(target):
+    server = LocalToken(5001, ["predict", "admin"])
+    server.write()
+
+    caller = server().caller(metadata(found_token(target)()))
+    assert (caller.name, caller.account) == (account(), account())
+    assert caller.roles == {"predict", "admin"}
+
+
+@pytest.mark.parametrize("target", ["10.0.0.1:5001", "example:5001", "127.0.0.1:5002", "unix:/x"])
+def test_it_is_sent_to_no_other_server(target):
+    LocalToken(5001, ["predict"]).write()
+
+    assert found_token(target)() == ""
+
+
+def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():
+    before = os.umask(0)
+    try:
+        LocalToken(5001, ["predict"]).write()
+    finally:
+        os.umask(before)
+
+    path = local_token_path(5001)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_server_that_starts_again_has_a_new_token_that_clients_find():
+    find = found_token("127.0.0.1:5001")
+    before, after = LocalToken(5001, ["predict"]), LocalToken(5001, ["predict"])
+    before.write()
+    old = find()
+    after.write()
+
+    assert after().caller(metadata(find()))
+    with pytest.raises(UnauthenticatedError):
+        after().caller(metadata(old))
+    before.remove()  # it ended late: the file is the other's by now
+    assert find() != ""
+    after.remove()
+    assert find() == ""
+
+
+@pytest.mark.parametrize("what", ["fifo", "link", "folder", "readable by all", "large", "device"])
+def test_what_lies_in_its_place_is_no_token(what, tmp_path):
+    path = local_token_path(5001)
+    path.parent.mkdir(parents=True)
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "link":
+        (tmp_path / "other").write_text("x")
+        path.symlink_to(tmp_path / "other")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text("x" * (10_000 if what == "large" else 10))
+        path.chmod(0o644 if what == "readable by all" else 0o600)
+
+    assert found_token("127.0.0.1:5001")() == ""
+
+
+def test_where_no_file_can_be_made_the_server_goes_on_without(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+
+    LocalToken(5001, ["predict"]).write()
+
+    assert "no local token" in caplog.text
