@@ -58,8 +58,9 @@ class PresageClient:
         self, target: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
     ) -> None:
         self._target, self._timeout_s = target, timeout_s
-        self._credentials = credentials or Credentials()
-        of_channel = self._credentials.of_channel()
+        shown = credentials or Credentials()
+        self._metadata = shown.metadata_for(target)
+        of_channel = shown.of_channel()
         self._channel = (
             grpc.insecure_channel(target, options=OPTIONS)
             if of_channel is None
@@ -155,9 +156,7 @@ class PresageClient:
     def _ask(self, question: Question[Answer]) -> Answer:
         method = getattr(self._stub, question.method)
         try:
-            response = method(
-                question.request, timeout=self._timeout_s, metadata=self._credentials.metadata
-            )
+            response = method(question.request, timeout=self._timeout_s, metadata=self._metadata())
         except grpc.RpcError as error:
             raise_status(error, self._target, self._timeout_s)
         return _read(question, response, self._target)
@@ -170,8 +169,9 @@ class AsyncPresageClient:
         self, target: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
     ) -> None:
         self._target, self._timeout_s = target, timeout_s
-        self._credentials = credentials or Credentials()
-        of_channel = self._credentials.of_channel()
+        shown = credentials or Credentials()
+        self._metadata = shown.metadata_for(target)
+        of_channel = shown.of_channel()
         self._channel = (
             grpc.aio.insecure_channel(target, options=OPTIONS)
             if of_channel is None
@@ -260,7 +260,7 @@ class AsyncPresageClient:
         method = getattr(self._stub, question.method)
         try:
             response = await method(
-                question.request, timeout=self._timeout_s, metadata=self._credentials.metadata
+                question.request, timeout=self._timeout_s, metadata=self._metadata()
             )
         except grpc.RpcError as error:
             raise_status(error, self._target, self._timeout_s)

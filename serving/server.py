@@ -7,6 +7,7 @@ with UNAVAILABLE. When it is stopped it says so first, and finishes what it has 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ from grpc_reflection.v1alpha import reflection
 
 from presage.models.drift import DriftPolicy
 from presage.models.release import PREDICTORS, Release
-from presage.serving import health, inference_service, prediction_service
+from presage.serving import health, inference_service, local_token, prediction_service
 from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
@@ -29,9 +30,11 @@ from presage.serving.descriptors import descriptors
 from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
-from presage.serving.listen import add_port, address_of, target
+from presage.serving.listen import add_port, address_of, check_callers, target
+from presage.serving.local_token import LocalToken
 from presage.serving.malloc import FreedMemory, keep_freed_memory
 from presage.serving.metrics import Metrics
+from presage.serving.open_calls import OpenCalls
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.served import Served
@@ -42,6 +45,11 @@ from presage.serving.work import Work
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
+NO_ROLES: frozenset[str] = frozenset()
+# Of a server without tokens and client certificates: strangers on this machine only read, the user
+# that started it may do everything.
+ANONYMOUS_ROLES = frozenset({"predict"})
+LOCAL_ROLES = ("predict", "report", "admin")
 # While draining. Streams of reflection end when their clients end them: where no call has come for
 # a while, those are all that is left, and nobody waits for them.
 _LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
@@ -82,8 +90,10 @@ class Server:
     ) -> None:
         self.options = options
         self.host = address_of(options)
+        check_callers(self.host, options)
         self.port = options.port
         tokens = TokenFile(options.tokens) if options.tokens else None
+        self._local_token: LocalToken | None = None
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
@@ -102,21 +112,22 @@ class Server:
             )  # fmt: skip
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
-        self._backlog = Backlog(before, options.queue_calls)
+        open_calls = OpenCalls()
+        self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
         if options.access_log:
             self._access_log = AccessLog(dropped=metrics.unlogged.inc)
         self._calls = Calls(
-            metrics, tokens, rate, self._backlog, self._access_log,
-            certificates=options.tls is not None and options.tls.client_ca is not None, span=span,
-            freed=freed,
+            metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
+            self._backlog, self._access_log, certificates=options.asks_for_certificates,
+            span=span, freed=freed,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )
         inference = inference_service.InferenceService(self.served, self._calls, self._work)
         self._server.add_generic_rpc_handlers(
-            (self._prediction.handlers(), inference.handlers(), self._health.handlers())
+            (open_calls, self._prediction.handlers(), inference.handlers(), self._health.handlers())
         )
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server, pool=descriptors())
@@ -130,6 +141,7 @@ class Server:
             Nothing listens any more then.
         """
         self.port = add_port(self._server, self.host, self.options)
+        self._make_local_token()
         await self._server.start()
         try:
             if isinstance(source, Release):
@@ -170,10 +182,20 @@ class Server:
         await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         self._calls.close()
+        if self._local_token is not None:
+            self._local_token.remove()
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
+
+    def _make_local_token(self) -> None:
+        """Let this user's clients have all roles of a server that asks nobody for anything."""
+        if self.options.authenticates:
+            return
+        self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
+        self._calls.tokens = self._local_token
+        self._local_token.write()
 
     async def _drained(self, end_s: float) -> None:
         """Until all that has arrived is answered, or then, by ``time.monotonic()``.
