@@ -56,6 +56,7 @@ from presage.serving.authentication_failures import AuthenticationFailures
 from presage.serving.backlog import Backlog
 from presage.serving.callers import ROLES, Caller, Tokens, has_token
 from presage.serving.channel import SAID
+from presage.serving.connections import Connections
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
 from presage.serving.malloc import FreedMemory
@@ -187,6 +188,8 @@ class Calls:
         A context manager for a method and its gRPC context, in which the call is traced.
     freed : FreedMemory or None
         Told of large requests, that what they needed is given back some time.
+    connections : Connections or None
+        Told of those that calls are admitted on.
     unfinished : Unfinished
         Requests that have not arrived whole.
     in_flight : int
@@ -204,6 +207,7 @@ class Calls:
     certificates: bool = False
     span: Span = field(default=no_span)
     freed: FreedMemory | None = None
+    connections: Connections | None = None
     in_flight: int = 0
     closing: bool = False
     unfinished: Unfinished = field(init=False)
@@ -226,6 +230,8 @@ class Calls:
             try:
                 await self._admit(call, role, context, metadata, begin_s)
                 request = await self.unfinished.receive(context.read)
+                if self.backlog is not None:
+                    self.backlog.is_whole()
                 call.check_time()
                 self.in_flight += 1
                 try:
@@ -303,6 +309,8 @@ class Calls:
                 await self._failures.note(call.caller.name, call.method, call.request_id)
                 raise
             call.caller.must_be(role)
+            if self.connections is not None:
+                self.connections.is_used(context.peer())
         call.check_time()
 
     def _authenticated(self, call: Call, role: str, context: Any, metadata: Metadata) -> Caller:

@@ -26,6 +26,7 @@ from presage.serving import health, inference_service, local_token, prediction_s
 from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
+from presage.serving.connections import Connections
 from presage.serving.descriptors import descriptors
 from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
@@ -66,7 +67,11 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
         ("grpc.server.max_pending_requests", 10_000),
         ("grpc.server.max_pending_requests_hard_limit", 20_000),
+        # Of each connection, for what is read; by itself gRPC takes up to 4 MiB.
+        ("grpc.experimental.tcp_max_read_chunk_size", 64 * 1024),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
+        ("grpc.max_connection_idle_ms", 600_000),  # without a call; a client connects again
         # Who connects and says nothing, and who has gone without saying so.
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
@@ -103,6 +108,7 @@ class Server:
         self._follower: Follower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
+        self._bounding: asyncio.Task[None] | None = None
         self._watch: DriftWatch | None = None
         self._watching: asyncio.Task[None] | None = None
         if options.outcomes:
@@ -112,7 +118,7 @@ class Server:
             )  # fmt: skip
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
-        open_calls = OpenCalls()
+        open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
         self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
         if options.access_log:
@@ -120,7 +126,7 @@ class Server:
         self._calls = Calls(
             metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
             self._backlog, self._access_log, certificates=options.asks_for_certificates,
-            span=span, freed=freed,
+            span=span, freed=freed, connections=self._connections,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
@@ -155,6 +161,7 @@ class Server:
         self._health.serve()
         if self._follower is not None:
             self._following = asyncio.create_task(self._follower.run())
+        self._bounding = asyncio.create_task(self._connections.run())
         if self._watch is not None:
             self._watching = asyncio.create_task(self._watch.run())
 
@@ -169,6 +176,8 @@ class Server:
         self._health.close()
         if self._following is not None:
             self._following.cancel()
+        if self._bounding is not None:
+            self._bounding.cancel()
         if self._watch is not None and self._watching is not None:
             self._watch.close()
             self._watching.cancel()

@@ -17,8 +17,8 @@ from presage.serving.malloc import in_use_bytes
 
 MOST_UNFINISHED = 2_000  # requests that are received at once
 RECEIVE_S = 10.0  # from a call's metadata to the end of its message
-GROWTH_BYTES = 64 * 1024 * 1024  # of memory while requests are received, before some are ended
-_CHECK_S = 0.02  # between two checks of memory
+GROWTH_BYTES = 32 * 1024 * 1024  # of memory while requests are received, before some are ended
+_CHECK_S = 0.01  # between two checks of memory
 _SLOW_S = 0.1  # a message that takes longer may be ended to free memory
 _FEW = 4  # requests of the largest size that memory always has room for
 
