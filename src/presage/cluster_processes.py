@@ -252,7 +252,7 @@ def up(
     hard_shares: HardShares = False,
     state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
 ) -> None:
-    """Run a controller and agents on this machine, until Ctrl-C.
+    """Run a controller and agents on this machine, until Ctrl-C; one that ends is started again.
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """

@@ -54,7 +54,7 @@ class RestartPolicy:
     def delay_s(self, failures: int) -> float:
         """Return the delay before the next start, after so many failures in a row (from 1)."""
         doublings = min(failures - 1, 32)  # more would overflow
-        return min(self.first_delay_s * 2**doublings, self.most_delay_s)
+        return min(self.first_delay_s * 2.0**doublings, self.most_delay_s)
 
 
 class Supervisor:

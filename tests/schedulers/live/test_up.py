@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,11 @@ def processes(cluster, command):
     return found
 
 
+def another(cluster, command, pid):
+    """Processes of that command but one."""
+    return set(processes(cluster, command)) - {pid}
+
+
 @pytest.mark.timeout(200)
 def test_a_controller_and_an_agent_that_are_killed_are_started_again_and_a_job_runs_on(cluster):
     up_with(cluster)
@@ -73,7 +79,8 @@ def test_a_controller_and_an_agent_that_are_killed_are_started_again_and_a_job_r
     for command in ("agent", "controller"):
         (before,) = processes(cluster, command)
         cluster.signal(before, signal.SIGKILL)
-        until(lambda c=command, b=before: set(processes(cluster, c)) - {b})
+        started = partial(another, cluster, command, before)
+        until(started, what=f"another {command}")
         cluster.connected("n0")
         assert cluster.running["up"].poll() is None
     cluster.submit(cluster.job("next", 5))
