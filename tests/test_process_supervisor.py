@@ -137,6 +137,7 @@ def test_logs_stay_bounded_and_end_with_what_was_written_last(folder):
     kept = [path for path in folder.iterdir() if path.name.startswith("one.log")]
     assert sum(path.stat().st_size for path in kept) <= 2 * most_bytes + 100
     assert b"error: the end" in b"".join(path.read_bytes() for path in kept)
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

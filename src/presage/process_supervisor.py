@@ -192,7 +192,7 @@ class _Child:
         self.process, self.due_s, self._unstarted = None, None, ""
         self.started_s = time.monotonic()
         try:
-            with self.spec.log.open("ab") as output:
+            with open(self.spec.log, "ab", opener=_private) as output:
                 self._log_begin = first_of(self.spec.log) + output.tell()
                 self.process = subprocess.Popen(
                     self.spec.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -221,6 +221,11 @@ class _Child:
         except OSError:  # removed meanwhile
             return b""
         return part.content[max(0, self._log_begin - part.offset) :]
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, if it is created."""
+    return os.open(path, flags, 0o600)
 
 
 def _error_line(output: bytes) -> str:
