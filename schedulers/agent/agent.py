@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -63,6 +64,7 @@ NEEDED_S = 60.0  # that a node is given nothing for a task that found too little
 PROBE_S = 10.0  # until it is tried again whether there is room for tasks
 RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
+_AGENT_ID = re.compile(rb"[0-9a-f]{32}")
 _OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
 
 
@@ -525,8 +527,21 @@ def _locked(state: Path) -> int:
 
 
 def _agent_id(state: Path) -> str:
-    """Of a state folder, for good."""
+    """Return the id of a state folder, which is made once.
+
+    Raises
+    ------
+    ConfigError
+        The file that holds it is damaged.
+    """
     path = state / "agent.id"
-    if not path.exists() or not path.read_text().strip():
-        replace_text(path, secrets.token_hex(16), durable=True)
-    return path.read_text().strip()
+    found = path.read_bytes().strip() if path.exists() else b""
+    if not found:
+        found = secrets.token_hex(16).encode()
+        replace_text(path, found.decode(), durable=True)
+    if _AGENT_ID.fullmatch(found) is None:
+        raise ConfigError(
+            f"{path}: is damaged, it has to hold 32 hexadecimal digits; restore it, or remove it: "
+            "the node is then let in again after one lease"
+        )
+    return found.decode()

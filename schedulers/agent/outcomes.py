@@ -22,6 +22,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 
 OUTCOMES = "outcomes"  # in the agent's state folder
 LEAST_S = 5.0  # that steps are timed for
+MOST_UNSAID = 0.1  # of a task's time, beside tasks that its outcome does not name
 MOST_TOGETHER, MOST_BYTES = 256, 2 * 1024 * 1024  # half of what a message may have
 MOST_KEPT = 10_000  # of a service that is away: the newest say most
 _MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
@@ -43,11 +44,17 @@ def outcome_of(
     held: str,
     ended_at_unix_s: float,
 ) -> pb.Outcome | None:
-    """What is told of a task that ended; None if that is nothing.
+    """Return the outcome to report of a task that ended, or None if there is nothing to report.
 
-    That is so of a job that nobody could foretell, having no features, and of one that was ended
-    before its time. Step and run time are told only if its share never changed; neither they nor
-    its use and its neighbours are told of one of which an earlier agent has seen a part.
+    Nothing is reported of a job without features, which cannot be predicted, nor of a task that was
+    ended early. ``release_id`` is the release whose forecast, for this kind of device, the
+    controller placed this attempt by; "" where that forecast came from no release.
+
+    The outcome is judged as one share and one set of co-located jobs. Step time, run time and
+    utilization are therefore left out if that does not describe the whole run: the share changed,
+    the task was paused, co-located tasks that the outcome cannot name ran for more than
+    ``MOST_UNSAID`` of the time, or an earlier agent saw a part of the run. Peak memory is always
+    reported.
 
     Parameters
     ----------
@@ -62,32 +69,48 @@ def outcome_of(
     failure = _failure(seen.exit)
     if failure is None:
         return None
+    beside = _beside(task, tasks, seen.ran_s)
     row = pb.Outcome(
         job=job,
         device=pb.Device(kind=device.kind),
         share=_share(task, held),
+        release_id=_release_id(task, device.kind),
         finished_at_unix_s=ended_at_unix_s,
         failure=failure,
         idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
         neighbours=[
-            pb.Outcome.Neighbour(job=other, share=_share(of, held))
-            for of in tasks.values()
-            if not task.in_part
-            and task.beside.get(of.name, 0.0) > seen.ran_s / 2
-            and (other := features_of(of.submitted)) is not None
+            pb.Outcome.Neighbour(job=features_of(of.submitted), share=_share(of, held))
+            for of in beside
         ],
     )
     if seen.peak_memory_bytes:
         row.memory_peak_bytes = seen.peak_memory_bytes // len(task.grants)
-    if not task.in_part:
+    unsaid_s = sum(task.beside.values()) - sum(task.beside[of.name] for of in beside)
+    if task.steady and not task.in_part and unsaid_s <= MOST_UNSAID * seen.ran_s:
         _add_use(row, task, seen.ran_s)
     return row
+
+
+def _release_id(task: NodeTask, kind: str) -> str:
+    """Release that predicted a task on a kind of device, as the controller sent with its order."""
+    return next((told.release_id for told in task.order.told if told.kind == kind), "")
+
+
+def _beside(task: NodeTask, tasks: Mapping[Name, NodeTask], ran_s: float) -> list[NodeTask]:
+    """Return the co-located tasks that an outcome names: with features, for most of the time."""
+    if task.in_part:
+        return []
+    return [
+        of
+        for of in tasks.values()
+        if task.beside.get(of.name, 0.0) > ran_s / 2 and of.submitted.job.features is not None
+    ]
 
 
 def _add_use(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
     if task.busy_s and ran_s > LEAST_S:
         row.compute_utilization = min(1.0, task.busy_s / ran_s)
-    if task.steady and not row.failure:
+    if not row.failure:
         _add_times(row, task, ran_s)
 
 

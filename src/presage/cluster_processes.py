@@ -6,9 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -18,6 +16,7 @@ import typer
 from presage.cluster_options import check_controller, credentials_of
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
+from presage.process_supervisor import ProcessSpec, supervising
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -253,7 +252,7 @@ def up(
     hard_shares: HardShares = False,
     state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
 ) -> None:
-    """Run a controller and agents on this machine, until Ctrl-C.
+    """Run a controller and agents on this machine, until Ctrl-C; one that ends is started again.
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
@@ -289,13 +288,6 @@ def up(
 
 def _ready(target: str) -> None:
     typer.echo(f"{CONTROLLING} {target}", err=True)
-
-
-def _says(log: Path, begin: int, word: str) -> bool:
-    """Whether a log has a word from a byte on."""
-    with log.open("rb") as file:
-        file.seek(begin)
-        return word.encode() in file.read()
 
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
@@ -431,44 +423,18 @@ def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
 def _run_together(
     commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], state: Path, target: str
 ) -> None:
-    """Processes with variables of their own, that end together; logs in the state's folder."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
+    """Run the controller and agents, each with variables and a log file of its own."""
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
-    running: list[tuple[str, subprocess.Popen[bytes]]] = []
-
-    def check() -> None:
-        for name, process in running:
-            if process.poll() is not None:
-                tail = (state / f"{name}.log").read_text()[-400:].strip().splitlines()[-1:]
-                raise ServiceError(f"{name} ended with {process.returncode}: {' '.join(tail)}")
-
-    try:
-        for name, (command, variables) in zip(names, commands, strict=True):
-            with (state / f"{name}.log").open("ab") as said:
-                began = said.tell()
-                started = subprocess.Popen(
-                    command, stderr=said, stdout=said, start_new_session=True,
-                    env={**os.environ, **variables},
-                )  # fmt: skip
-            running.append((name, started))
-            # Where another one has its port, agents would be that one's.
-            while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
-                check()
-                time.sleep(0.05)
-        typer.echo(
-            f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
-            err=True,
-        )
-        while True:
-            check()
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        typer.echo("ending controller and agents; jobs go on for their lease", err=True)
-    finally:
-        for _, process in running:
-            process.terminate()
-        for _, process in running:
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    first, *others = (
+        ProcessSpec(name, command, state / f"{name}.log", variables)
+        for name, (command, variables) in zip(names, commands, strict=True)
+    )
+    say = partial(typer.echo, err=True)
+    with supervising(say) as supervisor:
+        # Where another controller has the port, agents would be that one's.
+        if supervisor.start_until(first, CONTROLLING):
+            for spec in others:
+                supervisor.start(spec)
+            say(f"a controller at {target}, {len(others)} agents; Ctrl-C or SIGTERM ends them")
+            supervisor.run()
+        say("ending controller and agents; jobs go on for their lease")

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from presage.features.errors import RefusedAgentError, TaskFolderError
+from presage.features.errors import ConfigError, RefusedAgentError, TaskFolderError
 from presage.schedulers.agent import agent as agent_module
 from presage.schedulers.agent.agent import Agent, AgentOptions
 from presage.schedulers.agent.connection import serve_node
@@ -519,6 +519,13 @@ def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written)
     assert len(played.agent._agent_id) == 32
     played.dies()
     assert Played(state).agent._agent_id == played.agent._agent_id
+
+
+@pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])
+def test_an_agent_whose_name_is_damaged_says_where_and_what_to_do(state, written):
+    (state / "agent.id").write_bytes(written)
+    with pytest.raises(ConfigError, match=r"agent\.id: is damaged.* remove it"):
+        Played(state)
 
 
 class Locks(pb_grpc.NodeServiceServicer):
