@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from presage.features.errors import PresageError, ServiceError
+from presage.features.safe_text import error_line
 from presage.serving.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -92,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         _serve(args, told)
     except (PresageError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error_line(error)}\n")
         sys.exit(1)
 
 

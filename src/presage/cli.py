@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.cluster_cli import app as cluster_app
@@ -16,11 +18,13 @@ from presage.drift_cli import drift
 from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
+from presage.features.safe_text import error_line
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.kubernetes_cli import app as kubernetes_app
 from presage.models_cli import app as models_app
 from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
+from presage.pipelines.terminal import say
 from presage.simulate_cli import simulate
 from presage.trace_cli import app as trace_app
 
@@ -308,8 +312,8 @@ def token(
     from presage.serving.callers import add_token
 
     secret = add_token(file, name, role or ["predict"])
-    typer.echo(secret)
-    typer.echo(f"added {name!r} to {file}; the token above is not kept anywhere", err=True)
+    say(secret)
+    say(f"added {name!r} to {file}; the token above is not kept anywhere", err=True)
 
 
 @app.command()
@@ -419,23 +423,37 @@ def _this_machine(backend: PredictionBackend) -> Device:
 
 
 def main() -> None:
-    """Entry point: one line for an error a person can mend (exit 1), 130 for Ctrl-C."""
+    """Run the command line; an error is one line, with exit status 1, or 2 for wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of a locale that has not all letters of names
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False)
     except (PresageError, OSError) as error:  # such as a full disk
         _refuse(str(error))
+    except TyperException as error:
+        _refuse_usage(error)
+    except typer.Abort:
+        _refuse("aborted")
     except ModuleNotFoundError as error:
         line = how_to_install(error)
         if line is None:
             raise
         _refuse(line)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's, of a KeyboardInterrupt
-            sys.stderr.write("interrupted; files are whole\n")
-            leave_interrupted()
-        raise
+    if status == INTERRUPTED:  # typer's, of a KeyboardInterrupt
+        sys.stderr.write("interrupted; files are whole\n")
+        leave_interrupted()
+    sys.exit(status if isinstance(status, int) else 0)
 
 
-def _refuse(line: str) -> NoReturn:
-    sys.stderr.write(f"error: {line}\n")
-    sys.exit(1)
+def _refuse_usage(error: TyperException) -> NoReturn:
+    """End with typer's own error; a group without a command has printed its help already."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "presage"
+    if said := error.format_message():
+        _refuse(f"{said.rstrip('.')}; see `{command} --help`", error.exit_code)
+    sys.exit(error.exit_code)
+
+
+def _refuse(line: str, status: int = 1) -> NoReturn:
+    sys.stderr.write(f"error: {error_line(line)}\n")
+    sys.exit(status)

@@ -18,6 +18,7 @@ import typer
 from presage.cluster_options import check_controller, credentials_of
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -288,7 +289,7 @@ def up(
 
 
 def _ready(target: str) -> None:
-    typer.echo(f"{CONTROLLING} {target}", err=True)
+    say(f"{CONTROLLING} {target}", err=True)
 
 
 def _says(log: Path, begin: int, word: str) -> bool:
@@ -455,7 +456,7 @@ def _run_together(
             while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
                 check()
                 time.sleep(0.05)
-        typer.echo(
+        say(
             f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
             err=True,
         )
@@ -463,7 +464,7 @@ def _run_together(
             check()
             time.sleep(0.2)
     except KeyboardInterrupt:
-        typer.echo("ending controller and agents; jobs go on for their lease", err=True)
+        say("ending controller and agents; jobs go on for their lease", err=True)
     finally:
         for _, process in running:
             process.terminate()

@@ -10,10 +10,12 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 
 from presage.features.errors import ServiceError
+from presage.features.safe_text import is_visible
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.ui import tail
 from presage.schedulers.ui.lookout import Lookout
@@ -70,6 +72,19 @@ def test_all_that_users_write_is_text(client, stand_in):
             r'<script src="/live\.js\?[0-9a-f]+" defer>', page.text
         )
         assert 'style="' not in page.text
+
+
+def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
+    evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
+    stand_in.found = listing([running("a", user=evil, model=evil, why=evil)])
+    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = evil
+    stand_in.log = f"first\n{evil}\nlast".encode()
+    stand_in.events = [pb.Event(entry=7, what="Started", job_id=evil, node=evil, detail=evil)]
+    until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
+    until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
+
+    for page in (client.get("/"), client.get("/jobs/a"), client.get(f"/?q={quote(evil)}")):
+        assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
 
 
 def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
