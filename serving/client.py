@@ -5,7 +5,8 @@ They need only grpcio, protobuf and numpy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -124,7 +125,8 @@ class PresageClient:
 
     def device(self, kind: str) -> Device:
         """Device of that kind, by any of its names, as the server knows it; ask once."""
-        (device,) = self._ask(questions.release([kind])).devices.values()
+        with _naming_kind(kind):
+            (device,) = self._ask(questions.release([kind])).devices.values()
         return device
 
     def release(self) -> ReleaseInfo:
@@ -229,7 +231,8 @@ class AsyncPresageClient:
 
     async def device(self, kind: str) -> Device:
         """As :meth:`PresageClient.device`."""
-        (device,) = (await self._ask(questions.release([kind]))).devices.values()
+        with _naming_kind(kind):
+            (device,) = (await self._ask(questions.release([kind]))).devices.values()
         return device
 
     async def release(self) -> ReleaseInfo:
@@ -268,6 +271,16 @@ class AsyncPresageClient:
             why = await why_unconnected_async(self._channel) if is_late(error) else ""
             raise_status(error, self._target, self._timeout_s, why)
         return _read(question, response, self._target)
+
+
+@contextmanager
+def _naming_kind(kind: str) -> Iterator[None]:
+    """Name the kind that a server does not know; its own words repeat no text of a request."""
+    try:
+        yield
+    except UnknownDeviceError as error:
+        said = str(error).removeprefix("device_kinds[0].kind is not known")
+        raise UnknownDeviceError(f"the server knows no device of kind {kind!r}{said}") from error
 
 
 def _read(question: Question[Answer], response: Any, target: str) -> Answer:

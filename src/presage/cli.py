@@ -14,6 +14,8 @@ from typer.exceptions import TyperException
 
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.cluster_cli import app as cluster_app
+from presage.devices_cli import DevicesFile, device_named
+from presage.devices_cli import devices as devices_command
 from presage.drift_cli import drift
 from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from presage.serving.forecasts import PredictionBackend
 
 
-# What comes with Presage, in its checkout.
-PRETRAINED = Path("data/pretrained/release")
-
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
     no_args_is_help=True,
@@ -48,6 +47,7 @@ app.add_typer(kubernetes_app, name="kubernetes")
 app.add_typer(outcomes_app, name="outcomes")
 app.add_typer(trace_app, name="trace")
 app.command(cls=ManyFiles)(benchmark)
+app.command("devices")(devices_command)
 app.command()(drift)
 app.command()(simulate)
 
@@ -69,6 +69,13 @@ BatchSize = Annotated[
 Iterations = Annotated[
     int | None,
     typer.Option(min=1, show_default=str(ITERATIONS), help="Steps of the job, a JSON job's too."),
+]
+KindOfDevice = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="A kind of `presage devices`, by any of its names; this machine's by default.",
+    ),
 ]
 Optimizer = Annotated[
     str | None,
@@ -130,7 +137,8 @@ def profile(
     solo_share: Annotated[
         float | None, typer.Option(show_default="0.5", help="Of the budget, for jobs alone.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(show_default="0", help="Random seed.")] = None,
+    devices: DevicesFile = None,
 ) -> None:
     """Measure jobs on this machine's device, alone and co-located; resumable.
 
@@ -181,12 +189,13 @@ def features(
     optimizer: Optimizer = None,
     precision: Precision = None,
     dim: Dim = None,
-    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    device: KindOfDevice = "",
+    devices: DevicesFile = None,
     feature_set: Annotated[str, typer.Option("--set", help="published or full.")] = "published",
     as_json: AsJson = False,
 ) -> None:
     """Show a model's operators and the features made of them."""
-    from presage.features.device import detect, find_device
+    from presage.features.device import detect
     from presage.features.schema import FEATURE_SETS
     from presage.job_source import read_job
     from presage.render import print_features
@@ -198,7 +207,7 @@ def features(
         job, batch_size=batch_size, iterations=iterations, optimizer=optimizer,
         precision=precision, dims=dim,
     )  # fmt: skip
-    on = find_device(device) if device else detect()
+    on = device_named(device) if device else detect()
     print_features(read, on, feature_set, as_json=as_json)
 
 
@@ -234,12 +243,13 @@ def import_(
 @app.command()
 def predict(
     job: Annotated[list[str], typer.Option(help="As JOB of `presage features`; repeat it.")],
-    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    device: KindOfDevice = "",
+    devices: DevicesFile = None,
     server: Annotated[str, typer.Option(help="HOST:PORT; without it the release answers.")] = "",
     release: Annotated[
         Path | None,
         typer.Option(
-            help="Release folder, without --server; the newest of this checkout by default."
+            help="Release folder, without --server; what `presage serve` serves here by default."
         ),
     ] = None,
     together: Annotated[
@@ -271,8 +281,8 @@ def predict(
         )
         for name in job
     ]
-    with _backend(server, release or _newest()) as backend:
-        on = backend.device(device) if device else _this_machine(backend)
+    with _backend(server, release) as backend:
+        on = _device_of(backend, device)
         if together:
             shares = (Share(mode="time-slice"),) * len(jobs)
             colocation = Colocation(on, tuple(jobs), shares)
@@ -381,12 +391,6 @@ def doctor(
     print_report(diagnose(server, registry), as_json=as_json)
 
 
-def _newest() -> Path:
-    """The newest release that was made here, whether promoted or not, else the pretrained one."""
-    made = Path("data/release")
-    return made if made.is_dir() else PRETRAINED
-
-
 def _seconds(duration: str) -> float:
     """Seconds of "150", "150s", "9m" or "1h"."""
     number, unit = duration.rstrip("smh"), duration[len(duration.rstrip("smh")) :]
@@ -397,8 +401,11 @@ def _seconds(duration: str) -> float:
 
 
 @contextmanager
-def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
-    """The server where one is named, else the release in this process."""
+def _backend(server: str, release: Path | None) -> Iterator[PredictionBackend]:
+    """Yield a client of the server where one is named, else the release in this process.
+
+    Where none is named it is the release that `presage serve` would serve here.
+    """
     if server:
         from presage.serving.client import PresageClient
 
@@ -408,7 +415,28 @@ def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
         from presage.models.release import load_release
         from presage.serving.predictor import Predictor
 
-        yield Predictor(load_release(release))
+        yield Predictor(load_release(release or _served()))
+
+
+def _served() -> Path:
+    from presage.serving.main import default_source
+
+    source = default_source()
+    source.mark()
+    return source.folder()
+
+
+def _device_of(backend: PredictionBackend, kind: str) -> Device:
+    """Return the device as the backend knows it, else by the catalogue here.
+
+    A server need not know the kinds that the user added: a data sheet is sent with the request.
+    """
+    if not kind:
+        return _this_machine(backend)
+    try:
+        return backend.device(kind)
+    except UnknownDeviceError:
+        return device_named(kind)
 
 
 def _this_machine(backend: PredictionBackend) -> Device:

@@ -349,12 +349,13 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
 
 
 def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
-    from presage.features.device import find_device
+    from presage.devices_cli import device_named
     from presage.schedulers.agent.slot import Slot
 
     kind, equals, where = text.partition("=")
     if where.startswith("gpu") and where[3:].isdecimal():
-        return Slot(kind, memory_bytes or find_device(kind).memory_bytes, cuda=int(where[3:]))
+        known = memory_bytes or device_named(kind, f"--device {text}").memory_bytes
+        return Slot(kind, known, cuda=int(where[3:]))
     if not equals or not all(part.isdecimal() for part in where.split(",")):
         raise ConfigError(f"--device {text!r}: write KIND=0,1 of processors, or KIND=gpu0")
     cpus = tuple(int(part) for part in where.split(","))

@@ -16,6 +16,7 @@ from presage.features.schema import columns, matrix
 from presage.features.units import quantity
 from presage.pipelines.terminal import Console, Table, styled
 from presage.serving.forecasts import ColocationForecast, JobForecast
+from presage.serving.job_features import to_json
 
 if TYPE_CHECKING:
     from presage.pipelines.assessment import Assessment
@@ -73,7 +74,7 @@ def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_jso
     values = matrix([Placement(job, device)], feature_set)[0]
     named = dict(zip(columns(feature_set), (float(v) for v in values), strict=True))
     if as_json:
-        print_json(asdict(job))
+        print_json(json.loads(to_json(job)))
         return
     console = Console()
     ops = Table(title=f"{job.job.name}, one step at batch size {job.job.batch_size}")

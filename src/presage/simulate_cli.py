@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from presage.devices_cli import DevicesFile
 from presage.features.errors import ConfigError, PresageError
 from presage.pipelines.terminal import say
 from presage.trace_cli import tell_left_out
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator.simulation import Simulation
 
 _OF_SWEEPS = ("sweep", "output", "workers", "ray")
+_OF_BOTH = ("as_json", "devices")
 _WORLD, _OUTPUT, _SWEEP = "The world", "What is written", "Sweeps"
 
 
@@ -63,7 +65,8 @@ def simulate(
         float, typer.Option(help="Spread of the log-normal factors put on forecasts.")
     ] = 0.0,
     bias: Annotated[float, typer.Option(help="Median of those factors.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    devices: DevicesFile = None,
     measured: Annotated[
         Path | None,
         typer.Option(
@@ -340,7 +343,7 @@ def _check_mode(context: typer.Context, *, sweeps: bool) -> None:
     """Refuse options that would do nothing: most of them of a sweep, some of anything else."""
     for name in context.params:
         given = context.get_parameter_source(name)
-        if name == "as_json" or given is None or given.name != "COMMANDLINE":
+        if name in _OF_BOTH or given is None or given.name != "COMMANDLINE":
             continue
         option = f"--{name.replace('_', '-')}"
         if sweeps and name not in _OF_SWEEPS:
