@@ -43,6 +43,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.forecasts import ColocationForecast, JobForecast
 from tests.features.examples import features
 from tests.hostile import ATTACKS, check_safe, made, message, texts
+from tests.schedulers.ui.stand_in import StandIn, listing, running, waiting
 
 SOURCE = Path(presage.__file__).parent
 # Of rich: all of it, or a bar's columns.
@@ -248,3 +249,27 @@ def test_a_wrong_option_is_one_line_and_status_2(monkeypatch, capsys):
         assert said.startswith("error: ")
         assert said.count("\n") == 1
         check_safe(said)
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "\x1b[2J\x1b]0;t\x07", "a\nforged", "\u202eb\u200b"])
+def test_what_a_controller_says_is_only_read_whichever_command_asks(text, monkeypatch, capsys):
+    listed = listing([running("a", user=text, why=text), waiting(text or "b", 1)])
+    listed.policy = listed.forecaster = listed.nodes[0].name = listed.nodes[0].why = text
+    with StandIn(listed) as controller:
+        for words in (["ps", "--all"], ["ps", "--nodes"], ["explain", "a"], ["explain", text]):
+            run(monkeypatch, "cluster", words[0], "--controller", controller.target, *words[1:])
+            printed = capsys.readouterr()
+            check_safe(printed.out + printed.err)
+            assert printed.out
+        assert run(monkeypatch, "cluster", "explain", "--controller", controller.target, "?" + text)
+        said = capsys.readouterr().err
+        check_safe(said)
+        assert said.count("\n") == 1
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The command's exit status."""
+    monkeypatch.setattr("sys.argv", ["presage", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)

@@ -21,6 +21,7 @@ from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
 from presage.features.safe_text import error_line
+from presage.help_text import command_of
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.kubernetes_cli import app as kubernetes_app
 from presage.models_cli import app as models_app
@@ -93,6 +94,11 @@ Dim = Annotated[
     ),
 ]
 
+
+FeaturesDir = Annotated[
+    Path, typer.Option("--features", help="Folder of feature tables, as `dvc repro` makes them.")
+]
+ModelsDir = Annotated[Path, typer.Option("--models", help="Folder of trained networks.")]
 
 profile_app = typer.Typer()
 app.add_typer(profile_app, name="profile")
@@ -328,8 +334,8 @@ def token(
 
 @app.command()
 def train(
-    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
-    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    features_dir: FeaturesDir = Path("data/features"),
+    models_dir: ModelsDir = Path("data/models"),
     pretrained: Annotated[
         Path, typer.Option(help="Networks that rows of a GPU go on from.")
     ] = Path("data/pretrained"),
@@ -348,8 +354,8 @@ def train(
 
 @app.command()
 def evaluate(
-    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
-    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    features_dir: FeaturesDir = Path("data/features"),
+    models_dir: ModelsDir = Path("data/models"),
     out: Annotated[
         Path, typer.Option(help="Folder of metrics.json and plots; baselines there are reused.")
     ] = Path("data/evaluation"),
@@ -455,7 +461,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a locale that has not all letters of names
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status = app(standalone_mode=False)
+        status = command_of(app)(standalone_mode=False)
     except (PresageError, OSError) as error:  # such as a full disk
         _refuse(str(error))
     except TyperException as error:

@@ -41,7 +41,8 @@ _MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 @app.command(
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-    epilog="Everything after the options is the job's command; `--` may stand before it.",
+    options_metavar="[OPTIONS] [--] COMMAND...",
+    epilog="Everything after the options is the job's command; one `--` may stand before it.",
 )
 def submit(
     context: typer.Context,

@@ -54,7 +54,8 @@ Topology = Annotated[
     typer.Option(
         metavar="LEVEL=LABEL",
         help="Node label that names a level of the topology; by default "
-        "rack=network.topology.nvidia.com/leaf and spine=network.topology.nvidia.com/spine.",
+        "network.topology.nvidia.com/leaf names the rack, and network.topology.nvidia.com/spine "
+        "the spine.",
     ),
 ]
 Kubeconfig = Annotated[
