@@ -24,7 +24,7 @@ from presage.schedulers.ui.server import serve_pages
 from presage.schedulers.ui.tail import Tail, last_lines
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.conftest import served
-from tests.schedulers.ui.stand_in import StandIn, large, listing, running, waiting
+from tests.schedulers.ui.stand_in import GIB, StandIn, large, listing, running, waiting
 
 EVIL = "<script>alert(1)</script>"
 MOST_BYTES = 1_000_000
@@ -87,6 +87,23 @@ def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, sta
         assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
 
 
+def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_in):
+    def shows(*jobs):
+        stand_in.found = listing(jobs)
+        name = jobs[0].job.job_id
+        return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
+
+    assert "Nothing: every node is up, no job is late" in shows(running("good"))
+    for name, fields in {
+        "slow": {"latency_sensitive": False, "elapsed_s": 5000.0},
+        "late": {"late": True, "phase": pb.LEAVING},
+        "large": {"peak_memory_bytes": 21 * GIB},
+    }.items():
+        page = shows(running(name, **fields))
+        assert "Nothing:" not in page
+        assert 'Needs attention <span class="n">1</span>' in page
+
+
 def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
     page = client.get("/")
     policy = page.headers["Content-Security-Policy"]
@@ -145,7 +162,7 @@ def test_jobs_that_are_not_listed_are_said(client, stand_in):
 
     assert "80 % given to 2 jobs that are not listed" in page
     assert 'href="/jobs/"' not in page
-    assert "of the jobs that are listed" in page
+    assert "no job of those that are listed" in page
 
 
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
@@ -292,6 +309,6 @@ def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
     stand_in.found.failed.append(failed)
 
     page = client.get("/").text
-    trouble = page[page.index("Needs a look") : page.index("Lately")]
+    trouble = page[page.index("Needs attention") : page.index("Recent events")]
     assert "/jobs/broken" in trouble
     assert "it ran out of memory" in trouble
