@@ -273,3 +273,14 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     with pytest.raises(SystemExit) as end:
         cli.main()
     return int(end.value.code or 0)
+
+
+def test_lineage_is_whole_in_a_terminal_narrower_than_its_lines(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    digest, folder = "d" * 64, f"data/{'long/' * 20}folder"
+    models_tables.print_lineage(lineage(digest) | {"folder": folder, "version": None})
+    printed = capsys.readouterr().out
+
+    assert folder in printed
+    assert f"data digest {digest}" in printed
+    assert "…" not in printed
