@@ -20,6 +20,7 @@ from presage.features.errors import (
     UnknownDeviceError,
 )
 from presage.serving.local_token import found_token
+from presage.serving.connection_problem import problem
 from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 # gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
@@ -116,8 +117,11 @@ class Credentials:
         )
 
 
-def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
-    """The error of ours that a gRPC status stands for.
+def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:
+    """Raise the error of ours that a gRPC status stands for.
+
+    ``unconnected`` is why there is no connection, as
+    :func:`presage.serving.connection_problem.why_unconnected` found it.
 
     Raises
     ------
@@ -146,9 +150,9 @@ def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
     if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
         raise ServiceError(f"{target}: {details}") from error
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if unconnected or code is grpc.StatusCode.UNAVAILABLE:
         raise ServiceError(
-            f"no prediction service at {target} ({details}); start one with "
+            f"no prediction service at {target}: {unconnected or problem(details)}; start one with "
             "`presage serve`, or give the address of one that runs"
         ) from error
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from presage.features.errors import PresageError, ServiceError
+from presage.features.safe_text import error_line
 from presage.serving.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -28,9 +29,17 @@ OUTCOMES = Path("data/outcomes/log.db")
 DRAIN_S = 1.0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"error: {error_line(message)}; see `{self.prog} --help`\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    out = argparse.ArgumentParser(
+    out = _Parser(
         prog="presage serve",
         description="Answer predictions over gRPC until SIGTERM or Ctrl-C. Without --release and "
         "--registry the champion of this checkout's registry is served, or before there is any "
@@ -80,6 +89,12 @@ def parser() -> argparse.ArgumentParser:
     ])  # fmt: skip
     kept.add_argument("--no-outcomes", action="store_true", help="refuse reports")
     kept.add_argument("--access-log", action="store_true", help="log every call, as JSON")
+    out.add_argument(
+        "--devices",
+        type=Path,
+        metavar="FILE",
+        help="YAML file of further kinds of devices (docs/devices.md); or set PRESAGE_DEVICES",
+    )
     # What one of several workers is told, besides its share of the above.
     out.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return out
@@ -92,11 +107,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         _serve(args, told)
     except (PresageError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error_line(error)}\n")
         sys.exit(1)
 
 
 def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
+    if args.devices is not None:
+        from presage.features.device import use_devices
+
+        use_devices(args.devices)
     options = _options(args)
     if args.workers > 1:
         from presage.serving.workers import run_workers
@@ -169,15 +188,26 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def _source(args: argparse.Namespace) -> Source:
+def default_source() -> Source:
+    """Return what is served, and asked by `presage predict`, where no release is named.
+
+    The champion of the configured registry; before there is one, the release that comes with
+    Presage.
+    """
     from presage.models.registry_uri import configured_uri
-    from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
+    from presage.serving.follow import CheckoutSource
+
+    return CheckoutSource(configured_uri(), PRETRAINED)
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from presage.serving.follow import FolderSource, RegistrySource
 
     if args.release is not None:
         return FolderSource(args.release)
     if args.registry is not None:
         return RegistrySource(args.registry)
-    return CheckoutSource(configured_uri(), PRETRAINED)
+    return default_source()
 
 
 def _say(target: str, release_id: str) -> None:

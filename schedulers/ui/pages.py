@@ -18,6 +18,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.features.safe_text import on_page
 from presage.schedulers.live.submitted_job import MOST_NAME
 from presage.schedulers.ui import figures
 from presage.schedulers.ui.kept import Seen
@@ -186,6 +187,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=on_page,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -17,6 +17,7 @@ from presage.cluster_options import check_controller, credentials_of
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
 from presage.process_supervisor import ProcessSpec, supervising
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -287,7 +288,7 @@ def up(
 
 
 def _ready(target: str) -> None:
-    typer.echo(f"{CONTROLLING} {target}", err=True)
+    say(f"{CONTROLLING} {target}", err=True)
 
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
@@ -340,12 +341,13 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
 
 
 def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
-    from presage.features.device import find_device
+    from presage.devices_cli import device_named
     from presage.schedulers.agent.slot import Slot
 
     kind, equals, where = text.partition("=")
     if where.startswith("gpu") and where[3:].isdecimal():
-        return Slot(kind, memory_bytes or find_device(kind).memory_bytes, cuda=int(where[3:]))
+        known = memory_bytes or device_named(kind, f"--device {text}").memory_bytes
+        return Slot(kind, known, cuda=int(where[3:]))
     if not equals or not all(part.isdecimal() for part in where.split(",")):
         raise ConfigError(f"--device {text!r}: write KIND=0,1 of processors, or KIND=gpu0")
     cpus = tuple(int(part) for part in where.split(","))
@@ -429,12 +431,12 @@ def _run_together(
         ProcessSpec(name, command, state / f"{name}.log", variables)
         for name, (command, variables) in zip(names, commands, strict=True)
     )
-    say = partial(typer.echo, err=True)
-    with supervising(say) as supervisor:
+    said = partial(say, err=True)
+    with supervising(said) as supervisor:
         # Where another controller has the port, agents would be that one's.
         if supervisor.start_until(first, CONTROLLING):
             for spec in others:
                 supervisor.start(spec)
-            say(f"a controller at {target}, {len(others)} agents; Ctrl-C or SIGTERM ends them")
+            said(f"a controller at {target}, {len(others)} agents; Ctrl-C or SIGTERM ends them")
             supervisor.run()
-        say("ending controller and agents; jobs go on for their lease")
+        said("ending controller and agents; jobs go on for their lease")

@@ -18,6 +18,7 @@ from presage.cluster_options import (
     check_controller,
     credentials_of,
 )
+from presage.pipelines.terminal import say
 
 HOST, PORT = "127.0.0.1", 50062
 
@@ -55,6 +56,6 @@ def ui(
         host=host,
         port=port,
         allow_remote=allow_remote,
-        on_ready=lambda url: typer.echo(f"the cluster at {controller} is shown at {url}", err=True),
+        on_ready=lambda url: say(f"the cluster at {controller} is shown at {url}", err=True),
         stopped=stopped,
     )

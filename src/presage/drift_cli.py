@@ -151,9 +151,7 @@ def _counts(answered: Answered) -> dict[str, int]:
 
 
 def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table, box
 
     console = Console()
     title = f"outcomes beside the forecasts of release {answered.predictor.release_id}"
@@ -171,7 +169,7 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
             table.add_section()
             table.add_row(_NAMES[quantity], style="bold")
         table.add_row(
-            f" {_shown(row.slice_name) or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
+            f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
             _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
             _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
         )  # fmt: skip
@@ -208,13 +206,6 @@ _NAMES = {
     "runtime_s": "runtime",
     "in_domain": "in domain",
 }
-
-
-def _shown(name: str) -> str:
-    """A reporter's text, without what a terminal would obey."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "?" for c in name))
 
 
 def _beside(found: float | None, promised: float | None) -> str:

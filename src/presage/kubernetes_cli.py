@@ -14,6 +14,7 @@ import typer
 
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import live_forecaster
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -53,7 +54,8 @@ Topology = Annotated[
     typer.Option(
         metavar="LEVEL=LABEL",
         help="Node label that names a level of the topology; by default "
-        "rack=network.topology.nvidia.com/leaf and spine=network.topology.nvidia.com/spine.",
+        "network.topology.nvidia.com/leaf names the rack, and network.topology.nvidia.com/spine "
+        "the spine.",
     ),
 ]
 Kubeconfig = Annotated[
@@ -87,7 +89,7 @@ def gate(
     )
     with _connected(kubeconfig, context) as (api, cache):
         stopping = _until_told()
-        typer.echo(f"planning gangs of {api.configuration.host}", err=True)
+        say(f"planning gangs of {api.configuration.host}", err=True)
         run_gate(planner, cache, Writer(api, cache.put), stopping)
 
 
@@ -136,7 +138,7 @@ def extender(
         with ExtenderServer(
             verbs, host=host, port=port, prefix=prefix, allow_remote=allow_remote, tls=tls
         ) as server:
-            typer.echo(f"answering kube-scheduler at {server.url}", err=True)
+            say(f"answering kube-scheduler at {server.url}", err=True)
             stopping.wait()
 
 
@@ -162,8 +164,7 @@ def gangs(
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table
 
     table = Table(title=f"{len(rows)} gangs")
     for column in ("gang", "state", "needs", "waiting", "released", "bound", "devices"):

@@ -117,7 +117,7 @@ def test_an_unknown_device_is_not_found_and_the_nearest_is_named(stub, job):
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
 
     assert code is grpc.StatusCode.NOT_FOUND
-    assert "nearest is 'h200'" in details
+    assert "did you mean 'h200'" in details
 
 
 def test_junk_is_refused_and_the_server_goes_on_answering(channel, stub):

@@ -79,7 +79,7 @@ def test_an_unknown_device_and_a_bad_share_are_errors_for_their_own_rows(stub, j
     for j in range(3):
         assert not rows[4 * j].HasField("error")
         assert rows[4 * j + 2].error.grpc_status_code == Code.NOT_FOUND.value[0]
-        assert "nearest is 'h200'" in rows[4 * j + 2].error.message
+        assert "did you mean 'h200'" in rows[4 * j + 2].error.message
         assert rows[4 * j + 3].error.message.startswith("devices[3].share: share of 2.0")
 
 
@@ -101,7 +101,7 @@ def test_a_call_of_which_nothing_can_be_answered_ends_with_the_first_rows_status
     request.devices[0].kind, request.devices[1].kind = "h20", "nobody's"
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.NOT_FOUND
-    assert details.startswith("devices[0].kind is not known; nearest is 'h200'")
+    assert details.startswith("devices[0].kind is not known; did you mean 'h200'")
 
 
 def test_a_bad_member_is_an_error_for_its_colocation(stub, job):

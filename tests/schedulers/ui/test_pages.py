@@ -10,10 +10,12 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 
 from presage.features.errors import ServiceError
+from presage.features.safe_text import is_visible
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.ui import tail
 from presage.schedulers.ui.lookout import Lookout
@@ -22,7 +24,7 @@ from presage.schedulers.ui.server import serve_pages
 from presage.schedulers.ui.tail import Tail, last_lines
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.conftest import served
-from tests.schedulers.ui.stand_in import StandIn, large, listing, running, waiting
+from tests.schedulers.ui.stand_in import GIB, StandIn, large, listing, running, waiting
 
 EVIL = "<script>alert(1)</script>"
 MOST_BYTES = 1_000_000
@@ -70,6 +72,36 @@ def test_all_that_users_write_is_text(client, stand_in):
             r'<script src="/live\.js\?[0-9a-f]+" defer>', page.text
         )
         assert 'style="' not in page.text
+
+
+def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
+    evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
+    stand_in.found = listing([running("a", user=evil, model=evil, why=evil)])
+    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = evil
+    stand_in.log = f"first\n{evil}\nlast".encode()
+    stand_in.events = [pb.Event(entry=7, what="Started", job_id=evil, node=evil, detail=evil)]
+    until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
+    until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
+
+    for page in (client.get("/"), client.get("/jobs/a"), client.get(f"/?q={quote(evil)}")):
+        assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
+
+
+def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_in):
+    def shows(*jobs):
+        stand_in.found = listing(jobs)
+        name = jobs[0].job.job_id
+        return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
+
+    assert "Nothing: every node is up, no job is late" in shows(running("good"))
+    for name, fields in {
+        "slow": {"latency_sensitive": False, "elapsed_s": 5000.0},
+        "late": {"late": True, "phase": pb.LEAVING},
+        "large": {"peak_memory_bytes": 21 * GIB},
+    }.items():
+        page = shows(running(name, **fields))
+        assert "Nothing:" not in page
+        assert 'Needs attention <span class="n">1</span>' in page
 
 
 def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
@@ -130,7 +162,7 @@ def test_jobs_that_are_not_listed_are_said(client, stand_in):
 
     assert "80 % given to 2 jobs that are not listed" in page
     assert 'href="/jobs/"' not in page
-    assert "of the jobs that are listed" in page
+    assert "no job of those that are listed" in page
 
 
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
@@ -277,6 +309,6 @@ def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
     stand_in.found.failed.append(failed)
 
     page = client.get("/").text
-    trouble = page[page.index("Needs a look") : page.index("Lately")]
+    trouble = page[page.index("Needs attention") : page.index("Recent events")]
     assert "/jobs/broken" in trouble
     assert "it ran out of memory" in trouble
