@@ -19,8 +19,8 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
 )
-from presage.serving.local_token import found_token
 from presage.serving.connection_problem import problem
+from presage.serving.local_token import found_token
 from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 # gRPC waits a random part of each backoff, so that clients of a server that was restarted do not

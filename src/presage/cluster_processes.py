@@ -16,8 +16,8 @@ import typer
 from presage.cluster_options import check_controller, credentials_of
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
-from presage.process_supervisor import ProcessSpec, supervising
 from presage.pipelines.terminal import say
+from presage.process_supervisor import ProcessSpec, supervising
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
