@@ -86,7 +86,9 @@ class Played:
 
     def __init__(self, state: Path, *slots: Slot) -> None:
         self.state = state
-        self.agent = Agent(AgentOptions("a", slots or (CPU,), state, state / "checkpoints"))
+        self.agent = Agent(
+            AgentOptions("a", slots or (CPU,), state, state / "checkpoints", allow_root_jobs=True)
+        )
 
     def lives(self, *steps, within_s: float = 60.0):
         """From its begin on: orders are the answer to a report, anything else is waited for."""
