@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
+from presage.schedulers.agent.json_file import replace_bytes
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.node_task import Name, NodeTask
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task import BY_WEIGHT, FREE
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.live.wire import features_of
+from presage.schedulers.regular_file import read_small
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.log import log
 from presage.serving.outcomes import Reported
@@ -159,14 +162,13 @@ class Outbox:
 
     def put(self, outcome: pb.Outcome, name: str) -> None:
         """Keep one; a disk that is full keeps none, nor is one kept that no message can hold."""
-        raw, partial = outcome.SerializeToString(), self._folder / f".{name}"
+        raw = outcome.SerializeToString()
         if len(raw) > MOST_BYTES:
             log(logging.WARNING, "an outcome is too large to be told", name=name, bytes=len(raw))
             return
         try:
-            self._folder.mkdir(exist_ok=True)
-            partial.write_bytes(raw)
-            partial.replace(self._folder / name)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            replace_bytes(self._folder / name, raw)
         except OSError as error:
             log(logging.WARNING, "an outcome was not kept", error=str(error))
 
@@ -180,14 +182,20 @@ class Outbox:
         PresageError
             It cannot be told now.
         """
-        paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.lstat().st_mtime_ns)
         for path in paths[:-MOST_KEPT]:
             path.unlink(missing_ok=True)
         rows: list[pb.Outcome] = []
         sent: list[Path] = []
         size = 0
         for path in paths[-MOST_KEPT:][:MOST_TOGETHER]:
-            raw = path.read_bytes()
+            try:
+                raw = read_small(path, MOST_BYTES)
+            except OSError as error:  # no file of ours: a job of this account has put it there
+                log(logging.WARNING, "an outcome cannot be read", name=path.name, error=str(error))
+                with suppress(OSError):
+                    path.unlink()
+                continue
             if sent and size + len(raw) > MOST_BYTES:
                 break
             try:

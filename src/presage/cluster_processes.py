@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from presage.schedulers.v1 import cluster_pb2 as pb
 
 T = TypeVar("T")
+MAX_PROCESSES, MAX_OPEN_FILES = 4096, 65_536  # of each job: JobLimits says the same
 STATE = Path("data/cluster")
 HOST, PORT = "127.0.0.1", 50061
 _OF_KUBERNETES = "gang"
@@ -183,6 +184,40 @@ def agent(
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
     hard_shares: HardShares = False,
+    allow_root_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--allow-root-jobs",
+            help="As root: also run jobs as root, if their token has the account root or none.",
+        ),
+    ] = False,
+    max_processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Processes and threads of each job, or of its account where no control group can "
+            "be made; 0 for any number.",
+        ),
+    ] = MAX_PROCESSES,
+    max_open_files: Annotated[
+        int, typer.Option(min=0, help="Open files of each process of a job; 0 for any number.")
+    ] = MAX_OPEN_FILES,
+    max_memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Memory of the node that each job may take, where a control group can be made; by "
+            "default that of its processors, and on GPUs any.",
+        ),
+    ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Variable of the agent's environment that jobs get too; repeat it. By default "
+            "PATH, LANG, LC_*, TZ, LD_LIBRARY_PATH, CUDA*, NVIDIA* and NCCL*.",
+        ),
+    ] = None,
     heartbeat_s: Annotated[
         float,
         typer.Option(
@@ -197,6 +232,7 @@ def agent(
     """Run jobs on this node as the controller wants; on SIGTERM or Ctrl-C they go on without it."""
     from presage.schedulers.agent.agent import Agent, AgentOptions
     from presage.schedulers.agent.connection import serve_node
+    from presage.schedulers.agent.job_limits import JobLimits
     from presage.schedulers.agent.outcomes import Outbox
     from presage.serving.log import log_as_json
 
@@ -213,6 +249,9 @@ def agent(
         checkpoints or state / "checkpoints",
         heartbeat_s,
         hard_shares,
+        allow_root_jobs,
+        JobLimits(max_processes, max_open_files, round((max_memory_gib or 0.0) * 2**30)),
+        tuple(pass_env or ()),
     )
     check_controller(controller)
     credentials = partial(credentials_of, token_file, ca, cert, key)
@@ -220,9 +259,8 @@ def agent(
     log_as_json()
 
     async def serve() -> None:
-        working = asyncio.ensure_future(
-            serve_node(Agent(options, second, outbox), controller, credentials)
-        )
+        running = Agent(options, second, outbox)
+        working = asyncio.ensure_future(serve_node(running, controller, credentials))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, working.cancel)
@@ -230,6 +268,9 @@ def agent(
             await working
         except asyncio.CancelledError:
             return
+        finally:
+            if running.has_stalled():  # its thread would be waited for, and has no end
+                os._exit(1)
 
     asyncio.run(serve())
 
@@ -281,6 +322,7 @@ def up(
                 *devices, "--forecast", forecast, "--risk", str(risk),
                 *(("--report", forecast) if is_service(forecast) else ()),
                 *(("--hard-shares",) if hard_shares else ()),
+                *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
             ]
         )  # fmt: skip
         commands.append((words, variables))

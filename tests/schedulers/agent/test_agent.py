@@ -84,9 +84,17 @@ def controller_that_says(answer):
 class Played:
     """An agent on a state folder, and what it hears of a controller."""
 
-    def __init__(self, state: Path, *slots: Slot) -> None:
+    def __init__(self, state: Path, *slots: Slot, allow_root_jobs: bool = True) -> None:
         self.state = state
-        self.agent = Agent(AgentOptions("a", slots or (CPU,), state, state / "checkpoints"))
+        self.agent = Agent(
+            AgentOptions(
+                "a",
+                slots or (CPU,),
+                state,
+                state / "checkpoints",
+                allow_root_jobs=allow_root_jobs,
+            )
+        )
 
     def lives(self, *steps, within_s: float = 60.0):
         """From its begin on: orders are the answer to a report, anything else is waited for."""
