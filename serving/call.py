@@ -179,6 +179,10 @@ class Calls:
         Where every call is noted.
     certificates : bool
         Whether clients have some, which they are named by.
+    anonymous : bool
+        Whether a call without any token is let in although there are ``tokens``.
+    anonymous_roles : frozenset of str
+        Roles of a caller that shows neither token nor certificate.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
     freed : FreedMemory or None
@@ -195,6 +199,8 @@ class Calls:
     backlog: Backlog | None = None
     access_log: AccessLog | None = None
     certificates: bool = False
+    anonymous: bool = False
+    anonymous_roles: frozenset[str] = frozenset({"predict"})
     span: Span = field(default=no_span)
     freed: FreedMemory | None = None
     in_flight: int = 0
@@ -240,7 +246,7 @@ class Calls:
                     async with aclosing(method(requests, call)) as responses:
                         async for response in responses:
                             if self.tokens is not None:  # it may have been taken back
-                                self.tokens().caller(metadata).must_be(role)
+                                self._caller(context, metadata).must_be(role)
                             await context.write(response)
             except BaseException as error:
                 code = _code_of(error, call)
@@ -276,10 +282,10 @@ class Calls:
             )
         if self.backlog is not None and role is not None:
             self.backlog.check(begin_s)
-        if self.tokens is None or role is None:
+        if role is None:
             call.caller = self._unasked(context)
         else:
-            call.caller = self.tokens().caller(metadata)
+            call.caller = self._caller(context, metadata)
             call.caller.must_be(role)
         call.check_time()
 
@@ -316,19 +322,26 @@ class Calls:
                 call.request_id,
             ))  # fmt: skip
 
+    def _caller(self, context: Any, metadata: Metadata) -> Caller:
+        """Return the caller of a token, of a certificate, or an anonymous one."""
+        has_token = any(key == "authorization" for key, _ in metadata)
+        if self.tokens is None or (self.anonymous and not has_token):
+            return self._unasked(context)
+        return self.tokens().caller(metadata)
+
     def _unasked(self, context: Any) -> Caller:
         """Whoever is not asked for a token: a certificate's name, else the host it calls from."""
         if self.certificates:
             names = context.auth_context().get("x509_common_name")
             if names:
                 return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)
-        return _host(context.peer())
+        return _host(context.peer(), self.anonymous_roles)
 
 
 @lru_cache(maxsize=1024)
-def _host(peer: str) -> Caller:
+def _host(peer: str, roles: frozenset[str]) -> Caller:
     """Of "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"."""
-    return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, _ALL_ROLES)
+    return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, roles)
 
 
 def _code_of(error: BaseException, call: Call) -> Code:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from presage.cluster_options import check_controller, credentials_of
+from presage.cluster_tokens import make_tokens, open_private, own_state
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from presage.schedulers.agent.slot import Slot
     from presage.schedulers.v1 import cluster_pb2 as pb
+    from presage.serving.local_token import LocalToken
 
 T = TypeVar("T")
 STATE = Path("data/cluster")
@@ -31,6 +34,8 @@ HOST, PORT = "127.0.0.1", 50061
 _OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 CONTROLLING = "controlling at"  # what a controller says once it listens
+# Options of agents that `presage cluster up` starts as root, whose jobs are to run as root too.
+_AS_ROOT: tuple[str, ...] = ()  # MERGE: ("--allow-root-jobs",) once `presage cluster agent` has it
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
 
 Forecast = Annotated[
@@ -92,9 +97,7 @@ def controller(
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
         bool,
-        typer.Option(
-            "--allow-remote", help="Listen beyond loopback without TLS, or for whoever comes."
-        ),
+        typer.Option("--allow-remote", help="Listen beyond loopback without TLS."),
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its key.")] = None,
@@ -102,8 +105,16 @@ def controller(
         Path | None, typer.Option(metavar="PEM", help="Ask for certificates that this one signed.")
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Ask for tokens (presage token).")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Ask for tokens (presage token). Without it and --client-ca only the user that "
+            "starts the controller may do more than read.",
+        ),
     ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log each call and its caller as JSON.")
+    ] = False,
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
     metrics_port: Annotated[
@@ -125,7 +136,10 @@ def controller(
     if (tls_cert is None) != (tls_key is None) or (client_ca and not tls_cert):
         raise ServiceError("--tls-cert and --tls-key go together, and --client-ca with both")
     tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
-    options = Options(host=host, port=port, allow_remote=allow_remote, tls=tls, tokens=tokens)
+    options = Options(
+        host=host, port=port, allow_remote=allow_remote, tls=tls, tokens=tokens,
+        access_log=access_log,
+    )  # fmt: skip
     made, (chosen, sharing) = (
         live_forecaster(forecast, risk, forecast_token_file, forecast_ca),
         _policy(policy),
@@ -262,29 +276,33 @@ def up(
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
-    state.mkdir(parents=True, exist_ok=True)
-    commands: list[tuple[list[str], dict[str, str]]] = [
-        (
-            [
-                *presage, "controller", "--journal", str(state / "controller.db"), "--policy",
-                policy, "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
-                "--port", str(port),
-            ],
-            {},
-        )
-    ]  # fmt: skip
-    for number, (devices, variables) in enumerate(nodes):
-        words = (
-            [
-                *presage, "agent", "--node", f"n{number}", "--controller", target,
-                "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
-                *devices, "--forecast", forecast, "--risk", str(risk),
-                *(("--report", forecast) if is_service(forecast) else ()),
-                *(("--hard-shares",) if hard_shares else ()),
-            ]
-        )  # fmt: skip
-        commands.append((words, variables))
-    _run_together(commands, state, target)
+    with own_state(state):
+        tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
+        commands: list[tuple[list[str], dict[str, str]]] = [
+            (
+                [
+                    *presage, "controller", "--journal", str(state / "controller.db"), "--policy",
+                    policy, "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
+                    "--port", str(port), "--tokens", str(tokens.file),
+                ],
+                {},
+            )
+        ]  # fmt: skip
+        for number, (devices, variables, _) in enumerate(nodes):
+            name = f"n{number}"
+            words = (
+                [
+                    *presage, "agent", "--node", name, "--controller", target,
+                    "--state", str(state / name), "--checkpoints", str(state / "checkpoints"),
+                    "--token-file", str(tokens.of_node[name]),
+                    *devices, "--forecast", forecast, "--risk", str(risk),
+                    *(("--report", forecast) if is_service(forecast) else ()),
+                    *(("--hard-shares",) if hard_shares else ()),
+                    *(_AS_ROOT if os.geteuid() == 0 else ()),
+                ]
+            )  # fmt: skip
+            commands.append((words, variables))
+        _run_together(commands, state, target, tokens.user)
 
 
 def _ready(target: str) -> None:
@@ -407,18 +425,32 @@ def _alike(found_bytes: int, step_bytes: int) -> int:
     return found_bytes // step_bytes * step_bytes or found_bytes
 
 
-def _nodes(agents: int, memory_gib: float | None) -> list[tuple[list[str], dict[str, str]]]:
-    """Options of each of several agents on this machine, and variables that it is to have."""
-    gpus = [slot.cuda for slot in _gpus(None)]
+def _nodes(
+    agents: int, memory_gib: float | None
+) -> list[tuple[list[str], dict[str, str], dict[str, int]]]:
+    """Options of each of several agents on this machine, its variables, and devices by kind."""
+    gpus = _gpus(None)
     if gpus:  # of which an agent finds by itself what they are
         memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
         parts = _split(gpus, agents, "GPUs, or processors with CUDA_VISIBLE_DEVICES=''")
-        return [(memory, {_VISIBLE: ",".join(map(str, part))}) for part in parts]
+        return [
+            (
+                memory,
+                {_VISIBLE: ",".join(str(slot.cuda) for slot in part)},
+                dict(Counter(slot.kind for slot in part)),
+            )
+            for part in parts
+        ]
     cpus = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
     gib = memory_gib or _host_bytes() / 2**30 / agents
     return [
-        (["--device", f"cpu-{len(of)}={','.join(map(str, of))}", "--memory-gib", f"{gib:.3f}"], {})
+        (
+            ["--device", f"{kind}={','.join(map(str, of))}", "--memory-gib", f"{gib:.3f}"],
+            {},
+            {kind: 1},
+        )
         for of in cpus
+        for kind in [f"cpu-{len(of)}"]
     ]
 
 
@@ -429,9 +461,15 @@ def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
 
 
 def _run_together(
-    commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], state: Path, target: str
+    commands: Sequence[tuple[Sequence[str], Mapping[str, str]]],
+    state: Path,
+    target: str,
+    user: LocalToken,
 ) -> None:
-    """Processes with variables of their own, that end together; logs in the state's folder."""
+    """Processes with variables of their own, that end together; logs in the state's folder.
+
+    The user's token is written once the controller listens: the port may be another's until then.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
@@ -444,7 +482,7 @@ def _run_together(
 
     try:
         for name, (command, variables) in zip(names, commands, strict=True):
-            with (state / f"{name}.log").open("ab") as said:
+            with open(state / f"{name}.log", "ab", opener=open_private) as said:
                 began = said.tell()
                 started = subprocess.Popen(
                     command, stderr=said, stdout=said, start_new_session=True,
@@ -455,6 +493,8 @@ def _run_together(
             while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
                 check()
                 time.sleep(0.05)
+            if name == "controller":
+                user.write()
         typer.echo(
             f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
             err=True,
@@ -465,6 +505,7 @@ def _run_together(
     except KeyboardInterrupt:
         typer.echo("ending controller and agents; jobs go on for their lease", err=True)
     finally:
+        user.remove()
         for _, process in running:
             process.terminate()
         for _, process in running:
