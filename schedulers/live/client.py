@@ -181,7 +181,8 @@ class ClusterClient:
 
     def _error(self, error: Any, token: str) -> Exception:
         code, details = error.code(), error.details()
-        if code in _REFUSED and not (token or self._credentials.certificate):
+        is_known = token or (self._credentials.certificate and code is not _REFUSED[0])
+        if code in _REFUSED and not is_known:
             details = (
                 f"{self._target} asks who calls; pass --token-file FILE with a token that `presage "
                 "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE (without tokens of its own a "

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from presage.schedulers.agent.slot import Slot
     from presage.schedulers.v1 import cluster_pb2 as pb
-    from presage.serving.local_token import LocalToken
 
 T = TypeVar("T")
 STATE = Path("data/cluster")
@@ -271,12 +270,16 @@ def up(
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
+    from presage.serving.listen import address_of
+    from presage.serving.options import Options
+
     nodes = _nodes(agents, memory_gib)
     check_forecast(forecast, risk)
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
     with own_state(state):
+        address_of(Options(host=HOST, port=port))
         tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
         commands: list[tuple[list[str], dict[str, str]]] = [
             (
@@ -302,7 +305,11 @@ def up(
                 ]
             )  # fmt: skip
             commands.append((words, variables))
-        _run_together(commands, state, target, tokens.user)
+        tokens.user.write()  # the port is free: no other controller's token is replaced
+        try:
+            _run_together(commands, state, target)
+        finally:
+            tokens.user.remove()
 
 
 def _ready(target: str) -> None:
@@ -461,15 +468,9 @@ def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
 
 
 def _run_together(
-    commands: Sequence[tuple[Sequence[str], Mapping[str, str]]],
-    state: Path,
-    target: str,
-    user: LocalToken,
+    commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], state: Path, target: str
 ) -> None:
-    """Processes with variables of their own, that end together; logs in the state's folder.
-
-    The user's token is written once the controller listens: the port may be another's until then.
-    """
+    """Processes with variables of their own, that end together; logs in the state's folder."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
@@ -493,8 +494,6 @@ def _run_together(
             while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
                 check()
                 time.sleep(0.05)
-            if name == "controller":
-                user.write()
         typer.echo(
             f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
             err=True,
@@ -505,7 +504,6 @@ def _run_together(
     except KeyboardInterrupt:
         typer.echo("ending controller and agents; jobs go on for their lease", err=True)
     finally:
-        user.remove()
         for _, process in running:
             process.terminate()
         for _, process in running:

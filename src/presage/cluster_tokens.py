@@ -30,7 +30,7 @@ class ClusterTokens:
     of_node : dict of str to Path
         By node, the file with its token.
     user : LocalToken
-        The user's, to be written once the controller listens, and removed at the end.
+        The user's, which is to be written, and removed at the end.
     """
 
     file: Path

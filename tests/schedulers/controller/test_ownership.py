@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 
 import grpc
@@ -11,7 +12,10 @@ from presage.features.errors import ForbiddenError, InvalidJobError, Unauthentic
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.channel import Credentials
-from tests.schedulers.controller.users import DEVICE, GIB, Users, until
+from presage.serving.local_token import account, found_token, local_token_path
+from tests.schedulers.controller.users import DEVICE, GIB, PRESAGE, Agent, Users, until
+from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.processes import free_port
 
 SECRETS = (b"hunter2", b"hunter3", b"/home/ann", b"secret-model")
 Code = grpc.StatusCode
@@ -205,3 +209,123 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
         assert read[0] == b"true"
         agent.close()
         reading.join(40)
+
+
+# Without tokens --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The target of a controller that was started without tokens, and what its other users see."""
+    folder, port = tmp_path_factory.mktemp("alone"), free_port()
+    command = [*PRESAGE, "controller", "--port", port, "--journal", folder / "c.db"]
+    with (folder / "log").open("ab") as said:
+        process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
+    target = f"127.0.0.1:{port}"
+    with ClusterClient(target, timeout_s=20.0) as client:
+        until(client.list)
+    yield target
+    process.terminate()
+    process.wait(30)
+    assert not local_token_path(port).exists()
+
+
+@pytest.fixture
+def another_user(monkeypatch, tmp_path):
+    """From here on the local token is not found, as by another user of the machine."""
+
+    def become():
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    return become
+
+
+def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
+    with ClusterClient(alone, timeout_s=20.0) as client:
+        client.submit([pb.Job(job_id="mine", command=["train", "--key=hunter2"], gpus=1)])
+        (row,) = client.list(["mine"]).jobs
+        assert (row.job.user, list(row.job.command)) == (account(), ["train", "--key=hunter2"])
+        assert client.explain("mine").history[0].by == account()
+    with grpc.insecure_channel(alone) as channel:
+        token = found_token(alone)()
+        agent = Agent(channel, token, "any", (DEVICE,), "")
+        assert agent.ordered("mine").tasks[0].run_as == account()
+        agent.close()
+
+
+def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_user):
+    another_user()
+    with ClusterClient(alone, timeout_s=20.0) as client:
+        (row,) = client.list().jobs
+        assert row.job.job_id == "mine"
+        assert b"hunter2" not in client.list().SerializeToString()
+        assert all(b"hunter2" not in event.SerializeToString() for event in watched(client))
+        for ask in (
+            lambda: client.submit([pb.Job(job_id="x", command=["true"])]),
+            lambda: client.cancel(["mine"]),
+            lambda: client.explain("mine"),
+            lambda: client.drain("any"),
+            lambda: list(client.logs("mine")),
+        ):
+            with pytest.raises(ForbiddenError):
+                ask()
+    with grpc.insecure_channel(alone) as channel, pytest.raises(grpc.RpcError) as error:
+        Agent(channel, "", "any", (DEVICE,), "").orders()
+    assert error.value.code() is Code.PERMISSION_DENIED
+    unknown = pytest.raises(UnauthenticatedError, match="the token is not known")
+    with ClusterClient(alone, credentials=Credentials("wrong")) as client, unknown:
+        client.list()
+
+
+def test_clients_find_the_token_of_a_controller_that_was_started_again(tmp_path):
+    port = free_port()
+    command = [*PRESAGE, "controller", "--port", port, "--journal", tmp_path / "c.db"]
+    with ClusterClient(f"127.0.0.1:{port}", timeout_s=20.0) as client:
+        for number in range(2):
+            process = subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL)
+            until(lambda: [client.submit([pb.Job(job_id="a", command=["true"])])])
+            process.kill()
+            process.wait()
+            assert local_token_path(port).exists(), number
+
+
+def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
+    authority = make_authority(tmp_path, "authority")
+    server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "n0"))
+    port = free_port()
+    command = [
+        *PRESAGE, "controller", "--port", port, "--journal", tmp_path / "c.db",
+        "--tls-cert", server[0], "--tls-key", server[1], "--client-ca", authority[0],
+    ]  # fmt: skip
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL)
+    shown = Credentials(ca=authority[0], certificate=own[0], key=own[1])
+    try:
+        with ClusterClient(f"127.0.0.1:{port}", credentials=shown, timeout_s=20.0) as client:
+            until(client.list)
+        channel = grpc.secure_channel(f"127.0.0.1:{port}", shown.of_channel())
+        with channel:
+            agent = Agent(channel, "", "n0", (DEVICE,) * 3, "")
+            assert agent.orders().lease_s
+            agent.close()
+            with pytest.raises(grpc.RpcError) as error:
+                Agent(channel, "", "n1", (DEVICE,), "").orders()
+            assert "'n0' may be node 'n0', not 'n1'" in error.value.details()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_an_earlier_jobs_history_is_not_shown_to_another_user_of_its_id(tmp_path):
+    users = Users(tmp_path, "--keep-ended", 0)
+    with users.client("ann") as ann, users.client("bob") as bob:
+        ann.submit([users.job("same")])
+        ann.cancel(["same"])
+        until(lambda: not ann.list(ended=True).jobs)
+        bob.submit([pb.Job(job_id="same", command=["true"])])
+        seen = [event for event in watched(bob) if event.job_id == "same"]
+
+        assert [(event.what, event.by) for event in seen] == [
+            ("Submitted", ""), ("Ended", ""), ("Submitted", "bob")
+        ]  # fmt: skip
+        assert [event.by for event in bob.explain("same").history] == ["bob"]
+    users.stop()

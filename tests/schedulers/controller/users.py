@@ -109,7 +109,7 @@ class Agent:
         self._reports: queue.Queue[pb.NodeReport | None] = queue.Queue()
         self._node, self._devices, self._number, self._problem = node, devices, 0, problem
         self.report()
-        self._call = self.stub.Attach(iter(self._reports.get, None), metadata=self.metadata)
+        self._call = self.stub.Attach(self._heartbeats(), metadata=self.metadata)
 
     def report(self, *tasks: pb.Task, orders: int = 0, **more: Any) -> None:
         """Send a report."""
@@ -118,6 +118,15 @@ class Agent:
         self._reports.put(
             pb.NodeReport(agent_id="a", number=self._number, tasks=tasks, orders=orders, **values)
         )
+
+    def _heartbeats(self) -> Iterator[pb.NodeReport]:
+        """Reports as they come, and the last one again and again, as agents send them."""
+        report: pb.NodeReport | None = pb.NodeReport()
+        while report is not None:
+            with suppress(queue.Empty):
+                report = self._reports.get(timeout=0.5)
+            if report is not None:
+                yield report
 
     def orders(self) -> pb.NodeOrders:
         """Return the next orders."""
