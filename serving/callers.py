@@ -15,6 +15,8 @@ from presage.features.errors import ForbiddenError, UnauthenticatedError
 # controller. bind: of the extender of kube-scheduler.
 ROLES = ("predict", "report", "admin", "view", "submit", "agent", "bind")
 
+_IMPLIED_BY = {"view": frozenset({"submit", "admin"})}  # roles that another one comes with
+
 _SCHEME = "bearer "
 
 
@@ -53,7 +55,7 @@ class Caller:
 
     def must_be(self, role: str) -> None:
         """Raise ForbiddenError unless the caller has that role."""
-        if role not in self.roles:
+        if role not in self.roles and not self.roles & _IMPLIED_BY.get(role, frozenset()):
             raise ForbiddenError(
                 f"{self.name!r} may not do this: it takes the role {role!r}; "
                 "give it to that name in the server's token file"

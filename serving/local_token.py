@@ -69,6 +69,11 @@ class LocalToken:
         """Return a token for several processes of one server."""
         return secrets.token_urlsafe(32)
 
+    @property
+    def token(self) -> str:
+        """The token itself, for a token file that is to admit it."""
+        return self._token
+
     def write(self) -> None:
         """Let clients of this user find it; without a place for it everybody only reads."""
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")

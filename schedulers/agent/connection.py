@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
+from presage.serving.local_token import found_token
 from presage.serving.log import log
 
 LOG_BYTES = 256 * 1024  # of a log, at once
@@ -62,7 +64,8 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
         while True:
             heard = agent.heard
             try:
-                shown = credentials()
+                given = credentials()
+                shown = _with_found_token(given, target)
             except (ConfigError, OSError) as error:
                 if not agent.heard:
                     raise
@@ -72,7 +75,9 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
             try:
                 await _attached(agent, target, shown, working)
             except grpc.aio.AioRpcError as error:
-                if error.code() in (_REFUSED if agent.heard else _REFUSED | _NOT_LET_IN):
+                refused = _REFUSED if agent.heard else _REFUSED | _NOT_LET_IN
+                is_stale = shown != _with_found_token(given, target)
+                if error.code() in refused and not is_stale:
                     raise RefusedAgentError(error.details()) from error
                 log(logging.WARNING, "no controller", target=target, error=error.details())
             retry_s = _FIRST_RETRY_S if agent.heard > heard else min(2 * retry_s, agent.heartbeat_s)
@@ -81,6 +86,16 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
         working.cancel()
         if telling is not None:
             telling.cancel()
+
+
+def _with_found_token(shown: Credentials, target: str) -> Credentials:
+    """Return credentials with the local token of the target, where they have none of their own.
+
+    It is read each time: a controller that restarts makes another one.
+    """
+    if shown.token or shown.certificate:
+        return shown
+    return replace(shown, token=found_token(target)())
 
 
 async def _tell(outbox: Outbox) -> None:

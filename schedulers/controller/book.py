@@ -57,6 +57,8 @@ class LiveJob:
     ----------
     row : mapping
         The protocol's message as JSON.
+    owner, run_as, size_bytes
+        As in :class:`~presage.schedulers.controller.records.Submitted`.
     since_s : float
         When it came to its stage.
     number : int
@@ -96,6 +98,9 @@ class LiveJob:
     submitted_unix_s: float
     since_s: float
     number: int
+    owner: str = ""
+    run_as: str = ""
+    size_bytes: int = 0
     stage: Stage = Stage.WAITING
     why: str = ""
     attempt: int = 0
@@ -196,6 +201,8 @@ class Book:
         Of this journal alone.
     stages : Counter of Stage
         Jobs that are in each.
+    unfinished : dict of str to (int, int)
+        By owner, the number and the bytes of its jobs that have not ended.
     touched : set of str
         Keys of the rows that changed since :meth:`changed` was asked for.
     """
@@ -211,6 +218,7 @@ class Book:
     lease_s: float = 0.0
     cluster_id: str = ""
     stages: Counter[Stage] = field(default_factory=Counter)
+    unfinished: dict[str, tuple[int, int]] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
@@ -226,9 +234,13 @@ class Book:
                     record.at_unix_s,
                     record.at_s,
                     self.count,
+                    record.owner,
+                    record.run_as,
+                    record.size_bytes,
                     attempt=self.attempts,
                     earlier=self.attempts,
                 )
+                self._count_unfinished(self.jobs[record.job_id], 1)
                 self.count += 1
                 self.stages[Stage.WAITING] += 1
             case Forgotten():
@@ -305,6 +317,15 @@ class Book:
                 self.at_node.pop(job.node, None)
         if stage in OVER:
             self.over[job.job_id] = None
+            self._count_unfinished(job, -1)
+
+    def _count_unfinished(self, job: LiveJob, sign: int) -> None:
+        jobs, size_bytes = self.unfinished.get(job.owner, (0, 0))
+        left = jobs + sign, size_bytes + sign * job.size_bytes
+        if left[0]:
+            self.unfinished[job.owner] = left
+        else:
+            self.unfinished.pop(job.owner, None)
 
     # As rows of a snapshot ------------------------------------------------------------------
 
@@ -342,6 +363,9 @@ class Book:
                 for name in _COUNTS:
                     setattr(book, name, row[name])
         book.stages.update(job.stage for job in book.jobs.values())
+        for job in book.jobs.values():
+            if job.stage not in OVER:
+                book._count_unfinished(job, 1)
         over = (job for job in book.jobs.values() if job.stage in OVER)
         book.over = {job.job_id: None for job in sorted(over, key=lambda job: job.since_s)}
         book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))

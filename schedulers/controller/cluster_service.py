@@ -23,8 +23,9 @@ from presage.schedulers.controller.explain import (
 )
 from presage.schedulers.controller.journal import Entry, Journal
 from presage.schedulers.controller.logs import Logs
-from presage.schedulers.controller.records import Record
-from presage.schedulers.controller.status import node_status, status_of
+from presage.schedulers.controller.ownership import check_owner, owns, sees_details
+from presage.schedulers.controller.records import Record, of_json
+from presage.schedulers.controller.status import node_status, public_part, status_of
 from presage.schedulers.live.submitted_job import MOST_NAME
 from presage.schedulers.live.wire import MOST_JOB_BYTES, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -53,21 +54,23 @@ class ClusterService:
             SERVICE_NAME,
             {
                 "Submit": unary("Submit", "submit", self.submit),
-                "Cancel": unary("Cancel", "submit", self.cancel),
-                "List": unary("List", "submit", self.list),
-                "Watch": stream("Watch", "submit", self.watch),
+                # Those with view are for owners and administrators: each method checks which job.
+                "Cancel": unary("Cancel", "view", self.cancel),
+                "List": unary("List", "view", self.list),
+                "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
-                "Explain": unary("Explain", "submit", self.explain),
-                "Logs": stream("Logs", "submit", self.logs),
+                "Explain": unary("Explain", "view", self.explain),
+                "Logs": stream("Logs", "view", self.logs),
             },
         )
 
     async def submit(self, content: bytes, call: Call) -> bytes:
-        """Take jobs in."""
+        """Take jobs in, in the caller's name."""
         request = parsed(pb.SubmitRequest, content)
         if not 0 < len(request.jobs) <= MOST_JOBS:
             raise InvalidRequestError(f"jobs: 1 to {MOST_JOBS} at once, not {len(request.jobs)}")
         for row in request.jobs:
+            row.user = call.caller.name
             _check_size(row)
 
         def take(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
@@ -77,9 +80,9 @@ class ClusterService:
                     "submit more when some are over, or keep fewer of these (--keep-ended)"
                 )
             jobs = [read_job(row, now_s, f"jobs[{i}]") for i, row in enumerate(request.jobs)]
-            return core.submit(jobs, now_s, now_unix_s)
+            return core.submit(jobs, now_s, now_unix_s, call.caller)
 
-        known = await self._controller.change(take)
+        known = await self._controller.change(take, call.caller.name)
         return pb.SubmitResponse(known=known).SerializeToString()
 
     async def cancel(self, content: bytes, call: Call) -> bytes:
@@ -87,14 +90,19 @@ class ClusterService:
         request = parsed(pb.CancelRequest, content)
 
         def end(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
-            return core.cancel(request.job_ids, now_s, now_unix_s), None
+            return core.cancel(request.job_ids, now_s, now_unix_s, call.caller), None
 
-        await self._controller.change(end)
+        await self._controller.change(end, call.caller.name)
         return pb.CancelResponse().SerializeToString()
 
     async def list(self, content: bytes, call: Call) -> bytes:
-        """Jobs and nodes."""
+        """Jobs and nodes; of others' jobs the public part."""
         request = parsed(pb.ListRequest, content)
+        sees_problems = call.caller.is_admin or "submit" in call.caller.roles
+
+        def row(core: Core, job: LiveJob, now_s: float, place: int = 0) -> pb.JobStatus:
+            status = status_of(core, job, now_s, place)
+            return status if owns(call.caller, job) else public_part(status)
 
         def seen(core: Core, now_s: float) -> pb.ListResponse:
             places = queue_places(core.mirror(now_s))
@@ -103,13 +111,15 @@ class ClusterService:
             )
             listed = jobs[: request.most if request.most > 0 else MOST_LISTED]
             return pb.ListResponse(
-                jobs=[status_of(core, job, now_s, places.get(job.job_id, 0)) for job in listed],
+                jobs=[row(core, job, now_s, places.get(job.job_id, 0)) for job in listed],
                 left_out=len(jobs) - len(listed),
                 failed=[
-                    status_of(core, job, now_s)
+                    row(core, job, now_s)
                     for job in failed_within(core.book, now_s, request.failed_s)
                 ],
-                nodes=[node_status(core, name, now_s) for name in core.book.nodes],
+                nodes=[
+                    node_status(core, name, now_s, whole=sees_problems) for name in core.book.nodes
+                ],
                 policy=self._policy,
                 forecaster=self._controller.forecasts.failure,
                 last_entry=self._controller.journal.last_seq,
@@ -131,7 +141,7 @@ class ClusterService:
             for entry in await asyncio.to_thread(_page, journal, seq):
                 seq = entry.seq
                 if not wanted or entry.record.get("job_id") in wanted:
-                    yield event_of(entry).SerializeToString()
+                    yield self._event(entry, call).SerializeToString()
 
     async def drain(self, content: bytes, call: Call) -> bytes:
         """No new jobs for a node, or some again."""
@@ -141,7 +151,7 @@ class ClusterService:
             records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
             return records, list(core.book.at_node.get(request.node, {}))
 
-        there = await self._controller.change(drained)
+        there = await self._controller.change(drained, call.caller.name)
         return pb.DrainResponse(job_ids=there).SerializeToString()
 
     async def explain(self, content: bytes, call: Call) -> bytes:
@@ -150,6 +160,7 @@ class ClusterService:
 
         def explained(core: Core, now_s: float) -> pb.Explanation:
             job = core.job(request.job_id)
+            check_owner(call.caller, job)
             mirror = core.mirror(now_s)
             place = place_of(mirror, job.job_id)
             status = status_of(core, job, now_s, place, whole=True)
@@ -165,14 +176,26 @@ class ClusterService:
         found = await self._controller.survey(explained)
         journal = self._controller.journal
         entries = await asyncio.to_thread(journal.of_job, request.job_id, MOST_HISTORY)
-        found.history.extend(event_of(entry) for entry in entries)
+        history = (self._event(entry, call) for entry in entries if self._sees(entry, call))
+        found.history.extend(history)
         return found.SerializeToString()
 
     async def logs(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
         """What a job wrote."""
         request = parsed(pb.LogsRequest, await anext(requests, b""))
-        async for content in self._logs.of_job(request):
+        async for content in self._logs.of_job(request, lambda job: check_owner(call.caller, job)):
             yield pb.LogChunk(content=content).SerializeToString()
+
+    def _event(self, entry: Entry, call: Call) -> pb.Event:
+        """Return an entry as its caller may see it."""
+        return event_of(entry, is_whole=self._sees(entry, call))
+
+    def _sees(self, entry: Entry, call: Call) -> bool:
+        if call.caller.is_admin:
+            return True
+        record = of_json(entry.record)
+        job = self._controller.core.book.jobs.get(getattr(record, "job_id", ""))
+        return sees_details(call.caller, job, record)
 
 
 def _check_size(row: pb.Job) -> None:

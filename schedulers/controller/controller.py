@@ -135,8 +135,15 @@ class Controller:
 
         return await _to_its_end(in_thread())
 
-    async def change(self, make: Callable[[Core, float, float], tuple[list[Record], T]]) -> T:
+    async def change(
+        self, make: Callable[[Core, float, float], tuple[list[Record], T]], by: str = ""
+    ) -> T:
         """Change the core by records; when this returns they are on disk.
+
+        Parameters
+        ----------
+        by : str
+            Name of the caller that causes the change, which the records keep.
 
         Raises
         ------
@@ -144,10 +151,10 @@ class Controller:
             They could not be written; nothing has changed.
         """
         # Whoever asked may go at any moment; what is half written must be known here all the same.
-        return await _to_its_end(self._change(make))
+        return await _to_its_end(self._change(make, by))
 
-    async def report(self, report: pb.NodeReport) -> bool:
-        """What an agent says; whether its lease begins anew with that.
+    async def report(self, report: pb.NodeReport, by: str = "") -> bool:
+        """What an agent says, and its caller's name; whether its lease begins anew with that.
 
         It does not where another controller may have the journal, and promise otherwise.
 
@@ -166,7 +173,7 @@ class Controller:
             return core.report(report, now_s, now_unix_s), None
 
         try:
-            await self.change(follows)
+            await self.change(follows, by)
         except JournalError as error:
             if self.failure is not None or not self._known(report.node):
                 raise
@@ -205,10 +212,12 @@ class Controller:
         known = self.core.book.nodes.get(node)
         return known is not None and not known.lost
 
-    async def _change(self, make: Callable[[Core, float, float], tuple[list[Record], T]]) -> T:
+    async def _change(
+        self, make: Callable[[Core, float, float], tuple[list[Record], T]], by: str
+    ) -> T:
         async with self._busy:
             records, told = make(self.core, self.now_s(), time.time())
-            await self._write(records)
+            await self._write(records, by)
         self._tell(records)
         return told
 
@@ -261,10 +270,10 @@ class Controller:
         else:
             log(logging.INFO, "jobs are foretold again")
 
-    async def _write(self, records: list[Record]) -> None:
+    async def _write(self, records: list[Record], by: str = "") -> None:
         if not records:
             return
-        rows = [to_json(record) for record in records]
+        rows = [to_json(record, by) for record in records]
         try:
             seq = await asyncio.to_thread(self.journal.append, rows)
         except JournalError as error:

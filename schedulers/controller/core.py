@@ -14,11 +14,12 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.features.errors import InvalidJobError, OverloadedError, UnknownJobError
 from presage.schedulers.action import Preempt, Reject, Start, Wake
 from presage.schedulers.cluster import Cluster
 from presage.schedulers.controller.book import AT_NODE, Book, LiveJob, LiveNode, Stage
 from presage.schedulers.controller.mirror import Mirror
+from presage.schedulers.controller.ownership import check_owner
 from presage.schedulers.controller.records import (
     Ended,
     Forgotten,
@@ -39,7 +40,9 @@ from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.live.wire import to_json, write_grants, write_job
 from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.callers import Caller
 
+_ADMIN = Caller("", frozenset({"admin"}))  # nobody is asked who calls
 MOST_OVER = 10_000
 LOST_S = 86_400.0  # after which a node that was lost is forgotten
 END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths
@@ -119,40 +122,58 @@ class Core:
     # Users ----------------------------------------------------------------------------------
 
     def submit(
-        self, jobs: Sequence[SubmittedJob], now_s: float, now_unix_s: float
+        self,
+        jobs: Sequence[SubmittedJob],
+        now_s: float,
+        now_unix_s: float,
+        caller: Caller = _ADMIN,
     ) -> tuple[list[Record], list[str]]:
-        """Take jobs in; also those that were taken before.
+        """Take jobs in, which belong to their caller; also those that it submitted before.
 
         Raises
         ------
         InvalidJobError
-            A job of that id is another one, or is twice among these.
+            A job of that id is another one or another caller's, or is twice among these.
+        OverloadedError
+            A quota of the caller is reached.
         """
-        records: list[Record] = []
+        records: list[Submitted] = []
         known: list[str] = []
         seen: set[str] = set()
         for submitted in jobs:
-            job_id, row = submitted.job.job_id, to_json(write_job(submitted))
-            before = self.book.jobs.get(job_id)
-            if job_id in seen or (before is not None and before.row != row):
+            job_id, message = submitted.job.job_id, write_job(submitted)
+            row, before = to_json(message), self.book.jobs.get(job_id)
+            is_same = before is None or (before.owner, before.row) == (caller.name, row)
+            if job_id in seen or not is_same:
                 raise InvalidJobError(
                     f"job {job_id!r} is another one that was submitted before; give every job an "
                     "id of its own"
                 )
             seen.add(job_id)
             if before is None:
-                records.append(Submitted(job_id, row, now_s, now_unix_s))
+                size_bytes = message.ByteSize()
+                of_caller = caller.name, caller.account, size_bytes
+                records.append(Submitted(job_id, row, now_s, now_unix_s, *of_caller))
             else:
                 known.append(job_id)
-        return records, known
+        self._check_quota(caller, records)
+        return list(records), known
 
-    def cancel(self, job_ids: Iterable[str], now_s: float, now_unix_s: float) -> list[Record]:
+    def cancel(
+        self,
+        job_ids: Iterable[str],
+        now_s: float,
+        now_unix_s: float,
+        caller: Caller = _ADMIN,
+    ) -> list[Record]:
         """End jobs for good.
 
         Raises
         ------
         UnknownJobError
             One of them was never submitted: then none is ended.
+        ForbiddenError
+            One of them belongs to another caller: then none is ended.
         """
         records: list[Record] = []
         for job_id in dict.fromkeys(job_ids):
@@ -160,6 +181,7 @@ class Core:
                 job = self.job(job_id)
             except UnknownJobError as error:
                 raise UnknownJobError(f"nothing was cancelled: {error}") from None
+            check_owner(caller, job)
             if job.stage is Stage.WAITING:
                 records.append(_ended(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s))
             elif job.stage in AT_NODE and not job.cancel:
@@ -435,6 +457,24 @@ class Core:
 
     # ----------------------------------------------------------------------------------------
 
+    def _check_quota(self, caller: Caller, new: Sequence[Submitted]) -> None:
+        """Raise OverloadedError where a caller would have more than its token allows."""
+        if not new:
+            return
+        jobs, size_bytes = self.book.unfinished.get(caller.name, (0, 0))
+        jobs += len(new)
+        size_bytes += sum(record.size_bytes for record in new)
+        for count, most, what in (
+            (jobs, caller.max_jobs, "jobs"),
+            (size_bytes, caller.max_bytes, "bytes of jobs"),
+        ):
+            if most and count > most:
+                raise OverloadedError(
+                    f"quota of {caller.name!r}: with these it would have {count:,} {what} that "
+                    f"have not ended, and its token allows {most:,}; submit again when some have "
+                    "ended, or ask an administrator for more"
+                )
+
     def _same(self, mirror: Mirror, up: Sequence[LiveNode], now_s: float) -> bool:
         same = mirror.nodes == {node.name: node.devices for node in up}
         return same and mirror.forecasts is self._forecasts(mirror.cluster, now_s)
@@ -517,6 +557,7 @@ class Core:
             discard=leaving and job.cancel,
             alone=job.overflows > 0,
             submission=f"{self.book.cluster_id}-{job.number}",
+            run_as=job.run_as,
         )
         if job.kinds:
             order.job.kinds[:] = job.kinds

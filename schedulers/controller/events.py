@@ -5,6 +5,7 @@ from __future__ import annotations
 from presage.features.units import quantity
 from presage.schedulers.controller.journal import Entry
 from presage.schedulers.controller.records import (
+    BY,
     ClockSet,
     Ended,
     Forgotten,
@@ -24,8 +25,8 @@ from presage.schedulers.controller.records import (
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-def event_of(entry: Entry) -> pb.Event:
-    """What happened."""
+def event_of(entry: Entry, *, is_whole: bool) -> pb.Event:
+    """Return an entry as an event; without ``is_whole`` neither its detail nor its caller."""
     record = of_json(entry.record)
     return pb.Event(
         entry=entry.seq,
@@ -33,7 +34,8 @@ def event_of(entry: Entry) -> pb.Event:
         what=type(record).__name__,
         job_id=getattr(record, "job_id", ""),
         node=getattr(record, "node", ""),
-        detail=detail_of(record),
+        detail=detail_of(record) if is_whole else "",
+        by=entry.record.get(BY, "") if is_whole else "",
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
-from presage.features.errors import NotYetError, ServiceError
-from presage.schedulers.controller.book import OVER, Stage
+from presage.features.errors import ForbiddenError, NotYetError, ServiceError
+from presage.schedulers.controller.book import OVER, LiveJob, Stage
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -27,14 +27,35 @@ class Logs:
         """What a node's agent is asked for."""
         return list(self._asked.get(node, {}).values())
 
-    def answer(self, part: pb.LogPart) -> None:
-        """What an agent sent; nobody may wait for it any more."""
+    def answer(self, part: pb.LogPart, node: str = "") -> None:
+        """Take what an agent sent; its request may have been given up by then.
+
+        Parameters
+        ----------
+        node : str
+            The only node that the agent may answer for; "" for any.
+
+        Raises
+        ------
+        ForbiddenError
+            Another node was asked.
+        """
         waiting = self._answers.get(part.request_id)
+        if waiting is not None and node and part.request_id not in self._asked.get(node, {}):
+            raise ForbiddenError(f"node {node!r} was not asked for this part of a log")
         if waiting is not None and not waiting.done():
             waiting.set_result(part)
 
-    async def of_job(self, request: pb.LogsRequest) -> AsyncGenerator[bytes, None]:
+    async def of_job(
+        self, request: pb.LogsRequest, check: Callable[[LiveJob], None] = lambda _: None
+    ) -> AsyncGenerator[bytes, None]:
         """A job's log from an offset on, to its end or for as long as it grows.
+
+        Parameters
+        ----------
+        check : callable
+            Raises where the job may not be read. It is called for each part: a job that was
+            forgotten meanwhile may be followed by another user's of its name.
 
         Raises
         ------
@@ -48,6 +69,7 @@ class Logs:
         offset, attempt, read = request.offset, 0, 0
         while True:
             job = await self._controller.look(lambda core, _: core.job(request.job_id))
+            check(job)
             if not job.starts:
                 raise NotYetError(
                     f"job {request.job_id!r} has not run yet, so there is no log; see why it waits "

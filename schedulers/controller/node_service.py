@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 
 import grpc
 
-from presage.features.errors import InvalidRequestError
+from presage.features.errors import ForbiddenError, InvalidRequestError
 from presage.schedulers.controller.cluster_service import parsed
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.call import Call, Calls
+from presage.serving.callers import Caller
 from presage.serving.log import log
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
@@ -26,6 +29,8 @@ class NodeService:
 
     def __init__(self, controller: Controller, calls: Calls, logs: Logs) -> None:
         self._controller, self._calls, self._logs = controller, calls, logs
+        # Without tokens a certificate's common name is its node's.
+        self._names_nodes = calls.certificates and calls.tokens is None
         self._streams: dict[str, asyncio.Task[None]] = {}
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -47,10 +52,12 @@ class NodeService:
         ------
         RefusedAgentError
             Another agent has the node's name.
+        ForbiddenError
+            The caller is another node, or has fewer devices.
         InvalidRequestError
             A report is none.
         """
-        stream = _Stream(self._controller, self._logs)
+        stream = _Stream(self._controller, self._logs, self._node_caller(call))
         first = _checked(parsed(pb.NodeReport, await anext(requests, b"")))
         await stream.take(first)
         log(logging.INFO, "node attached", node=first.node, devices=len(first.devices))
@@ -69,25 +76,31 @@ class NodeService:
 
     async def send_log(self, content: bytes, call: Call) -> bytes:
         """A part of a log."""
-        self._logs.answer(parsed(pb.LogPart, content))
+        self._logs.answer(parsed(pb.LogPart, content), self._node_caller(call).node)
         return pb.LogTaken().SerializeToString()
+
+    def _node_caller(self, call: Call) -> Caller:
+        """Return the caller with the only node that it may be; "" where it may be any."""
+        caller = call.caller
+        return replace(caller, node=caller.name) if self._names_nodes else caller
 
 
 class _Stream:
     """One agent's: its reports are answered together where they come faster than orders go."""
 
-    def __init__(self, controller: Controller, logs: Logs) -> None:
-        self._controller, self._logs = controller, logs
+    def __init__(self, controller: Controller, logs: Logs, caller: Caller) -> None:
+        self._controller, self._logs, self._caller = controller, logs, caller
         self._node = ""
         self._answers = self._version = 0
         self._error: BaseException | None = None
 
     async def take(self, report: pb.NodeReport) -> None:
         """A report."""
+        _check_node(self._caller, report)
         self._node = self._node or report.node
         if report.node != self._node:
             raise InvalidRequestError(f"node {report.node!r} on the stream of {self._node!r}")
-        if await self._controller.report(report):
+        if await self._controller.report(report, self._caller.name):
             self._answers = report.number
         self._controller.orders_event(self._node).set()
 
@@ -127,6 +140,27 @@ class _Stream:
             yield orders
         if self._error is not None:
             raise self._error
+
+
+def _check_node(caller: Caller, report: pb.NodeReport) -> None:
+    """Raise ForbiddenError unless a caller may be that node, with those devices."""
+    if not caller.node:  # the token of the user that started the controller
+        return
+    if report.node != caller.node:
+        raise ForbiddenError(
+            f"{caller.name!r} may be node {caller.node!r}, not {report.node!r}; give the agent "
+            "--node with that name, or a token of its own"
+        )
+    if not caller.devices:  # a certificate, which names none
+        return
+    declared, allowed = Counter(one.kind for one in report.devices), dict(caller.devices)
+    for kind, count in declared.items():
+        if count > allowed.get(kind, 0):
+            raise ForbiddenError(
+                f"node {report.node!r} declares {count} devices of kind {kind!r}, and its token "
+                f"allows {allowed.get(kind, 0)}; write devices={kind}:{count} into its line of the "
+                "token file if that is right"
+            )
 
 
 def _checked(report: pb.NodeReport) -> pb.NodeReport:

@@ -11,12 +11,27 @@ from presage.features.errors import JournalError
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job was taken; ``job`` is the protocol's message as JSON."""
+    """A job was taken.
+
+    Attributes
+    ----------
+    job : mapping
+        The protocol's message as JSON.
+    owner : str
+        Name of the caller that submitted it; "" before callers were recorded.
+    run_as : str
+        Account of the nodes that it runs as; "" for the agent's own.
+    size_bytes : int
+        Of the message, for its owner's quota.
+    """
 
     job_id: str
     job: Mapping[str, Any]
     at_s: float
     at_unix_s: float
+    owner: str = ""
+    run_as: str = ""
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +196,8 @@ Record = (
     Submitted | Placed | Started | Withdrawn | Returned | Ended | Forgotten
     | NodeJoined | NodeDrained | NodeLost | ClockSet | Leased | Founded
 )  # fmt: skip
+BY = "by"  # of a row: the caller that caused the record
+
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
@@ -190,9 +207,10 @@ _KINDS: Mapping[str, type[Record]] = {
 }  # fmt: skip
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    """As it is kept."""
-    return {"what": type(record).__name__, **asdict(record)}
+def to_json(record: Record, by: str = "") -> dict[str, Any]:
+    """Return the row that a journal keeps; ``by`` is the caller that caused it, "" for none."""
+    row = {"what": type(record).__name__, **asdict(record)}
+    return row | {BY: by} if by else row
 
 
 def of_json(row: Mapping[str, Any]) -> Record:
@@ -204,6 +222,7 @@ def of_json(row: Mapping[str, Any]) -> Record:
         It is of another version of Presage.
     """
     fields = dict(row)
+    fields.pop(BY, None)
     kind = _KINDS.get(fields.pop("what", ""))
     if kind is not None:
         try:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 from collections.abc import Callable
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from presage.features.errors import ServiceError
 from presage.schedulers.controller import cluster_service, node_service
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.serving import health
+from presage.serving.access_log import AccessLog
 from presage.serving.call import Calls
-from presage.serving.listen import add_port, address_of, target
+from presage.serving.listen import add_port, address_of, check_callers, target
+from presage.serving.local_token import LocalToken
 from presage.serving.metrics import Metrics
 from presage.serving.options import Options
 from presage.serving.token_file import TokenFile
 
+_LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the user that started it
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -46,8 +47,8 @@ async def run_controller(
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave, or for
-        whoever comes.
+        The host or port cannot be listened on, or is beyond loopback without leave, or without
+        tokens and client certificates.
     JournalError
         Nobody knows any more what is in the journal: start the controller again.
     """
@@ -56,11 +57,19 @@ async def run_controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     address = address_of(options)
-    _check_who_may_call(address, options)
-    tokens = TokenFile(options.tokens) if options.tokens else None
-    calls = Calls(metrics, tokens, certificates=bool(options.tls and options.tls.client_ca))
-    logs = Logs(controller)
+    check_callers(address, options)
     server = grpc.aio.server(options=_OPTIONS)
+    port = add_port(server, address, options)
+    local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
+    access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
+    calls = Calls(
+        metrics,
+        TokenFile(options.tokens) if options.tokens else local,
+        access_log=access_log,
+        certificates=options.asks_for_certificates,
+        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
+    )
+    logs = Logs(controller)
     served = health.Health(("", *SERVICES))
     server.add_generic_rpc_handlers(
         (
@@ -70,11 +79,29 @@ async def run_controller(
         )
     )
     reflection.enable_server_reflection((*SERVICES, reflection.SERVICE_NAME), server)
-    port = add_port(server, address, options)
     await controller.begin()
+    if local is not None:
+        local.write()
+    try:
+        await _serve(controller, server, served, stopped, lambda: on_ready(target(address, port)))
+    finally:
+        if local is not None:
+            local.remove()
+        if access_log is not None:
+            await asyncio.to_thread(access_log.close)
+
+
+async def _serve(
+    controller: Controller,
+    server: grpc.aio.Server,
+    served: health.Health,
+    stopped: asyncio.Event,
+    on_ready: Callable[[], None],
+) -> None:
+    """Answer and decide until ``stopped`` is set, or the controller fails."""
     await server.start()
     served.serve()
-    on_ready(target(address, port))
+    on_ready()
     deciding = asyncio.create_task(controller.run())
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((deciding, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -83,14 +110,3 @@ async def run_controller(
     if deciding.done():
         await deciding
     deciding.cancel()
-
-
-def _check_who_may_call(address: str, options: Options) -> None:
-    """Who submits a job has a shell on every node: TLS alone would give it to whoever comes."""
-    asks = options.tokens or (options.tls and options.tls.client_ca)
-    if not (asks or options.allow_remote or ipaddress.ip_address(address).is_loopback):
-        raise ServiceError(
-            f"{options.host} is not a loopback address, and whoever reaches it may run commands on "
-            "every node; give --tokens or --client-ca, or pass --allow-remote on a network that "
-            "you trust"
-        )

@@ -70,6 +70,26 @@ def status_of(
     return status
 
 
+def public_part(status: pb.JobStatus) -> pb.JobStatus:
+    """Return what others than a job's owner see of it: what it has, not what it is or runs."""
+    job = status.job
+    shown = pb.JobStatus()
+    shown.CopyFrom(status)
+    shown.job.CopyFrom(
+        pb.Job(
+            job_id=job.job_id,
+            user=job.user,
+            gpus=job.gpus,
+            kinds=job.kinds,
+            latency_sensitive=job.latency_sensitive,
+            priority=job.priority,
+        )
+    )
+    shown.ClearField("why")  # it may quote the command, or name files
+    shown.ClearField("told")
+    return shown
+
+
 def _shown(job: pb.Job, *, whole: bool) -> pb.Job:
     """Without what is long, or its user's secret."""
     shown = pb.Job()
@@ -128,8 +148,8 @@ def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
     return str(devices[first][0]) if first < len(devices) else ""
 
 
-def node_status(core: Core, name: str, now_s: float) -> pb.NodeStatus:
-    """Of a node: what its jobs have of it, and what is left."""
+def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> pb.NodeStatus:
+    """Of a node: what its jobs have of it, and what is left; ``whole``: its agent's problem too."""
     node, seen = core.book.nodes[name], core.nodes[name]
     devices = [
         pb.DeviceStatus(
@@ -156,5 +176,5 @@ def node_status(core: Core, name: str, now_s: float) -> pb.NodeStatus:
         connected=core.is_heard(name, now_s),
         drained=node.drained,
         heard_s=now_s - seen.heard_s,
-        why=why,
+        why=why if whole else why.partition(":")[0],
     )

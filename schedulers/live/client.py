@@ -11,6 +11,7 @@ from presage.features.errors import (
     ForbiddenError,
     InvalidJobError,
     NotYetError,
+    OverloadedError,
     ServiceError,
     UnauthenticatedError,
     UnknownJobError,
@@ -20,6 +21,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials, server_said
 from presage.serving.connection_problem import is_late, problem, why_unconnected
+from presage.serving.local_token import found_token
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -32,17 +34,23 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+_REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,
     grpc.StatusCode.NOT_FOUND: UnknownJobError,
     grpc.StatusCode.FAILED_PRECONDITION: NotYetError,
     grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
 }
+Metadata = tuple[tuple[str, str], ...]
 
 
 class ClusterClient:
     """A controller at ``target`` ("host:port"); a context manager.
+
+    Without a token or a certificate, the token of a controller on this machine that the same user
+    started is found by itself.
 
     Raises
     ------
@@ -50,6 +58,8 @@ class ClusterClient:
         By the calls: the controller refused, with the reason it gave.
     NotYetError
         By ``logs``: the job has not run yet.
+    OverloadedError
+        By ``submit``: a quota of the token is reached, or too many jobs are known.
     ServiceError
         By the calls: none is there, it cannot do it now, or it did not answer in time.
     """
@@ -59,6 +69,7 @@ class ClusterClient:
     ) -> None:
         self._target, self._timeout_s = target, timeout_s
         self._credentials = credentials or Credentials()
+        self._find_token = found_token(target)
         of_channel = self._credentials.of_channel()
         self._channel = (
             grpc.insecure_channel(target, options=_OPTIONS)
@@ -125,25 +136,58 @@ class ClusterClient:
         self.close()
 
     def _ask(self, method: str, request: Any) -> Any:
+        def ask(metadata: Metadata) -> Any:
+            return getattr(self._stub, method)(request, timeout=self._timeout_s, metadata=metadata)
+
+        token = self._token()
         try:
-            return getattr(self._stub, method)(
-                request, timeout=self._timeout_s, metadata=self._credentials.metadata
-            )
+            try:
+                return ask(Credentials(token).metadata)
+            except grpc.RpcError as error:
+                if not self._is_stale(error, token):
+                    raise
+            token = self._token()
+            return ask(Credentials(token).metadata)
         except grpc.RpcError as error:
-            raise self._error(error) from error
+            raise self._error(error, token) from error
 
     def _follow(self, method: str, request: Any) -> Iterator[Any]:
+        follow, token = getattr(self._stub, method), self._token()
         try:
-            yield from getattr(self._stub, method)(request, metadata=self._credentials.metadata)
+            has_begun = False
+            try:
+                for part in follow(request, metadata=Credentials(token).metadata):
+                    has_begun = True
+                    yield part
+            except grpc.RpcError as error:
+                if has_begun or not self._is_stale(error, token):
+                    raise
+                token = self._token()
+                yield from follow(request, metadata=Credentials(token).metadata)
         except grpc.RpcError as error:
-            raise self._error(error) from error
+            raise self._error(error, token) from error
 
-    def _error(self, error: Any) -> Exception:
+    def _token(self) -> str:
+        return self._credentials.token or self._find_token()
+
+    def _is_stale(self, error: Any, token: str) -> bool:
+        """Whether the refused token is an earlier controller's: each that starts makes another.
+
+        A call is refused for its token before it does anything, so it may be repeated.
+        """
+        if self._credentials.token or error.code() not in _REFUSED:
+            return False
+        self._find_token = found_token(self._target)
+        return self._token() != token
+
+    def _error(self, error: Any, token: str) -> Exception:
         code, details = error.code(), error.details()
-        if code is grpc.StatusCode.UNAUTHENTICATED and not self._credentials.token:
+        is_known = token or (self._credentials.certificate and code is not _REFUSED[0])
+        if code in _REFUSED and not is_known:
             details = (
                 f"{self._target} asks who calls; pass --token-file FILE with a token that `presage "
-                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE"
+                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE (without tokens of its own a "
+                "controller obeys only the user that started it)"
             )
         if code in _ERRORS:
             return _ERRORS[code](details)

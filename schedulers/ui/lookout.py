@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.features.errors import ForbiddenError, InvalidJobError, UnknownJobError
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.ui.kept import Few, Kept, Seen
 from presage.schedulers.ui.lately import Lately
@@ -50,7 +50,7 @@ class Lookout:
         Raises
         ------
         UnknownJobError
-            There is none of that name.
+            There is none of that name, or it is another user's.
         """
         return self._jobs.of(job_id).read()
 
@@ -91,7 +91,13 @@ class Lookout:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _job_kept(self, fresh_s: float) -> Callable[[str], Kept[pb.Explanation]]:
-        return lambda job_id: Kept(lambda: self._client.explain(job_id), fresh_s)
+        return lambda job_id: Kept(lambda: self._explain(job_id), fresh_s)
+
+    def _explain(self, job_id: str) -> pb.Explanation:
+        try:
+            return self._client.explain(job_id)
+        except ForbiddenError as error:  # of this job alone: the controller does answer
+            raise UnknownJobError(str(error)) from error
 
     def _tail(self, key: tuple[str, float, int]) -> Tail:
         job_id = key[0]  # what another attempt wrote, or a job of its name before, is not its own

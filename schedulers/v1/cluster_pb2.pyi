@@ -258,20 +258,22 @@ class WatchRequest(_message.Message):
     def __init__(self, after: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("entry", "at_unix_s", "what", "job_id", "node", "detail")
+    __slots__ = ("entry", "at_unix_s", "what", "job_id", "node", "detail", "by")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     entry: int
     at_unix_s: float
     what: str
     job_id: str
     node: str
     detail: str
-    def __init__(self, entry: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., what: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    by: str
+    def __init__(self, entry: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., what: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., detail: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "undo", "evict")
@@ -402,7 +404,7 @@ class Task(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ..., done_guessed: _Optional[bool] = ..., rest_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem", "cluster_id")
+    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem", "cluster_id", "takes_pieces")
     NODE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -411,6 +413,7 @@ class NodeReport(_message.Message):
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    TAKES_PIECES_FIELD_NUMBER: _ClassVar[int]
     node: str
     agent_id: str
     number: int
@@ -419,7 +422,8 @@ class NodeReport(_message.Message):
     orders: int
     problem: str
     cluster_id: str
-    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+    takes_pieces: bool
+    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., takes_pieces: _Optional[bool] = ...) -> None: ...
 
 class TaskOrder(_message.Message):
     __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission", "run_as")
@@ -448,7 +452,7 @@ class TaskOrder(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
 
 class NodeOrders(_message.Message):
-    __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id")
+    __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id", "more")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
@@ -458,6 +462,7 @@ class NodeOrders(_message.Message):
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     answers: int
     version: int
     unchanged: bool
@@ -467,7 +472,8 @@ class NodeOrders(_message.Message):
     lease_s: float
     logs: _containers.RepeatedCompositeFieldContainer[LogWanted]
     cluster_id: str
-    def __init__(self, answers: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+    more: bool
+    def __init__(self, answers: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class TaskName(_message.Message):
     __slots__ = ("job_id", "attempt")

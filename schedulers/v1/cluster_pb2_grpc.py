@@ -77,8 +77,9 @@ class ClusterServiceServicer:
     """
 
     def Submit(self, request, context):
-        """Takes jobs in. Once this answers they are on the controller's disk. A job whose id is known is
-        taken once: the same again changes nothing, another of that id is refused (INVALID_ARGUMENT).
+        """Takes jobs in, all of a call or none. Once this answers they are on the controller's disk. A job
+        whose id is known is taken once: the same again by its submitter changes nothing, any other of
+        that id is refused (INVALID_ARGUMENT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

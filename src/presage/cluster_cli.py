@@ -115,7 +115,6 @@ def submit(
     key: Key = None,
 ) -> None:
     """Submit a job; print its name once it is on the controller's disk."""
-    import getpass
     import secrets
 
     from presage.cluster_tables import phase_of
@@ -146,7 +145,6 @@ def submit(
             kinds=kind or (),
             latency_sensitive=latency_sensitive,
             priority=priority,
-            user=getpass.getuser(),
             model=model or ("" if told is None else told.name),
             iterations=iterations or 0,
             features=told,

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from presage.cluster_options import check_controller, credentials_of
+from presage.cluster_tokens import make_tokens, own_state
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
 from presage.pipelines.terminal import say
@@ -93,9 +95,7 @@ def controller(
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
         bool,
-        typer.Option(
-            "--allow-remote", help="Listen beyond loopback without TLS, or for whoever comes."
-        ),
+        typer.Option("--allow-remote", help="Listen beyond loopback without TLS."),
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its key.")] = None,
@@ -103,8 +103,16 @@ def controller(
         Path | None, typer.Option(metavar="PEM", help="Ask for certificates that this one signed.")
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Ask for tokens (presage token).")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Ask for tokens (presage token). Without it and --client-ca only the user that "
+            "starts the controller may do more than read.",
+        ),
     ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log each call and its caller as JSON.")
+    ] = False,
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
     metrics_port: Annotated[
@@ -126,7 +134,10 @@ def controller(
     if (tls_cert is None) != (tls_key is None) or (client_ca and not tls_cert):
         raise ServiceError("--tls-cert and --tls-key go together, and --client-ca with both")
     tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
-    options = Options(host=host, port=port, allow_remote=allow_remote, tls=tls, tokens=tokens)
+    options = Options(
+        host=host, port=port, allow_remote=allow_remote, tls=tls, tokens=tokens,
+        access_log=access_log,
+    )  # fmt: skip
     made, (chosen, sharing) = (
         live_forecaster(forecast, risk, forecast_token_file, forecast_ca),
         _policy(policy),
@@ -298,35 +309,46 @@ def up(
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
+    from presage.serving.listen import address_of
+    from presage.serving.options import Options
+
     nodes = _nodes(agents, memory_gib)
     check_forecast(forecast, risk)
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
-    state.mkdir(parents=True, exist_ok=True)
-    commands: list[tuple[list[str], dict[str, str]]] = [
-        (
-            [
-                *presage, "controller", "--journal", str(state / "controller.db"), "--policy",
-                policy, "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
-                "--port", str(port),
-            ],
-            {},
-        )
-    ]  # fmt: skip
-    for number, (devices, variables) in enumerate(nodes):
-        words = (
-            [
-                *presage, "agent", "--node", f"n{number}", "--controller", target,
-                "--state", str(state / f"n{number}"), "--checkpoints", str(state / "checkpoints"),
-                *devices, "--forecast", forecast, "--risk", str(risk),
-                *(("--report", forecast) if is_service(forecast) else ()),
-                *(("--hard-shares",) if hard_shares else ()),
-                *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
-            ]
-        )  # fmt: skip
-        commands.append((words, variables))
-    _run_together(commands, state, target)
+    with own_state(state):
+        address_of(Options(host=HOST, port=port))
+        tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
+        commands: list[tuple[list[str], dict[str, str]]] = [
+            (
+                [
+                    *presage, "controller", "--journal", str(state / "controller.db"), "--policy",
+                    policy, "--forecast", forecast, "--risk", str(risk), "--lease-s", str(lease_s),
+                    "--port", str(port), "--tokens", str(tokens.file),
+                ],
+                {},
+            )
+        ]  # fmt: skip
+        for number, (devices, variables, _) in enumerate(nodes):
+            name = f"n{number}"
+            words = (
+                [
+                    *presage, "agent", "--node", name, "--controller", target,
+                    "--state", str(state / name), "--checkpoints", str(state / "checkpoints"),
+                    "--token-file", str(tokens.of_node[name]),
+                    *devices, "--forecast", forecast, "--risk", str(risk),
+                    *(("--report", forecast) if is_service(forecast) else ()),
+                    *(("--hard-shares",) if hard_shares else ()),
+                    *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
+                ]
+            )  # fmt: skip
+            commands.append((words, variables))
+        tokens.user.write()  # the port is free: no other controller's token is replaced
+        try:
+            _run_together(commands, state, target)
+        finally:
+            tokens.user.remove()
 
 
 def _ready(target: str) -> None:
@@ -443,18 +465,32 @@ def _alike(found_bytes: int, step_bytes: int) -> int:
     return found_bytes // step_bytes * step_bytes or found_bytes
 
 
-def _nodes(agents: int, memory_gib: float | None) -> list[tuple[list[str], dict[str, str]]]:
-    """Options of each of several agents on this machine, and variables that it is to have."""
-    gpus = [slot.cuda for slot in _gpus(None)]
+def _nodes(
+    agents: int, memory_gib: float | None
+) -> list[tuple[list[str], dict[str, str], dict[str, int]]]:
+    """Options of each of several agents on this machine, its variables, and devices by kind."""
+    gpus = _gpus(None)
     if gpus:  # of which an agent finds by itself what they are
         memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
         parts = _split(gpus, agents, "GPUs, or processors with CUDA_VISIBLE_DEVICES=''")
-        return [(memory, {_VISIBLE: ",".join(map(str, part))}) for part in parts]
+        return [
+            (
+                memory,
+                {_VISIBLE: ",".join(str(slot.cuda) for slot in part)},
+                dict(Counter(slot.kind for slot in part)),
+            )
+            for part in parts
+        ]
     cpus = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
     gib = memory_gib or _host_bytes() / 2**30 / agents
     return [
-        (["--device", f"cpu-{len(of)}={','.join(map(str, of))}", "--memory-gib", f"{gib:.3f}"], {})
+        (
+            ["--device", f"{kind}={','.join(map(str, of))}", "--memory-gib", f"{gib:.3f}"],
+            {},
+            {kind: 1},
+        )
         for of in cpus
+        for kind in [f"cpu-{len(of)}"]
     ]
 
 

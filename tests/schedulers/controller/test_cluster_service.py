@@ -15,6 +15,10 @@ from presage.schedulers.controller.journal import Journal
 from presage.schedulers.controller.records import Leased, to_json
 from presage.schedulers.live.wire import MOST_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.call import Call
+from presage.serving.callers import Caller
+
+BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
 
 
 def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
@@ -24,7 +28,7 @@ def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
     request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
 
     with pytest.raises(InvalidRequestError, match=r"job 'large' has .* into files"):
-        asyncio.run(service.submit(request.SerializeToString(), nobody))
+        asyncio.run(service.submit(request.SerializeToString(), BY_ADMIN))
 
 
 async def _nothing():
@@ -41,7 +45,7 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
     nobody: Any = None
 
     class Log:
-        async def of_job(self, request):
+        async def of_job(self, request, check):
             yield request.job_id.encode()
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
@@ -49,8 +53,8 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
         working: Any = SimpleNamespace(journal=journal)
         log: Any = Log()
         service = ClusterService(working, nobody, log, "fifo")
-        assert len(asyncio.run(_some(service.watch(_nothing(), nobody), 1))) == 1
-        assert asyncio.run(_some(service.logs(_nothing(), nobody), 1)) == [b""]
+        assert len(asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), 1))) == 1
+        assert asyncio.run(_some(service.logs(_nothing(), BY_ADMIN), 1)) == [b""]
 
 
 def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
@@ -69,6 +73,6 @@ def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
         monkeypatch.setattr(journal._store, "run", noted)
         working: Any = SimpleNamespace(journal=journal)
         service = ClusterService(working, nobody, nobody, "fifo")
-        asyncio.run(_some(service.watch(_nothing(), nobody), len(records)))
+        asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), len(records)))
 
     assert read == list(range(1, len(records) + 1))

@@ -28,6 +28,7 @@ from presage.schedulers.live.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.callers import Caller
 from presage.serving.log import LOGGER
 
 GIB = 2**30
@@ -202,7 +203,7 @@ def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path
 def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
     async def attached(working: Controller) -> pb.NodeOrders:
         await working.begin()
-        stream = _Stream(working, Logs(working))
+        stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
         await stream.take(report(1))  # before the journal is known to be this controller's
         told = stream.orders(asyncio.create_task(asyncio.sleep(60)))
         first = asyncio.create_task(anext(told))

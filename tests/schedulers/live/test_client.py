@@ -33,7 +33,7 @@ class Refuses:
     async def survey(self, at):
         raise self.error
 
-    async def of_job(self, request):
+    async def of_job(self, request, check):
         for error in [self.error]:
             raise error
         yield b""
@@ -49,7 +49,8 @@ def asked(error: PresageError, ask) -> None:
 
     async def main() -> None:
         server = grpc.aio.server()
-        service = ClusterService(refuses, Calls(Metrics()), refuses, "fifo")
+        calls = Calls(Metrics(), anonymous_roles=frozenset({"view"}))
+        service = ClusterService(refuses, calls, refuses, "fifo")
         server.add_generic_rpc_handlers((service.handlers(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

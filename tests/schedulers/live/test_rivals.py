@@ -61,7 +61,8 @@ def test_an_agent_on_the_state_of_another_is_sent_away(cluster):
 @all_faults
 def test_an_agent_whose_token_is_wrong_ends_and_its_jobs_run_on(cluster):
     tokens, agents, wrong = (cluster.folder / name for name in ("tokens", "agent", "wrong"))
-    agents.write_text(add_token(tokens, "nodes", ["agent"]))
+    limits = {"node": "n0", "devices": "cpu-1:1"}
+    agents.write_text(add_token(tokens, "n0", ["agent"], limits))
     wrong.write_text("presage-no-token")
     secret = add_token(tokens, "user", ["submit", "admin"])
     cluster.client = ClusterClient(cluster.target, credentials=Credentials(token=secret))

@@ -40,7 +40,7 @@ def test_a_job_runs_on_while_its_cluster_is_ended_and_started_again(cluster, num
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert another.returncode == 1
-    assert "error: controller ended with 1: error: port" in another.stderr
+    assert "error: port" in another.stderr
     assert another.stderr.count("\n") == 1
     cluster.check(run_once=["long", "next"])
     cluster.kill("up", signal.SIGTERM)
