@@ -17,7 +17,7 @@ from pathlib import Path
 from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
 from presage.serving.log import log
 
-ROLES = ("predict", "report", "admin", "submit", "agent")
+ROLES = ("predict", "report", "admin", "submit", "agent", "bind")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
