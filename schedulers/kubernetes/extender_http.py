@@ -128,7 +128,7 @@ class _Handler(BoundedHandler):
             answer = self._answer()
         except _RefusedError as refused:
             answer = refused.answer
-            if 0 < self._unread <= _SMALL_BYTES:
+            if 0 < self._unread <= _SMALL_BYTES and not self._waits_to_send():
                 self._read(self._unread)
         self.close_connection |= self._unread > 0
         self._send(answer)
@@ -226,7 +226,7 @@ class _Handler(BoundedHandler):
             raise _too_large(f"a request of {length:,} bytes, at most {most:,} are read")
         server = self.server
         memory = server.memory if self.state.is_authenticated else server.anonymous_memory
-        if length and self.headers.get("Expect", "").lower() == "100-continue":
+        if length and self._waits_to_send():
             self.send_response_only(HTTPStatus.CONTINUE)
             self.end_headers()
             self.wfile.flush()
@@ -243,6 +243,9 @@ class _Handler(BoundedHandler):
                 ("Retry-After", "1"),
             ) from None
         return body
+
+    def _waits_to_send(self) -> bool:
+        return self.headers.get("Expect", "").lower() == "100-continue"
 
     def _read(self, length: int, on_bytes: Callable[[int], object] = lambda count: None) -> bytes:
         self.state.read_body()
