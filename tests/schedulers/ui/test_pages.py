@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -18,6 +19,7 @@ from presage.features.errors import ServiceError
 from presage.features.safe_text import is_visible
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.ui import tail
+from presage.schedulers.ui.access import PageAccess
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.pages import application
 from presage.schedulers.ui.server import serve_pages
@@ -40,8 +42,20 @@ def stand_in():
 @pytest.fixture
 def client(stand_in):
     with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
-        hosts = frozenset({"127.0.0.1", "localhost", "::1"})
-        yield application(lookout, stand_in.target, hosts=hosts).test_client()
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        yield let_in(application(lookout, stand_in.target, access, hosts=hosts), access)
+
+
+def let_in(app, access, host="localhost"):
+    """A browser that has opened the address with the token."""
+    browser = app.test_client()
+    assert browser.get(access.link("/"), base_url=f"http://{host}").status_code == 303
+    return browser
+
+
+def browser():
+    """Keeps cookies."""
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
 
 def until(condition):
@@ -123,8 +137,11 @@ def test_another_name_for_this_host_is_refused(client, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:50062", "LOCALHOST:1"])
-def test_a_forwarded_port_is_this_host_too(client, host):
-    assert client.get("/", headers={"Host": host}).status_code == 200
+def test_a_forwarded_port_is_this_host_too(stand_in, host):
+    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        asking = let_in(application(lookout, stand_in.target, access, hosts=hosts), access, host)
+        assert asking.get("/", base_url=f"http://{host}").status_code == 200
 
 
 @pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
@@ -243,9 +260,10 @@ def test_a_controller_that_is_not_there_is_said_and_no_error():
         taken.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{taken.getsockname()[1]}"
     with Lookout(lambda: ClusterClient(target, timeout_s=2.0)) as lookout:
-        asking = application(lookout, target).test_client()
+        access = PageAccess()
+        asking = let_in(application(lookout, target, access), access, "any.example")
         for path in ("/", "/jobs/a"):
-            page = asking.get(path, headers={"Host": "any.example"})
+            page = asking.get(path, base_url="http://any.example")
             assert page.status_code == 200
             assert "no answer since" in page.text
             assert f"no controller at {target}" in page.text
@@ -280,8 +298,8 @@ def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
     ) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", said)
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", said)
+        with browser().open(url, timeout=30) as answer:
             assert stand_in.target in answer.read().decode()
         process.terminate()
         assert process.wait(30) == 0
@@ -290,7 +308,7 @@ def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
 
 def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
     with served(stand_in.target) as url:
-        port = int(url.rstrip("/").rpartition(":")[2])
+        port = urlsplit(url).port
         idle = socket.create_connection(("127.0.0.1", port))
     idle.close()
 
