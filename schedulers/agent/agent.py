@@ -284,7 +284,8 @@ class Agent:
             if known is None or known.step is Step.ENDED:
                 continue
             seen = observe(task, self._meters[name], known.seen)
-            if seen is None:
+            if seen is None:  # also where a shim died before it noted that it starts the job:
+                known.seen = None  # nothing was started, and the task is launched again
                 continue
             # A shim that was killed leaves processes behind; until they are gone, the task is not.
             if seen.exit is not None and seen.exit.lost and sweep(self._options.state):

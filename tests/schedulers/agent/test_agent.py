@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -426,6 +427,41 @@ def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, mon
         lambda: played.ended("job"),
     )
     assert not played.folder("job.1").started
+
+
+def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state, monkeypatch):
+    """As a shim does that is killed while the disk has no room for what it has to note first."""
+    holds = (
+        "import sys, time; from pathlib import Path;"
+        "from presage.schedulers.agent.task_folder import TaskFolder;"
+        "TaskFolder(Path(sys.argv[1])).hold(); print('held', flush=True); time.sleep(600)"
+    )
+    shims: list[subprocess.Popen[bytes]] = []
+
+    def holds_only(task):
+        shim = subprocess.Popen(
+            [sys.executable, "-c", holds, task.folder.path],
+            env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        shims.append(shim)
+        assert shim.stdout is not None
+        return shim.stdout.readline() == b"held\n"
+
+    monkeypatch.setattr(agent_module, "launch", holds_only)
+    played = Played(state)
+
+    def dies() -> bool:
+        if played.runs("job"):
+            monkeypatch.setattr(agent_module, "launch", launch)
+            shims[0].kill()
+            shims[0].communicate()
+        return bool(shims) and shims[0].returncode is not None
+
+    played.lives(orders(order("job", "pass")), dies, lambda: played.ended("job"))
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.finished
 
 
 def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
