@@ -48,9 +48,9 @@ class Nemesis:
             if time.monotonic() < next_s:
                 time.sleep(_LOOK_S)
                 continue
-            self._begin(self._draw.choices(kinds, weights)[0])
-            next_s = time.monotonic() + self._draw.expovariate(1.0 / gap_s)
-            progress(self.begun)
+            if self._begin(self._draw.choices(kinds, weights)[0]):
+                next_s = time.monotonic() + self._draw.expovariate(1.0 / gap_s)
+                progress(self.begun)
 
     def look(self, *, all_of_them: bool = False) -> None:
         """Take back what is due, or everything, and start what ended by itself."""
@@ -75,15 +75,16 @@ class Nemesis:
             time.sleep(_LOOK_S)
         return not self._due
 
-    def _begin(self, kind: str) -> None:
+    def _begin(self, kind: str) -> bool:
         begun = self._faults.begin(kind)
         if begun is None:
-            return
+            return False
         slot, fault = begun
         self.begun += 1
         self._recorder.write("fault", "nemesis", kind, fault.said)
         if fault.undo is not None:
             self._schedule(kind, slot, fault)
+        return True
 
     def _schedule(self, kind: str, slot: str, fault: Fault) -> None:
         assert fault.undo is not None

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
@@ -74,8 +70,6 @@ def run(
     rig = Rig(
         work, recorder, lease_s=settings.lease_s, nodes=settings.nodes, isolated=settings.isolated
     )
-    with suppress(ValueError):  # not in the main thread: whoever is has to see to it
-        signal.signal(signal.SIGTERM, _leave)
     recorder.write(
         "meta", "harness", "run", {**asdict(settings), "missing": rig.missing, "slack_s": SLACK_S}
     )
@@ -201,7 +195,3 @@ def _all_over(client: ClusterClient) -> bool:
         return all(row.phase in OVER for row in client.list(ended=True).jobs)
     except ServiceError:
         return False
-
-
-def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(143)
