@@ -28,6 +28,7 @@ from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.outcomes import Outbox, outcome_of
+from presage.schedulers.agent.overdue import end_overdue
 from presage.schedulers.agent.own_cluster import OwnCluster
 from presage.schedulers.agent.renewal import Renewal
 from presage.schedulers.agent.slot import Slot
@@ -279,6 +280,7 @@ class Agent:
 
     def _observe(self) -> None:
         """See what the tasks' processes do."""
+        end_overdue(self._options.state, self._processes.values(), boottime_s())
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
