@@ -74,8 +74,8 @@ class Faults:
     """
 
     KINDS: Mapping[str, int] = {
-        "kill_controller": 4, "stop_controller": 3, "kill_agent": 6, "stop_agent": 4,
-        "crash_node": 3, "kill_shim": 6, "stop_shim": 5, "kill_job": 6, "overflow_job": 4,
+        "kill_controller": 3, "stop_controller": 2, "kill_agent": 6, "stop_agent": 4,
+        "crash_node": 3, "kill_shim": 6, "stop_shim": 5, "strand_shim": 1, "kill_job": 6, "overflow_job": 4,
         "cut_link": 6, "hold_link": 3, "reset_link": 4, "slow_link": 3, "cut_client": 4,
         "jump_clock": 5, "fill_journal": 2, "fill_node": 3, "second_controller": 1,
         "rival_on_port": 1, "rival_on_copy": 1, "evict": 6,
@@ -145,6 +145,29 @@ class Faults:
             )
 
         return self._of_shim(fault, signal.SIGSTOP)
+
+    def strand_shim(self) -> Any:
+        """A shim is stopped on a node that is cut off until it is given up: its agent is left."""
+        node = self.draw.choice(self.rig.nodes)
+        link, slot = self.rig.links[node], f"link {node}"
+
+        def begin() -> Fault | None:
+            shims = self.rig.shims(node)
+            if not shims or slot in self.taken or not self.spans.may_be_lost:
+                return None
+            self.taken.add(slot)
+            pid = self.draw.choice(shims)
+            self.rig.cluster.signal(pid, signal.SIGSTOP)
+            link.held |= {UP, DOWN}
+
+            def undo() -> None:
+                self.rig.cluster.signal(pid, signal.SIGCONT)
+                link.held.clear()
+                self.taken.discard(slot)
+
+            return Fault(self.spans.lost_s + self.draw.uniform(1.0, 4.0), undo, [node, pid])
+
+        return f"agent {node}", begin
 
     def kill_job(self) -> Any:
         """SIGKILL of a process of a job."""
