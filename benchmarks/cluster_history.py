@@ -42,6 +42,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="First seed (default: 1).")
     parser.add_argument("--seeds", type=int, default=20, help="Number of seeds (default: 20).")
     parser.add_argument("--faults", type=int, default=110, help="Faults a seed (default: 110).")
+    parser.add_argument(
+        "--gap-s", type=float, default=0.4, help="Mean time between faults (default: 0.4)."
+    )
     parser.add_argument("--page", action="store_true", help="Write the page, and run nothing.")
     args = parser.parse_args()
     output = args.output.resolve()
@@ -50,7 +53,8 @@ def main() -> None:
     for seed in range(args.first, args.first + args.seeds) if not args.page else ():
         result = output / f"seed-{seed}.json"
         if not result.exists():
-            _write(result, measured(output, Settings(seed, faults=args.faults)))
+            settings = Settings(seed, faults=args.faults, gap_s=args.gap_s)
+            _write(result, measured(output, settings))
     results = [json.loads(path.read_text()) for path in output.glob("seed-*.json")]
     PAGE.write_text(page(sorted(results, key=lambda one: int(one["seed"]))))
 
