@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from cluster_history_page import page  # noqa: E402
-
 from tests.history.laws import check, summary  # noqa: E402
 from tests.history.record import read_history  # noqa: E402
 from tests.history.run import Settings, run  # noqa: E402
@@ -82,7 +81,8 @@ def measured(output: Path, settings: Settings) -> dict[str, Any]:
         shutil.rmtree(folder)
     progress("no violation" if not violations else f"{len(violations)} violations")
     return {
-        "seed": settings.seed, "commit": _commit(), "began": time.strftime("%F", time.gmtime(began_s)),
+        "seed": settings.seed, "commit": _commit(),
+        "began": time.strftime("%F", time.gmtime(began_s)),
         "ran_s": round(ran_s, 1), "cores": os.cpu_count(), "settings": meta,
         "violations": [list(one) for one in violations], **summary(history),
     }  # fmt: skip

@@ -1,5 +1,7 @@
 """The page of the history checker, from the results of its seeds."""
 
+# ruff: noqa: E501 - lines of a page
+
 from __future__ import annotations
 
 import inspect

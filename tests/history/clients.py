@@ -88,7 +88,11 @@ class Process:
         return f"{self._name}.{self._generation}" if self._generation else self._name
 
     def do(
-        self, what: str, asked: Any, call: Callable[[], Any], said: Callable[[Any], Any] = lambda _: None
+        self,
+        what: str,
+        asked: Any,
+        call: Callable[[], Any],
+        said: Callable[[Any], Any] = lambda _: None,
     ) -> Any:
         """Record an operation; what it returned, or None where it was refused or is unknown."""
         op = self._recorder.invoke(self.name, what, asked)

@@ -75,8 +75,8 @@ class Faults:
 
     KINDS: Mapping[str, int] = {
         "kill_controller": 3, "stop_controller": 2, "kill_agent": 6, "stop_agent": 4,
-        "crash_node": 3, "kill_shim": 6, "stop_shim": 5, "strand_shim": 4, "kill_job": 6, "overflow_job": 4,
-        "cut_link": 6, "hold_link": 3, "reset_link": 4, "slow_link": 3, "cut_client": 4,
+        "crash_node": 3, "kill_shim": 6, "stop_shim": 5, "strand_shim": 4, "kill_job": 6,
+        "overflow_job": 4, "cut_link": 6, "hold_link": 3, "reset_link": 4, "slow_link": 3, "cut_client": 4,
         "jump_clock": 5, "fill_journal": 2, "fill_node": 3, "second_controller": 1,
         "rival_on_port": 1, "rival_on_copy": 1, "evict": 6,
     }  # fmt: skip
@@ -133,7 +133,9 @@ class Faults:
 
     def kill_shim(self) -> Any:
         """SIGKILL of the parent of a job, which dies with it."""
-        return self._of_shim(lambda node, pid: Fault(2.0, lambda: None, [node, pid]), signal.SIGKILL)
+        return self._of_shim(
+            lambda node, pid: Fault(2.0, lambda: None, [node, pid]), signal.SIGKILL
+        )
 
     def stop_shim(self) -> Any:
         """SIGSTOP of the parent of a job, which runs on; then SIGCONT."""

@@ -62,9 +62,9 @@ def main() -> None:
         time.sleep(float(step_s))
         run.step(done)
         write("tick", done)
-        if run.checkpoint_wanted or (int(every) and done % int(every) == 0):
-            if run.saved(done):
-                write("saved", done)
+        due = run.checkpoint_wanted or (int(every) and done % int(every) == 0)
+        if due and run.saved(done):
+            write("saved", done)
     write("end", run.iterations)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.history.linearizable import check_linearizable
@@ -77,7 +78,7 @@ def attempts_never_overlap(views: Views) -> Iterator[str]:
                     "job alive as it began"
                 )
         in_order = sorted(spans.items(), key=lambda span: span[1])
-        for (one, (_, end)), (other, (begin, _)) in zip(in_order, in_order[1:], strict=False):
+        for (one, (_, end)), (other, (begin, _)) in pairwise(in_order):
             if begin < end:
                 yield (
                     f"attempt {other} of job {job} began {(end - begin) / 1e9:.3f} s before the "
@@ -119,7 +120,7 @@ def jobs_are_linearizable(views: Views) -> Iterator[str]:
 def drains_are_linearizable(views: Views) -> Iterator[str]:
     """Drains and reads of each node have an order that explains them all."""
     for node, calls in sorted(views.calls_of_nodes().items()):
-        broken = check_linearizable(calls, drained_step, False)  # noqa: FBT003
+        broken = check_linearizable(calls, drained_step, False)
         if broken is not None:
             yield f"node {node}: {broken.call.content} contradicts every order"
 
@@ -197,9 +198,9 @@ def what_is_over_stays_over(views: Views) -> Iterator[str]:
             end = read.operation.end or 0
             if phase in TERMINAL and job not in seen:
                 seen[job] = end, phase, attempt
-            elif job in seen and read.operation.begin > seen[job][0]:
-                if (phase, attempt) != seen[job][1:]:
-                    yield f"job {job} was {seen[job][1:]} and later {(phase, attempt)}"
+            later = job in seen and read.operation.begin > seen[job][0]
+            if later and seen[job][1:] != (phase, attempt):
+                yield f"job {job} was {seen[job][1:]} and later {(phase, attempt)}"
     for line in views.ledger:
         if line.job in seen and line.at > seen[line.job][0]:
             late_s = (line.at - seen[line.job][0]) / 1e9

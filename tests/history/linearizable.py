@@ -32,10 +32,10 @@ class NotLinearizable(NamedTuple):
 
 
 class _Configuration(NamedTuple):
-    """A state, and which open calls have led to it: those that will complete, and those that may not.
+    """A state, and the open calls that led to it: ``done`` will complete, ``spent`` never does.
 
-    Of two with the same state and ``done`` the one that has ``spent`` less makes the other needless:
-    what never completes may as well take effect later, or never.
+    Of two with the same state and ``done`` the one that has ``spent`` less makes the other
+    needless: what never completes may as well take effect later, or never.
     """
 
     state: Any
@@ -105,9 +105,7 @@ def _with_effect(
     return found
 
 
-def _next_calls(
-    one: _Configuration, open_calls: set[int], calls: Sequence[Call]
-) -> Iterable[int]:
+def _next_calls(one: _Configuration, open_calls: set[int], calls: Sequence[Call]) -> Iterable[int]:
     """Open calls that have not taken effect; of equal ones that may not complete the first."""
     seen: set[Any] = set()
     for other in sorted(open_calls - one.done - one.spent):

@@ -73,7 +73,7 @@ def _read(state: JobState, phase: str, attempt: int) -> Iterable[JobState]:
     return ((what, *found),) if found >= (reached, rank) else ()
 
 
-def drained_step(state: bool, content: tuple[str, bool]) -> Iterable[bool]:  # noqa: FBT001
+def drained_step(state: bool, content: tuple[str, bool]) -> Iterable[bool]:
     """States of a node's flag: ("set", value), ("maybe", value) or ("read", value)."""
     what, value = content
     if what == "read":

@@ -55,9 +55,7 @@ class Settings:
     may_be_lost: bool = True
 
 
-def run(
-    folder: Path, settings: Settings, progress: Callable[[str], None] = lambda _: None
-) -> Path:
+def run(folder: Path, settings: Settings, progress: Callable[[str], None] = lambda _: None) -> Path:
     """Run a cluster under faults; the file with its history.
 
     The folder is made anew. Whatever happens, nothing of the run is left on the machine; what a
@@ -168,7 +166,8 @@ class _Run:
             drained = [node.name for node in client.list([], most=1).nodes if node.drained]
         except ServiceError:
             return False
-        return all([self._operator.drain(node, undo=True) for node in drained])
+        undone = [self._operator.drain(node, undo=True) for node in drained]
+        return all(undone)
 
     def _make_clients(self) -> list[Client]:
         jobs = Jobs(self._rig.cluster.ledger, self._settings.grace_s, self._settings.most_open)

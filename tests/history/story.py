@@ -51,7 +51,9 @@ class Story:
 
     def read(self, *rows: Row, entry: int = -1, process: str = "c0") -> Self:
         """A list of one job."""
-        return self.do(process, "read", rows[0][0], {"jobs": [list(r) for r in rows], "entry": entry})
+        return self.do(
+            process, "read", rows[0][0], {"jobs": [list(r) for r in rows], "entry": entry}
+        )
 
     def list(self, *rows: Row, process: str = "c0", entry: int | None = None) -> Self:
         """A list of all jobs, as of the last event."""

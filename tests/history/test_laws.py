@@ -39,7 +39,11 @@ def nothing_answers() -> Story:
 
 def half_of_a_batch() -> Story:
     story = Story().do("c0", "submit", ["a", "b"], "no answer", "unknown").event("Submitted", "a")
-    return story.cancel("a").event("Ended", "a", "cancelled").list(("a", "CANCELLED", 0), process="final")
+    return (
+        story.cancel("a")
+        .event("Ended", "a", "cancelled")
+        .list(("a", "CANCELLED", 0), process="final")
+    )
 
 
 def refused_the_second_time() -> Story:

@@ -47,7 +47,7 @@ int gettimeofday(struct timeval *at, void *zone) {
 
 
 def shift_library(folder: Path) -> Path:
-    """Compile the library into a folder; raises OSError or CalledProcessError without a compiler."""
+    """Compile the library; raises OSError or CalledProcessError where there is no compiler."""
     source, library = folder / "shift.c", folder / "shift.so"
     source.write_text(SHIFT)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

@@ -12,6 +12,8 @@ from tests.schedulers.live.cluster import all_faults
 from tests.schedulers.live.shifted_clock import ShiftedClock, shift_library
 
 HOUR_S = 3600
+
+
 @all_faults
 def test_clocks_that_jump_by_hours_end_nothing_and_let_nobody_wait_longer(cluster):
     if shutil.which("cc") is None:
