@@ -31,13 +31,16 @@ class Jobs:
     ----------
     most_open : int
         No more are submitted while so many may not be over.
+    long : float
+        Part of the jobs that take 20 to 30 s; the others take 0.5 to 4 s.
     """
 
-    def __init__(self, ledger: Path, grace_s: float, most_open: int) -> None:
+    def __init__(self, ledger: Path, grace_s: float, most_open: int, long: float) -> None:
         self.batches: list[list[pb.Job]] = []
         self.over: set[str] = set()
         self.acknowledged: set[str] = set()
         self._ledger, self._grace_s, self._most_open = ledger, grace_s, most_open
+        self._long = long
         self._lock = threading.Lock()
 
     def new(self, draw: random.Random) -> list[pb.Job] | None:
@@ -61,12 +64,14 @@ class Jobs:
         how = draw.choices(
             ["", "fails", "breaks", "overflows", "deaf", "forks"], [12, 2, 1, 2, 2, 2]
         )[0]
-        words = [JOB, self._ledger, draw.randint(10, 80), STEP_S, draw.choice([0, 5]), how]
+        # A long one is still alive when the controller has given its node up.
+        iterations = draw.randint(400, 600) if draw.random() < self._long else draw.randint(10, 80)
+        words = [JOB, self._ledger, iterations, STEP_S, draw.choice([0, 5]), how]
         return pb.Job(
             job_id=name,
             command=[sys.executable, *map(str, words)],
             environment={**ENVIRONMENT, LEDGER: str(self._ledger)},
-            iterations=int(words[2]),
+            iterations=iterations,
             grace_s=self._grace_s,
             latency_sensitive=draw.random() < 0.15,
             priority=draw.choice([0, 0, 0, 1]),

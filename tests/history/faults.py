@@ -76,8 +76,8 @@ class Faults:
     KINDS: Mapping[str, int] = {
         "kill_controller": 3, "stop_controller": 2, "kill_agent": 6, "stop_agent": 4,
         "crash_node": 3, "kill_shim": 6, "stop_shim": 5, "strand_shim": 4, "kill_job": 6,
-        "overflow_job": 4, "cut_link": 6, "hold_link": 3, "reset_link": 4, "slow_link": 3, "cut_client": 4,
-        "jump_clock": 5, "fill_journal": 2, "fill_node": 3, "second_controller": 1,
+        "overflow_job": 4, "cut_link": 6, "hold_link": 3, "reset_link": 4, "slow_link": 3,
+        "cut_client": 4, "jump_clock": 5, "fill_journal": 2, "fill_node": 3, "second_controller": 1,
         "rival_on_port": 1, "rival_on_copy": 1, "evict": 6,
     }  # fmt: skip
 

@@ -24,6 +24,7 @@ HISTORY = "history.jsonl"
 _HEALED_S = 120.0  # for what was done to be taken back
 _OVER_S = 240.0  # for every job to be over then: part of the law that none is lost
 _CAUGHT_UP_S = 60.0
+LONG_JOBS = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,9 @@ class _Run:
         return all(undone)
 
     def _make_clients(self) -> list[Client]:
-        jobs = Jobs(self._rig.cluster.ledger, self._settings.grace_s, self._settings.most_open)
+        long = LONG_JOBS if self._settings.may_be_lost else 0.0
+        ledger, grace_s = self._rig.cluster.ledger, self._settings.grace_s
+        jobs = Jobs(ledger, grace_s, self._settings.most_open, long)
         made = []
         for number in range(self._settings.clients):
             client, link = self._rig.client()
