@@ -32,6 +32,7 @@ from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.outcomes import Outbox, outcome_of
+from presage.schedulers.agent.overdue import end_overdue
 from presage.schedulers.agent.own_cluster import OwnCluster
 from presage.schedulers.agent.renewal import Renewal
 from presage.schedulers.agent.slot import Slot
@@ -340,12 +341,14 @@ class Agent:
 
     def _observe(self) -> None:
         """See what the tasks' processes do."""
+        end_overdue(self._options.state, self._processes.values(), boottime_s())
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
                 continue
             seen = observe(task, self._meters[name], known.seen)
-            if seen is None:
+            if seen is None:  # also where a shim died before it noted that it starts the job:
+                known.seen = None  # nothing was started, and the task is launched again
                 continue
             # A shim that was killed leaves processes behind; until they are gone, the task is not.
             if seen.exit is not None and seen.exit.lost and sweep(self._options.state):

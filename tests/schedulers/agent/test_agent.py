@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +37,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
 from presage.serving.log import LOGGER
-from tests.schedulers.agent.node import SLEEPS, SOURCE, Node, ended
+from tests.schedulers.agent.node import SLEEPS, SOURCE, Node, alive, ended, job_pid, shim_pid
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -434,6 +436,69 @@ def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, mon
         lambda: played.ended("job"),
     )
     assert not played.folder("job.1").started
+
+
+def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state, monkeypatch):
+    """As a shim does that is killed while the disk has no room for what it has to note first."""
+    holds = (
+        "import sys, time; from pathlib import Path;"
+        "from presage.schedulers.agent.task_folder import TaskFolder;"
+        "TaskFolder(Path(sys.argv[1])).hold(); print('held', flush=True); time.sleep(600)"
+    )
+    shims: list[subprocess.Popen[bytes]] = []
+
+    def holds_only(task):
+        shim = subprocess.Popen(
+            [sys.executable, "-c", holds, task.folder.path],
+            env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        shims.append(shim)
+        assert shim.stdout is not None
+        return shim.stdout.readline() == b"held\n"
+
+    monkeypatch.setattr(agent_module, "launch", holds_only)
+    played = Played(state)
+
+    def dies() -> bool:
+        if played.runs("job"):
+            monkeypatch.setattr(agent_module, "launch", launch)
+            shims[0].kill()
+            shims[0].communicate()
+        return bool(shims) and shims[0].returncode is not None
+
+    played.lives(orders(order("job", "pass")), dies, lambda: played.ended("job"))
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.finished
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_a_job_whose_shim_is_stopped_ends_after_its_lease(state, has_restarted):
+    """Also by an agent that was started again meanwhile."""
+    job = order("job", SLEEPS)
+    job.job.grace_s = 0.1
+    played = Played(state)
+    pids: list[int] = []
+
+    def stops() -> bool:
+        if not played.runs("job"):
+            return False
+        pids.append(job_pid(played.folder("job.1")))
+        os.kill(shim_pid(played.folder("job.1")), signal.SIGSTOP)
+        return True
+
+    steps = [orders(job, lease_s=1.5), stops]
+    if has_restarted:
+        played.lives(*steps)
+        played.dies()
+        played, steps = Played(state), []
+    played.lives(*steps, lambda: played.ended("job"))
+    assert not alive(pids[0])
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.lost
 
 
 def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
