@@ -3,12 +3,13 @@
     python hostile_job.py SEED SECONDS VICTIM
 
 Puts FIFOs, folders, links to VICTIM, sparse files, sockets, devices, trees too deep for a path and
-damaged JSON in the place of whatever it can in its task's folder, its checkpoints and its log, again
-and again and while others look, and leaves the last of them there.
+damaged JSON in the place of whatever it can in its task's folder, its checkpoints and its log,
+again and again and while others look, and leaves FIFOs there.
 """
 
 from __future__ import annotations
 
+# ruff: noqa: PTH101, PTH102, PTH104, PTH108, PTH120, PTH123, PTH211
 import contextlib
 import fcntl
 import os

@@ -7,7 +7,6 @@ import os
 import random
 import resource
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from presage.schedulers.agent.lease import boottime_s, read_lease
 from presage.schedulers.agent.log_file import keep_small, read_log
 from presage.schedulers.agent.safe_folders import remove_tree
 from presage.schedulers.agent.slot import Slot
-from presage.schedulers.agent.task_process import create, remove, remove_leftovers
+from presage.schedulers.agent.task_process import remove, remove_leftovers
 from presage.schedulers.grant import Grant
 from presage.schedulers.progress import read_progress
 from presage.schedulers.regular_file import open_regular, read_small

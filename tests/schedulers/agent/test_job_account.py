@@ -139,7 +139,8 @@ for folder in (state, task, state + "/tasks", state + "/logs", state + "/outcome
             except OSError:
                 pass
     for change in (lambda: os.mkdir(folder + "/new"), lambda: os.rename(folder, folder + "-mine"),
-                   lambda: os.chmod(folder, 0o777), lambda: os.link(folder + "/spec.json", "/tmp/mine")):
+                   lambda: os.chmod(folder, 0o777),
+                   lambda: os.link(folder + "/spec.json", "/tmp/mine")):
         try:
             change()
             print("CAN change", folder)
@@ -242,7 +243,7 @@ def test_a_checkpoint_folder_is_not_made_through_a_link_nor_taken_from_another_a
     (shared / "roots").mkdir()
 
     for name in ("link", "bobs", "roots"):
-        with pytest.raises(TaskFolderError, match="checkpoint folder .* cannot be made"):
+        with pytest.raises(TaskFolderError, match=r"checkpoint folder .* cannot be made"):
             start(node, SLEEPS, checkpoint=str(shared / name))
 
     assert target.stat().st_uid == (shared / "roots").stat().st_uid == 0
