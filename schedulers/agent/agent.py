@@ -294,7 +294,7 @@ class Agent:
             return ""
         return (
             f"its agent has been looking at its tasks for more than {_STALLED_S:g} s: a file "
-            "system or the kernel does not answer; see the agent's log, and start it again"
+            "system or the kernel does not answer; see the agent's log, and restart it"
         )
 
     def has_stalled(self) -> bool:

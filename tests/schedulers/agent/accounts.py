@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from presage.schedulers.agent.account import Account, account_of
+from presage.schedulers.agent.safe_folders import remove_tree
 from tests.schedulers.agent.node import Node
 
 ALICE, BOB = "nobody", "daemon"
@@ -68,4 +69,4 @@ def reachable_node() -> Iterator[Node]:
         yield node
     finally:
         node.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        assert remove_tree(folder, 120.0)  # jobs make trees that are too deep for shutil

@@ -19,6 +19,7 @@ from presage.schedulers.agent.inherited import inherited_environment
 from presage.schedulers.agent.processes import stat
 from presage.schedulers.agent.sweep import sweep
 from presage.schedulers.agent.task import TaskSpec
+from presage.schedulers.agent.task_folder import TaskFolder
 from presage.schedulers.agent.task_process import TaskState, launch, state_of
 from tests.schedulers.agent.accounts import (
     ALICE,
@@ -51,7 +52,7 @@ def node() -> Iterator[Node]:
         yield node
 
 
-def start(node: Node, code: str, who: str = ALICE, **spec):
+def start(node: Node, code: str, who: str = ALICE, **spec) -> TaskFolder:
     said = {
         "command": (PYTHON, "-c", code),
         "folder": "/",
@@ -139,7 +140,7 @@ for folder in (state, task, state + "/tasks", state + "/logs", state + "/outcome
                 pass
     for change in (lambda: os.mkdir(folder + "/new"), lambda: os.rename(folder, folder + "-mine"),
                    lambda: os.chmod(folder, 0o777),
-               lambda: os.link(folder + "/spec.json", "/tmp/mine")):
+                   lambda: os.link(folder + "/spec.json", "/tmp/mine")):
         try:
             change()
             print("CAN change", folder)
