@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from presage.serving.forecasts import PredictionBackend
 
 
-# What comes with Presage, in its checkout.
-PRETRAINED = Path("data/pretrained/release")
-
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
     no_args_is_help=True,
@@ -379,8 +376,10 @@ def doctor(
 
 def _newest() -> Path:
     """The newest release that was made here, whether promoted or not, else the pretrained one."""
+    from presage.models.pretrained import pretrained_release
+
     made = Path("data/release")
-    return made if made.is_dir() else PRETRAINED
+    return made if made.is_dir() else pretrained_release()
 
 
 def _seconds(duration: str) -> float:
