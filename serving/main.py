@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from presage.features.data_folder import default_log
 from presage.features.errors import PresageError, ServiceError
 from presage.features.safe_text import error_line
 from presage.serving.options import (
@@ -23,9 +24,6 @@ from presage.serving.options import (
 if TYPE_CHECKING:
     from presage.serving.follow import Source
 
-# What comes with Presage, in its checkout.
-PRETRAINED = Path("data/pretrained/release")
-OUTCOMES = Path("data/outcomes/log.db")
 DRAIN_S = 1.0
 
 
@@ -42,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     out = _Parser(
         prog="presage serve",
         description="Answer predictions over gRPC until SIGTERM or Ctrl-C. Without --release and "
-        "--registry the champion of this checkout's registry is served, or before there is any "
-        "the release that comes with Presage. What is served is followed: a new champion, or a "
+        "--registry the champion of the default registry is served, or before there is any the "
+        "release that is installed with Presage. What is served is followed: a new champion, or a "
         "folder that was replaced, takes over between two calls.",
     )
     what = out.add_argument_group("what is served").add_mutually_exclusive_group()
@@ -80,7 +78,9 @@ def parser() -> argparse.ArgumentParser:
         ("--grace-s", float, "S", GRACE_S, "then wait this long for calls in flight"),
     ])  # fmt: skip
     kept = _add(out, "what is kept", [
-        ("--outcomes", Path, "FILE", OUTCOMES, "log of reported outcomes"),
+        ("--outcomes", Path, "FILE", None,
+         "log of reported outcomes (data/outcomes/log.db in a checkout, else "
+         "~/.local/state/presage/outcomes/log.db)"),
     ])  # fmt: skip
     _add(out, "how drift is called", [
         ("--false-alarm-outcomes", int, "N", FALSE_ALARM_OUTCOMES,
@@ -176,7 +176,7 @@ def _options(args: argparse.Namespace) -> Options:
         rows_per_s=args.rows_per_s,
         queue_calls=args.queue_calls,
         queue_rows=args.queue_rows,
-        outcomes=None if args.no_outcomes else args.outcomes,
+        outcomes=None if args.no_outcomes else args.outcomes or default_log(),
         access_log=args.access_log,
         false_alarm_outcomes=args.false_alarm_outcomes,
         drift_s=args.drift_s,
@@ -194,10 +194,11 @@ def default_source() -> Source:
     The champion of the configured registry; before there is one, the release that comes with
     Presage.
     """
+    from presage.models.pretrained import pretrained_release
     from presage.models.registry_uri import configured_uri
     from presage.serving.follow import CheckoutSource
 
-    return CheckoutSource(configured_uri(), PRETRAINED)
+    return CheckoutSource(configured_uri(), pretrained_release())
 
 
 def _source(args: argparse.Namespace) -> Source:

@@ -103,7 +103,9 @@ class Server:
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
         self._work = Work(metrics, most_queued_rows=options.queue_rows)
-        self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
+        self._outcomes = None
+        if options.outcomes:
+            self._outcomes = OutcomeLog(options.outcomes, open_now=False)
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
         self._follower: Follower | None = None
         self._stopped = False
@@ -155,6 +157,8 @@ class Server:
             else:
                 self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
+            if self._outcomes is not None:  # last: a server that cannot start leaves no file
+                await asyncio.to_thread(self._outcomes.open)
         except BaseException:
             await self.stop(0)
             raise

@@ -16,6 +16,7 @@ import typer
 
 from presage.cluster_options import check_controller, credentials_of
 from presage.cluster_tokens import make_tokens, own_state
+from presage.features.data_folder import data_folder
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
 from presage.pipelines.terminal import say
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_PROCESSES, MAX_OPEN_FILES = 4096, 65_536  # of each job: JobLimits says the same
-STATE = Path("data/cluster")
+_IN = "under data/cluster in a checkout, else ~/.local/state/presage/cluster"
 HOST, PORT = "127.0.0.1", 50061
 _OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -76,14 +77,15 @@ def add_processes(app: typer.Typer) -> None:
 
 def controller(
     journal: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="PRESAGE_JOURNAL",
             metavar="URL",
+            show_default=f"controller.db {_IN}",
             help="A file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE; its password as in "
             "PGPASSWORD or ~/.pgpass.",
         ),
-    ] = str(STATE / "controller.db"),
+    ] = None,
     policy: Policy = "sharing",
     forecast: Forecast = "none",
     risk: Risk = 0.1,
@@ -157,7 +159,7 @@ def controller(
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
-        with Journal.open(journal) as opened:
+        with Journal.open(journal or str(_state() / "controller.db")) as opened:
             uvloop.run(serve())
     finally:
         if stop_showing is not None:
@@ -180,8 +182,10 @@ def agent(
     memory_gib: Annotated[
         float | None, typer.Option(min=0.01, help="Of each device; by default what there is.")
     ] = None,
-    state: Annotated[Path, typer.Option(help="Folder of its own, on a local disk.")] = STATE
-    / "agent",
+    state: Annotated[
+        Path | None,
+        typer.Option(show_default=f"agent {_IN}", help="Folder of its own, on a local disk."),
+    ] = None,
     checkpoints: Annotated[
         Path | None,
         typer.Option(help="Jobs' checkpoints: one folder that all nodes have. By default local."),
@@ -247,6 +251,7 @@ def agent(
     from presage.schedulers.agent.outcomes import Outbox
     from presage.serving.log import log_as_json
 
+    state = state or _state() / "agent"
     made = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
     second = None if forecast == "none" else made
     outbox = None
@@ -303,7 +308,13 @@ def up(
         typer.Option(min=0.01, help="Of each node's device; by default its part of what there is."),
     ] = None,
     hard_shares: HardShares = False,
-    state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=_IN.removeprefix("under "),
+            help="Folder of the journal, the logs and the checkpoints.",
+        ),
+    ] = None,
 ) -> None:
     """Run a controller and agents on this machine, until Ctrl-C; one that ends is started again.
 
@@ -317,6 +328,7 @@ def up(
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
+    state = state or _state()
     with own_state(state):
         address_of(Options(host=HOST, port=port))
         tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
@@ -349,6 +361,11 @@ def up(
             _run_together(commands, state, target)
         finally:
             tokens.user.remove()
+
+
+def _state() -> Path:
+    """Return the default folder of a cluster's state."""
+    return data_folder() / "cluster"
 
 
 def _ready(target: str) -> None:
