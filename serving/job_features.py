@@ -307,7 +307,7 @@ def _from_message(content: Mapping[str, Any], source: str) -> JobFeatures:
     from presage.serving.wire import read_job
 
     try:
-        row = ParseDict(content, pb.Job(), max_recursion_depth=8)
+        row = ParseDict(dict(content), pb.Job(), max_recursion_depth=8)
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         said = one_line(str(error).partition("Available Fields")[0]).rstrip(" .")
         raise InvalidJobError(

@@ -10,7 +10,7 @@ import grpc
 _RECENT = 0.99  # what a call counts when the next one comes: the last hundred or so count
 
 
-class OpenCalls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc's is untyped
+class OpenCalls(grpc.GenericRpcHandler):
     """A handler of no method. As the first of a server's handlers it sees every call.
 
     gRPC asks handlers for the method within the task that answers the call, once the call's

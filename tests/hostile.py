@@ -54,7 +54,8 @@ def message(cls: type[Message], text: str, depth: int = 3) -> Any:
             continue
         if field.message_type is not None:
             if depth:
-                inner = message(field.message_type._concrete_class, text, depth - 1)  # type: ignore[attr-defined]
+                kind: Any = field.message_type
+                inner = message(kind._concrete_class, text, depth - 1)
                 if field.is_repeated:
                     getattr(made, field.name).append(inner)
                 else:

@@ -207,8 +207,8 @@ class Outbox:
         if not rows:
             return 0
         told = self._service.report_rows(rows)
-        for position, error in told.refused.items():
-            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(error))
+        for position, why in told.refused.items():
+            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(why))
         for path in sent:
             path.unlink(missing_ok=True)
         return len(sent)

@@ -38,4 +38,4 @@ def end_overdue(state: Path, tasks: Iterable[Task], now_s: float) -> None:
         found = stat(holder) if holder else None
         if holder and found is not None and found.state == _STOPPED:
             log(logging.WARNING, "stopped shim killed: the lease is over", job=task.spec.job_id)
-            send(signal.SIGKILL, [holder])
+            send(signal.SIGKILL, {holder: found})

@@ -150,7 +150,7 @@ class _Handler(BoundedHandler):
         except InvalidRequestError as error:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
         del body
-        if route.access is Access.BIND:
+        if route.access is Access.BIND and caller is not None:
             log(logging.INFO, "request", path=path, caller=caller.name, peer=self.state.peer)
         return self._act(path, route, args)
 

@@ -190,7 +190,8 @@ class ClusterClient:
                 "controller obeys only the user that started it)"
             )
         if code in _ERRORS:
-            return _ERRORS[code](details)
+            raised: Exception = _ERRORS[code](details)
+            return raised
         if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
             return ServiceError(f"{self._target}: {details}")
         why = why_unconnected(self._channel) if is_late(error) else ""

@@ -52,7 +52,7 @@ def print_report(findings: list[Finding], *, as_json: bool) -> None:
         return
     table = Table("what", "found", "")
     for finding in findings:
-        mark = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
+        mark: Any = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
         table.add_row(finding.what, finding.found, mark)
     Console().print(table)
 

@@ -314,7 +314,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
     stall_s, lease_s = 1.0, 4.0
     monkeypatch.setattr(agent_module, "_STALLED_S", stall_s)
     os.mkfifo(tmp_path / "fifo")
-    observe = agent_module.observe
+    observe = vars(agent_module)["observe"]
     hangs = [False]
 
     def observes(*words):

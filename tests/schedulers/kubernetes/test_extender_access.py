@@ -140,15 +140,16 @@ def test_who_binds_is_logged(closed, token, caplog):
 
 
 def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificates, caplog):
-    tls = Tls(*certificates["server"], client_ca=certificates["ours"][0])
+    certificate, key = certificates["server"]
+    tls = Tls(certificate, key, certificates["ours"][0])
     with (
         caplog.at_level(logging.INFO),
         ExtenderServer(verbs, port=0, tls=tls) as server,
     ):
         mine = trust(certificates, "scheduler")
         assert ask(server, "POST", "/bind", BINDING, tls=mine)[0] == 200
-        certificate, key = map(str, certificates["scheduler"])
-        files = {"certFile": certificate, "keyFile": key, "caFile": str(certificates["ours"][0])}
+        shown, shown_key = map(str, certificates["scheduler"])
+        files = {"certFile": shown, "keyFile": shown_key, "caFile": str(certificates["ours"][0])}
         asks = Extender(
             {"urlPrefix": server.url, "bindVerb": "bind", "enableHTTPS": True, "tlsConfig": files}
         )
@@ -164,7 +165,8 @@ def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificat
 
 
 def test_with_both_a_certificate_and_a_token_are_needed(verbs, certificates, token_file, token):
-    tls = Tls(*certificates["server"], client_ca=certificates["ours"][0])
+    certificate, key = certificates["server"]
+    tls = Tls(certificate, key, certificates["ours"][0])
     with ExtenderServer(verbs, port=0, tls=tls, tokens=TokenFile(token_file)) as server:
         mine = trust(certificates, "scheduler")
         assert ask(server, "POST", "/bind", BINDING, tls=mine)[0] == 401

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,7 +50,7 @@ def server(tmp_path) -> Iterator[ApiServer]:
 
 
 @contextmanager
-def presage(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def presage(tmp_path: Path, *arguments: str) -> Iterator[Any]:
     """A command that runs on, once it has said that it does."""
     command = [sys.executable, "-m", "presage", "kubernetes", *arguments]
     command += ["--kubeconfig", str(tmp_path / "kubeconfig")]
@@ -58,7 +59,7 @@ def presage(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             assert process.stderr is not None
             line = process.stderr.readline()
             assert line.startswith(("planning", "answering")), line + process.stderr.read()
-            process.said = line  # type: ignore[attr-defined]
+            vars(process)["said"] = line
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield process
         finally:

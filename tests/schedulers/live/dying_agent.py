@@ -33,7 +33,7 @@ def main() -> None:
     if moment in ("create", "launch", "want", "remove"):
         setattr(module, moment, die)
     elif moment == "renamed":  # a folder that is being removed
-        task_process.remove_tree = die
+        vars(task_process)["remove_tree"] = die
     elif moment == "created":  # but its folder has not its name yet
         rename = Path.rename
         Path.rename = lambda *words: die() if "tasks" in str(words[1]) else rename(*words)  # type: ignore

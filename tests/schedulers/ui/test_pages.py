@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -108,11 +109,12 @@ def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_
         return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
 
     assert "Nothing: every node is up, no job is late" in shows(running("good"))
-    for name, fields in {
+    odd: dict[str, dict[str, Any]] = {
         "slow": {"latency_sensitive": False, "elapsed_s": 5000.0},
         "late": {"late": True, "phase": pb.LEAVING},
         "large": {"peak_memory_bytes": 21 * GIB},
-    }.items():
+    }
+    for name, fields in odd.items():
         page = shows(running(name, **fields))
         assert "Nothing:" not in page
         assert 'Needs attention <span class="n">1</span>' in page
