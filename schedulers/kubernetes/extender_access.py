@@ -79,5 +79,5 @@ def _bearer(authorization: str) -> str:
 
 def _common_name(connection: ssl.SSLSocket) -> str:
     subject = (connection.getpeercert() or {}).get("subject", ())
-    names = dict(pair for part in subject for pair in part)  # type: ignore[misc,str-unpack]
+    names = dict(pair for part in subject for pair in part)  # type: ignore[misc]
     return str(names.get("commonName", "certificate"))
