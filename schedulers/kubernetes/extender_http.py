@@ -19,7 +19,7 @@ from presage.features.errors import (
     UnauthenticatedError,
     one_line,
 )
-from presage.schedulers.kubernetes.extender_access import BIND, Access, Credentials
+from presage.schedulers.kubernetes.extender_access import ANONYMOUS, BIND, Access, Credentials
 from presage.serving.callers import Caller
 from presage.serving.http.connection import ConnectionEndedError, HttpLimits
 from presage.serving.http.failed_logins import FailedLogins
@@ -165,10 +165,10 @@ class _Handler(BoundedHandler):
             said = one_line(f"{type(error).__name__}: {error}")
             return _Answer(HTTPStatus.INTERNAL_SERVER_ERROR, said)
 
-    def _caller(self, access: Access) -> Caller | None:
-        """The caller, from the headers alone. A refusal is sent the later, the more there were."""
+    def _caller(self, access: Access) -> Caller:
+        """The caller, from the headers alone. Each refusal of a peer is sent later."""
         if access is Access.OPEN:
-            return None
+            return ANONYMOUS
         credentials = self.server.credentials
         try:
             sent = self.headers.get("Authorization", "")

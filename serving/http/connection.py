@@ -123,6 +123,11 @@ class Connection:
         with suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
+    def check_open(self) -> None:
+        """Raise ConnectionEndedError where it gave way to another connection."""
+        if self._ended.is_set():
+            raise ConnectionEndedError(f"{self.peer}: gave way to another connection")
+
     def receive_into(self, buffer: memoryview) -> int:
         """Read what has arrived, at least a byte; 0 at the end.
 
@@ -169,7 +174,8 @@ class Connection:
 
     def _set_timeout(self) -> None:
         left_s = self.deadline_s - time.monotonic()
-        if left_s <= 0 or self._ended.is_set():
+        self.check_open()
+        if left_s <= 0:
             raise ConnectionEndedError(f"{self.peer}: too long in {self.phase.name}")
         self.socket.settimeout(min(left_s, 3600.0))
 

@@ -9,20 +9,22 @@ from presage.serving.http.connection import Connection, Phase
 from presage.serving.malloc import trim
 
 _SLOW_S = 1.0  # a body that has been arriving for longer gives way
-_EVICTION_S = 1.0  # that a closed connection's thread may take to end
+_WAIT_S = 3.0  # for memory, before a request is refused
+_LOOK_S = 0.1
 _TRIM_BYTES = 8 * 1024 * 1024
 
 
 class BudgetExhaustedError(Exception):
-    """No memory is left, and no slow body could give way."""
+    """No memory became free in time."""
 
 
 class MemoryBudget:
     """Bytes held by requests, from a body's first byte to its response.
 
-    When they are exhausted, the body that has been arriving for longest gives way, if that is over
-    a second: bodies that are sent in part and held open keep nobody else out. Memory goes back to
-    the kernel once no request holds any.
+    When they are exhausted, a request waits for up to three seconds. Meanwhile the body that has
+    been arriving for longest is ended, then the next, where that is over a second: bodies that are
+    sent in part and held open do not keep others out. Memory goes back to the kernel once no
+    request holds any.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -42,14 +44,18 @@ class MemoryBudget:
         Raises
         ------
         BudgetExhaustedError
-            They are not to be had.
+            They did not become free in time.
+        ConnectionEndedError
+            The connection gave way to another one.
         """
-        ends_s = time.monotonic() + _EVICTION_S
+        ends_s = time.monotonic() + _WAIT_S
         with self._freed:
             while self.held_bytes + count > self.most_bytes:
-                self._make_room(connection)
-                if not self._freed.wait(ends_s - time.monotonic()):
+                connection.check_open()
+                if time.monotonic() > ends_s:
                     raise BudgetExhaustedError
+                self._end_slowest(connection)
+                self._freed.wait(_LOOK_S)
             self._held[connection] = self._held.get(connection, 0) + count
             self._peak = max(self._peak, self.held_bytes)
 
@@ -64,14 +70,8 @@ class MemoryBudget:
         if is_large:
             trim()
 
-    def _make_room(self, asking: Connection) -> None:
-        slow_since_s = time.monotonic() - _SLOW_S
-        slow = [
-            one
-            for one in self._held
-            if one is not asking and one.phase is Phase.BODY and one.since_s < slow_since_s
-        ]
-        if not slow:
-            raise BudgetExhaustedError
-        victim = min(slow, key=lambda one: one.since_s)
-        victim.evict()
+    def _end_slowest(self, asking: Connection) -> None:
+        bodies = [one for one in self._held if one is not asking and one.phase is Phase.BODY]
+        slowest = min(bodies, key=lambda one: one.since_s, default=None)
+        if slowest is not None and time.monotonic() - slowest.since_s > _SLOW_S:
+            slowest.evict()

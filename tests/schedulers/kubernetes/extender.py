@@ -63,7 +63,7 @@ def tls_of(config: Json) -> ssl.SSLContext | None:
         if config.get("enableHTTPS"):
             raise ValueError("extender: enableHTTPS without a CA trusts any server; not done here")
         return None
-    if files.keys() - {"certFile", "keyFile", "caFile"}:
+    if files.keys() != {"certFile", "keyFile", "caFile"}:
         raise ValueError(f"extender: tlsConfig {sorted(files)} not understood here")
     context = ssl.create_default_context(cafile=files["caFile"])
     context.load_cert_chain(files["certFile"], files["keyFile"])

@@ -7,13 +7,16 @@ import json
 import logging
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
 from presage.features.errors import ServiceError
+from presage.schedulers.kubernetes.extender_http import BodyLimits
 from presage.schedulers.kubernetes.extender_server import ExtenderServer
+from presage.serving.http.connection import HttpLimits
 from presage.serving.options import Tls
 from presage.serving.token_file import TokenFile
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError
@@ -21,6 +24,7 @@ from tests.schedulers.kubernetes.test_extender_server import (
     NODES,
     POD,
     VICTIMS,
+    Hold,
     ask,
     certificates,
     closed,
@@ -140,8 +144,7 @@ def test_who_binds_is_logged(closed, token, caplog):
 
 
 def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificates, caplog):
-    certificate, key = certificates["server"]
-    tls = Tls(certificate, key, certificates["ours"][0])
+    tls = replace(Tls(*certificates["server"]), client_ca=certificates["ours"][0])
     with (
         caplog.at_level(logging.INFO),
         ExtenderServer(verbs, port=0, tls=tls) as server,
@@ -165,8 +168,7 @@ def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificat
 
 
 def test_with_both_a_certificate_and_a_token_are_needed(verbs, certificates, token_file, token):
-    certificate, key = certificates["server"]
-    tls = Tls(certificate, key, certificates["ours"][0])
+    tls = replace(Tls(*certificates["server"]), client_ca=certificates["ours"][0])
     with ExtenderServer(verbs, port=0, tls=tls, tokens=TokenFile(token_file)) as server:
         mine = trust(certificates, "scheduler")
         assert ask(server, "POST", "/bind", BINDING, tls=mine)[0] == 401
@@ -175,7 +177,7 @@ def test_with_both_a_certificate_and_a_token_are_needed(verbs, certificates, tok
 
 
 def test_tls_alone_lets_nobody_bind(verbs, certificates):
-    tls = replace(Tls(*certificates["server"]), client_ca=None)
+    tls = Tls(*certificates["server"])
     with ExtenderServer(verbs, port=0, tls=tls) as server:
         assert ask(server, "POST", "/bind", BINDING, tls=trust(certificates))[0] == 401
 
@@ -198,8 +200,6 @@ def test_heads_that_are_too_large_or_ambiguous_are_refused(server, sent, status)
 
 
 def test_a_body_that_is_slow_is_ended(verbs):
-    from presage.serving.http.connection import HttpLimits
-
     with ExtenderServer(verbs, port=0, limits=HttpLimits(body_s=0.5)) as server:
         where = urlsplit(server.url)
         with socket.create_connection((where.hostname, where.port), timeout=10) as client:
@@ -210,3 +210,20 @@ def test_a_body_that_is_slow_is_ended(verbs):
                     client.sendall(b" ")
                     time.sleep(0.05)
             assert time.monotonic() - began_s < 10
+
+
+def test_when_memory_is_exhausted_by_requests_that_are_worked_on_it_says_to_ask_again(verbs):
+    verbs.before = hold = Hold()
+    body = json.dumps({"Pod": {**POD, "x": "x" * 600_000}, "NodeNames": ["n1"]}).encode()
+    with (
+        ThreadPoolExecutor(1) as pool,
+        ExtenderServer(verbs, port=0, bodies=BodyLimits(anonymous_memory_mib=2)) as server,
+    ):
+        first = pool.submit(ask, server, "POST", "/filter", body)
+        assert hold.asked.wait(10)
+        status, text, answer = ask(server, "POST", "/filter", body)
+        assert (status, answer.getheader("Retry-After")) == (503, "1")
+        assert "ask again" in text
+        hold.go_on.set()
+        assert first.result()[0] == 200
+        assert ask(server, "POST", "/filter", body)[0] == 200

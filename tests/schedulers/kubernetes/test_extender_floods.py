@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,9 @@ NAMES = ["n0", "n1"]
 class Running:
     """An extender that runs."""
 
-    def __init__(self, url: str, pid: int, token: str) -> None:
-        self.url, self.pid, self.token = url, pid, token
+    def __init__(self, process: subprocess.Popen[str], token: str) -> None:
+        self.url = process.said.split()[-1]  # type: ignore[attr-defined]
+        self.pid, self.token = process.pid, token
 
     def filter(self) -> list[str]:
         """What an honest caller is answered."""
@@ -68,7 +70,7 @@ def extender(folder, request) -> Iterator[Running]:
     token = (folder / "token").read_text() if request.param == "tokens" else ""
     options = ["--tokens", str(folder / "tokens")] if token else []
     with presage(folder, "extender", "--port", "0", *options) as process:
-        running = Running(process.said.split()[-1], process.pid, token)
+        running = Running(process, token)
         running.filter()  # once, before memory is read
         yield running
 
@@ -129,7 +131,7 @@ def test_a_thousand_connections_that_do_next_to_nothing_stop_nobody(extender, at
 def test_with_credentials_too_memory_is_bounded_and_given_back(folder):
     token = (folder / "token").read_text()
     with presage(folder, "extender", "--port", "0", "--tokens", str(folder / "tokens")) as process:
-        extender = Running(process.said.split()[-1], process.pid, token)
+        extender = Running(process, token)
         extender.filter()
         headers = f"Authorization: Bearer {token}\r\n"
         with (
