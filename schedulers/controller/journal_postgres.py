@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from presage.features.errors import ConfigError, JournalError, UnsureJournalError, one_line
 
+KEY_FILE = Path("data/cluster/journal.key")  # by default: the database is on another machine
 _LOCK_CLASS = 0x70_72_65_73  # "pres": of the two numbers of a lock the first, ours
 _LOCK = f"{_LOCK_CLASS}, hashtext(coalesce(current_schema(), ''))"
 _PATIENCE_S = 1.0  # until the server has noticed that a process which had the lock is gone
@@ -68,6 +70,7 @@ class PostgresStore:
             ) from None
         self._options: dict[str, Any] = {**_DEFAULTS, **options}
         host, port = (options.get(name) for name in ("host", "port"))
+        self.key_file = KEY_FILE
         self.where = (
             f"postgresql://{host or 'localhost'}{f':{port}' if port else ''}"
             f"/{options.get('dbname') or ''}"
@@ -130,6 +133,9 @@ class PostgresStore:
         if self._connection is not None and self._connection.info.transaction_status != idle:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
+
+    def settle(self) -> None:
+        """Nothing: the server does it in its own time, with ``VACUUM``."""
 
     def tables(self) -> set[str]:
         """Names of those in the schema where new ones are made."""

@@ -1,4 +1,9 @@
-"""A journal in an SQLite file, and a lock beside it that the kernel takes back from the dead."""
+"""A journal in an SQLite file, and locks on it that the kernel takes back from the dead.
+
+One lock is on the file itself, whatever it is called: a hard link, a bind mount and a new name lead
+to the same one. Another is on a file beside it, by its path: SQLite's log of writes (``-wal``) goes
+by the path too, so that a file that takes the place of one in use must not be opened.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ import fcntl
 import os
 import socket
 import sqlite3
+import stat
+import struct
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +36,15 @@ _MENDS = {
 }
 # What COMMIT says when it has certainly done nothing, as at the end of a quota (IOERR_WRITE). After
 # any other error, as of fsync, what was written may be found when the file is opened again.
+_LOCKED_BYTE = 2**62  # of the file; beyond all that SQLite locks or writes
+# struct flock of Linux: type, whence, start, length, process. A lock of an open file description:
+# SQLite's own locks, of the process, neither meet it nor are in its way.
+_FLOCK = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
+_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)  # None: no Linux, the lock beside it has to do
+# Files that this process has open, by device and inode. A second descriptor of one of them would,
+# when it is closed, take SQLite's locks with it.
+_OPEN: set[tuple[int, int]] = set()
+_OPEN_MUTEX = threading.Lock()
 _NOT_DONE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_BUSY,
@@ -45,8 +62,11 @@ class SqliteStore:
     def __init__(self, path: str) -> None:
         self.where = path
         self._path = Path(path).resolve()  # a link to a journal has the journal's lock
+        self.key_file = self._path.with_name(f"{self._path.name}.key")
         self._database: sqlite3.Connection | None = None
         self._lock: int | None = None
+        self._file: int | None = None
+        self._identity: tuple[int, int] | None = None
 
     def begin(self) -> bool:
         """Begin a transaction; True for the first."""
@@ -91,6 +111,12 @@ class SqliteStore:
             with suppress(sqlite3.Error):
                 self._database.execute("ROLLBACK")
 
+    def settle(self) -> None:
+        """Move what is in the log of writes into the file."""
+        if self._database is not None:
+            with suppress(sqlite3.Error):
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def tables(self) -> set[str]:
         """Names of those that the file has."""
         return {name for (name,) in self.run("SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -101,16 +127,17 @@ class SqliteStore:
             with suppress(sqlite3.Error):
                 self._database.close()
             self._database = None
+        self._close_file()  # not before: that would take SQLite's locks
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def _open(self) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
             self._take_lock()
-            # What jobs find in their environment may be secret; its other files get its mode.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._take_file()
             self._database = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
@@ -122,6 +149,7 @@ class SqliteStore:
             raise self._cannot("be opened", error) from error
         if all(name.startswith("presage_journal") for name in self.tables()):
             self.run("PRAGMA journal_mode = WAL")  # one fsync for each commit
+        self.run("PRAGMA secure_delete = ON")  # what was secret does not stay in free pages
         self.run("PRAGMA synchronous = FULL")  # NORMAL may lose the last commits with the power
 
     def _take_lock(self) -> None:
@@ -132,16 +160,56 @@ class SqliteStore:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(self._lock, _MOST_SAID, 0).decode(errors="replace")
-            raise ConfigError(
-                f"journal {self.where} is open in {one_line(holder) or 'another process'}; stop "
-                f"that controller, or {_ANOTHER}"
-            ) from error
+            raise self._is_open(one_line(holder) or "another process") from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def _take_file(self) -> None:
+        """Lock the file itself; commands in it may be secret, so that only its owner reads it."""
+        with _OPEN_MUTEX:
+            if self._path.exists() and _identity(self._path.stat()) in _OPEN:
+                raise self._is_open(f"this process, {os.getpid()}, by another name")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self._path, flags, 0o600)
+            found = os.fstat(self._file)
+            try:
+                if _SET_LOCK is not None:
+                    fcntl.fcntl(self._file, _SET_LOCK, _FLOCK)
+            except (BlockingIOError, PermissionError) as error:
+                self._close_file()
+                raise self._is_open("another process, by another name") from error
+            self._identity = _identity(found)
+            _OPEN.add(self._identity)
+        for suffix in ("", "-wal", "-shm"):
+            self._make_private(self._path.with_name(f"{self._path.name}{suffix}"))
+
+    def _make_private(self, path: Path) -> None:
+        """What an earlier version made may be readable by others; SQLite gives a file's mode on."""
+        with suppress(FileNotFoundError, PermissionError):
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                path.chmod(0o600)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        if self._identity is not None:
+            with _OPEN_MUTEX:
+                _OPEN.discard(self._identity)
+            self._identity = None
+
+    def _is_open(self, holder: str) -> ConfigError:
+        return ConfigError(
+            f"journal {self.where} is open in {holder}; stop that controller, or {_ANOTHER}"
+        )
 
     def _cannot(self, what: str, error: Exception) -> JournalError:
         mend = _MENDS.get(_code(error), f"look after its disk, or {_ANOTHER}")
         return JournalError(f"journal {self.where} cannot {what} ({one_line(error)}); {mend}")
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _code(error: Exception) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -17,9 +18,12 @@ class Store(Protocol):
         Its type of 64-bit integers.
     may_lose_lock : bool
         Whether another may get the lock while this one lives.
+    key_file : Path
+        Where the journal's key is by default.
     """
 
     where: str
+    key_file: Path
     big: str
     may_lose_lock: bool
 
@@ -40,6 +44,12 @@ class Store(Protocol):
 
     def rollback(self) -> None:
         """Undo what was not committed; raises nothing."""
+
+    def settle(self) -> None:
+        """Outside a transaction: put what is written where it belongs; raises nothing.
+
+        What was there before, such as secrets of an earlier version, is gone then.
+        """
 
     def tables(self) -> set[str]:
         """Names of those that it has."""

@@ -67,7 +67,7 @@ def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
 
         def noted(statement, *values):
             rows = run(statement, *values)
-            read.extend(row[0] for row in rows if len(row) == 3)  # an entry
+            read.extend(row[0] for row in rows if len(row) == 5)  # an entry
             return rows
 
         monkeypatch.setattr(journal._store, "run", noted)

@@ -12,8 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,8 @@ from hypothesis import strategies as st
 
 from presage.features.errors import ConfigError, JournalError, UnsureJournalError
 from presage.schedulers.controller.journal import Entry, Journal
-from tests.postgres import postgres, postgres_programs
+from tests.schedulers.controller.journals import needs_postgres, sql
 from tests.serving.processes import free_port, until
-
-MISSING = "" if postgres_programs() and find_spec("psycopg") else "PostgreSQL and psycopg"
-NEEDS = f"needs {MISSING}; apt-get install postgresql, pip install 'psycopg[binary]'"
-needs_postgres = pytest.mark.skipif(bool(MISSING), reason=NEEDS)
 
 # What every child process begins with: the journal at its first argument.
 CHILD = """
@@ -48,50 +43,6 @@ JSON = st.recursive(
 RECORDS = st.dictionaries(TEXTS.filter(lambda key: key != "job_id"), JSON, max_size=4)
 # One journal for all examples, as a controller has.
 law = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30, deadline=None)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    # Not in a folder of pytest's, which it keeps to their owner.
-    with (
-        tempfile.TemporaryDirectory(prefix="presage-postgres-") as place,
-        postgres(Path(place), "presage") as url,
-    ):
-        yield url
-
-
-@pytest.fixture
-def postgres_url(server: str, request: pytest.FixtureRequest) -> str:
-    """Of a schema of the test's own."""
-    name = f"s{abs(hash(request.node.nodeid))}"
-    sql(server, f"CREATE SCHEMA {name}")
-    return f"{server}?options=-csearch_path%3D{name}"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/new/journal.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
-
-@pytest.fixture
-def journal(url: str) -> Iterator[Journal]:
-    with Journal.open(url) as opened:
-        yield opened
-
-
-def sql(url: str, *statements: str) -> list[Any]:
-    """What somebody does by hand, and what the last statement says."""
-    if url.startswith("postgresql"):
-        import psycopg
-
-        with psycopg.connect(url, autocommit=True) as connection:
-            done = [connection.execute(statement) for statement in statements][-1]
-            return done.fetchall() if done.description else []
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as database:
-        return [database.execute(statement) for statement in statements][-1].fetchall()
 
 
 def numbers(journal: Journal, after: int = 0) -> list[Any]:
@@ -272,13 +223,15 @@ def test_a_snapshot_and_the_entries_after_it_are_the_fold_of_all(url):
         assert fold(rows, [entry.record for entry in opened.read(seq)]) == state
 
 
-def test_only_entries_that_are_older_and_covered_by_the_snapshot_are_pruned(journal, url):
-    assert journal.prune(time.time()) == 0
-    journal.append([{"n": n} for n in range(30_000)])
-    assert journal.prune(time.time() + 1) == 0
+def test_only_entries_that_are_older_and_covered_by_the_snapshot_are_pruned(journal, monkeypatch):
+    now_s = time.time()
+    assert journal.prune(now_s) == 0
+    for at_s, count in ((1.0, 15_000), (now_s, 4_999), (1.0, 1), (now_s, 10_000)):
+        monkeypatch.setattr(time, "time", lambda at_s=at_s: at_s)
+        journal.append([{"n": n} for n in range(count)])
+    assert journal.prune(now_s + 1) == 0
     journal.save({"a": {"x": 1}}, 25_000)
     assert journal.prune(0.0) == 0
-    sql(url, "UPDATE presage_journal_entries SET at_unix_s = 1 WHERE seq <= 15000 OR seq = 20000")
 
     assert journal.prune(2.0) == 15_000
     assert [entry.seq for entry in journal.read()] == list(range(15_001, 30_001))
@@ -354,8 +307,8 @@ def test_another_database_is_refused_and_left_as_it_was(url):
 
 def test_another_version_is_refused(url):
     Journal.open(url).close()
-    sql(url, "UPDATE presage_journal SET version = 2")
-    with pytest.raises(JournalError, match="is of version 2, this is for 1; install the Presage"):
+    sql(url, "UPDATE presage_journal SET version = 3")
+    with pytest.raises(JournalError, match="is of version 3, this is for 2; install the Presage"):
         Journal.open(url)
     sql(url, "DELETE FROM presage_journal")
     with pytest.raises(JournalError, match="is of version none"):
@@ -727,10 +680,11 @@ def test_a_lock_that_another_controller_took_meanwhile_is_noticed(postgres_url):
 
 def test_an_entry_that_somebody_wrote_under_the_lock_is_never_written_over(journal, url):
     journal.append([{"n": 1}])
-    sql(url, """INSERT INTO presage_journal_entries VALUES (2, 0, NULL, '{"n":"theirs"}')""")
+    sql(url, """INSERT INTO presage_journal_entries VALUES (2, 0, NULL, '{"n":"theirs"}', '')""")
     with pytest.raises(JournalError, match="another controller has written to it: stop this one"):
         journal.append([{"n": "ours"}])
-    assert numbers(journal) == [1, "theirs"]
+    with pytest.raises(JournalError, match="entry 2 is damaged"):
+        numbers(journal)
 
 
 @needs_postgres

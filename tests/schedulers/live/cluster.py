@@ -22,6 +22,8 @@ from presage.schedulers.controller.journal import Journal
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.live.waiting import OVER
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.channel import Credentials
+from presage.serving.token_file import add_token
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.processes import free_port
 
@@ -79,8 +81,16 @@ class LiveCluster:
         self.journal = str(folder / "journal" / "controller.db")
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.acknowledged: set[str] = set()
-        self.client = ClusterClient(self.target, timeout_s=20.0)
         self.environment: dict[str, str] = {}
+        self.tokens = folder / "cluster.tokens"  # beyond loopback callers have to show one
+        shown = Credentials()
+        if host != "127.0.0.1":
+            shown = Credentials(add_token(self.tokens, "user", ["submit", "admin"]))
+            for node in ("n0", "n1"):
+                limits = {"node": node, "devices": "cpu-1:1"}
+                token = add_token(self.tokens, node, ["agent"], limits)
+                (folder / f"{node}.token").write_text(token)
+        self.client = ClusterClient(self.target, credentials=shown, timeout_s=20.0)
 
     # Processes ------------------------------------------------------------------------------
 
@@ -100,7 +110,7 @@ class LiveCluster:
         """Start the controller."""
         options = ["--journal", self.journal, "--port", self.port, "--lease-s", self.lease_s]
         if self.host != "127.0.0.1":
-            options += ["--host", self.host, "--allow-remote"]
+            options += ["--host", self.host, "--allow-remote", "--tokens", self.tokens]
         return self.start("controller", [*by, *options, *more])
 
     def agent(
@@ -112,6 +122,8 @@ class LiveCluster:
     ) -> subprocess.Popen[bytes]:
         """Start a node's agent; its device is a processor, whatever its kind is called."""
         cpu = min(os.sched_getaffinity(0))
+        if self.tokens.exists():
+            more = ("--token-file", self.folder / f"{node}.token", *more)
         return self.start(
             node,
             [
