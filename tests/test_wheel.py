@@ -109,7 +109,9 @@ def test_serve_answers_with_the_installed_release_from_an_empty_folder(programs,
     with running(programs("serve") / "presage", "serve", "--port", 0, user=user) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
-        release_id, target = re.match(r"serving release (\w+) on (\S+)", said).groups()
+        found = re.match(r"serving release (\w+) on (\S+)", said)
+        assert found is not None, said
+        release_id, target = found.groups()
         with PresageClient(target) as client:
             assert client.release().release_id == release_id
         process.send_signal(signal.SIGTERM)

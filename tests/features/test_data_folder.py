@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from presage.features import data_folder as module
 from presage.features.data_folder import data_folder, default_log
 from presage.features.errors import ConfigError
 from presage.models.registry_uri import configured_uri, database_path
@@ -50,7 +49,7 @@ def test_a_user_without_a_home_folder_is_told_which_variable_to_set(tmp_path, mo
     def none() -> Path:  # what Path.home() does for a user that is in no password file
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(module.Path, "home", none)
+    monkeypatch.setattr(Path, "home", none)
 
     with pytest.raises(ConfigError, match="set XDG_STATE_HOME"):
         data_folder()

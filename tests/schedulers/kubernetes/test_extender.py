@@ -21,8 +21,8 @@ from presage.schedulers.kubernetes.extender_types import BindArgs, FilterArgs, P
 from presage.schedulers.kubernetes.live_cluster import LiveCluster
 from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, PLAN, POD_GROUP_LABEL, RESERVED
 from presage.schedulers.policies.gang import Gang
-from presage.serving.callers import TokenFile, add_token
 from presage.serving.job_features import to_json
+from presage.serving.token_file import TokenFile, add_token
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB
 from tests.schedulers.kubernetes.api_server import ApiServer

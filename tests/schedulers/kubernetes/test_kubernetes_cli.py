@@ -124,7 +124,7 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
     new = pod("new", gpus=1, annotations=annotations)
     nobody = "127.0.0.1:9"
     with presage(tmp_path, "extender", "--forecast", nobody, "--port", "0") as process:
-        url = process.said.split()[-1]  # type: ignore[attr-defined]
+        url = process.said.split()[-1]
         body = json.dumps({"Pod": new, "NodeNames": ["n0", "n1"]}).encode()
         request = urllib.request.Request(url + "/filter", body)
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -150,7 +150,7 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
             (("--token-file", str(tmp_path / "token")), "ok"),
         ):
             with presage(tmp_path, *ask, *more) as process:
-                url = process.said.split()[-1]  # type: ignore[attr-defined]
+                url = process.said.split()[-1]
                 request = urllib.request.Request(url + "/filter", json.dumps(body).encode())
                 with urllib.request.urlopen(request, timeout=20) as answer:
                     assert json.load(answer)["NodeNames"] == ["n0"]
