@@ -19,8 +19,8 @@ from presage.schedulers.kubernetes.extender_http import (
     BodyLimits,
     HttpServer,
     Route,
-    tls_context,
 )
+from presage.schedulers.kubernetes.extender_tls import tls_context
 from presage.schedulers.kubernetes.extender_types import (
     BindArgs,
     FilterArgs,

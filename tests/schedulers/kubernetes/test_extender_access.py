@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from presage.schedulers.kubernetes.extender_server import ExtenderServer
 from presage.serving.http.connection import HttpLimits
 from presage.serving.options import Tls
 from presage.serving.token_file import TokenFile
+from tests.http_attacks import idle_connections
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError
 from tests.schedulers.kubernetes.test_extender_server import (
     NODES,
@@ -28,6 +30,7 @@ from tests.schedulers.kubernetes.test_extender_server import (
     ask,
     certificates,
     closed,
+    connect,
     extender,
     server,
     token,
@@ -227,3 +230,15 @@ def test_when_memory_is_exhausted_by_requests_that_are_worked_on_it_says_to_ask_
         hold.go_on.set()
         assert first.result()[0] == 200
         assert ask(server, "POST", "/filter", body)[0] == 200
+
+
+def test_a_kept_connection_of_a_known_caller_outlives_a_flood_of_others(closed, token):
+    with closing(connect(closed)) as connection:
+        sent = {"Authorization": f"Bearer {token}"}
+        connection.request("GET", "/status", headers=sent)
+        connection.getresponse().read()
+        before = connection.sock
+        with idle_connections(closed.url, 300):
+            connection.request("POST", "/bind", BINDING, sent)
+            assert connection.getresponse().status == 200
+            assert connection.sock is before
