@@ -85,6 +85,15 @@ def controller(
             "PGPASSWORD or ~/.pgpass.",
         ),
     ] = str(STATE / "controller.db"),
+    journal_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PRESAGE_JOURNAL_KEY",
+            metavar="FILE",
+            help="Key that its records are checked and environments encrypted with; made when "
+            f"missing. By default FILE.key, or {STATE / 'journal.key'} for PostgreSQL.",
+        ),
+    ] = None,
     policy: Policy = "sharing",
     forecast: Forecast = "none",
     risk: Risk = 0.1,
@@ -158,7 +167,7 @@ def controller(
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
-        with Journal.open(journal) as opened:
+        with Journal.open(journal, journal_key) as opened:
             uvloop.run(serve())
     finally:
         if stop_showing is not None:
