@@ -138,7 +138,7 @@ class Journal:
         Parameters
         ----------
         key_file : Path, optional
-            With its key; by default PATH.key beside the file, or ``data/cluster/journal.key``.
+            With its key; by default PATH.key beside the file, or ``cluster/journal.key`` of the data folder.
 
         Raises
         ------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from presage.cluster_options import (
 )
 from presage.cluster_processes import add_processes
 from presage.cluster_ui_cli import ui
+from presage.cluster_variables import job_variables
 from presage.features.errors import ConfigError, InvalidJobError, ServiceError
 from presage.job_source import BATCH_SIZE, OPTIMIZER, PRECISION
 from presage.pipelines.terminal import say
@@ -99,8 +99,12 @@ def submit(
     env: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[=VALUE]", help="Without a value the one that it has here; repeat it."
+            metavar="NAME", help="Variable that the job gets with its value here; repeat it."
         ),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Variables for the job, a line NAME=VALUE each."),
     ] = None,
     checkpoint_every_s: Annotated[
         float, typer.Option(min=0.0, help="Between its own checkpoints; 0: it makes none.")
@@ -140,7 +144,7 @@ def submit(
             job_id=name if name is not None else f"{Path(command[0]).name}-{secrets.token_hex(4)}",
             command=command,
             folder=str((folder or Path()).resolve()),
-            environment=dict(_pair(text) for text in env or ()),
+            environment=job_variables(env or (), env_file),
             gpus=gpus,
             kinds=kind or (),
             latency_sensitive=latency_sensitive,
@@ -378,17 +382,6 @@ def _check_numbers(options: Mapping[str, tuple[float, int]]) -> None:
     for option, (value, most) in options.items():
         if not -most <= value <= most:  # nor is it, if it is no number
             raise InvalidJobError(f"{option} {value}: must be a number, of at most {most:,}")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals and name in os.environ:
-        return name, os.environ[name]
-    if not equals or not name:
-        raise ConfigError(
-            f"--env {text!r}: write NAME=VALUE, or the NAME of a variable that is set"
-        )
-    return name, value
 
 
 def _json(message: Any) -> dict[str, Any]:

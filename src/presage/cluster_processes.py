@@ -86,6 +86,15 @@ def controller(
             "PGPASSWORD or ~/.pgpass.",
         ),
     ] = None,
+    journal_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PRESAGE_JOURNAL_KEY",
+            metavar="FILE",
+            help="Key that its records are checked and environments encrypted with; made when "
+            f"missing. By default FILE.key; for PostgreSQL journal.key {_IN}.",
+        ),
+    ] = None,
     policy: Policy = "sharing",
     forecast: Forecast = "none",
     risk: Risk = 0.1,
@@ -159,7 +168,7 @@ def controller(
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
-        with Journal.open(journal or str(_state() / "controller.db")) as opened:
+        with Journal.open(journal or str(_state() / "controller.db"), journal_key) as opened:
             uvloop.run(serve())
     finally:
         if stop_showing is not None:

@@ -247,7 +247,10 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
     ("words", "told"),
     [
         (("submit",), "no command; write it behind the options"),
-        (("submit", "--env", "A", "--", "true"), "--env 'A': write NAME=VALUE, or the NAME"),
+        (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
+        (("submit", "--env", "A=b", "--", "true"), "--env 'A': other users can see a value on the"),
+        (("submit", "--env-file", "/dev/zero", "--", "true"), "/dev/zero: not a regular file"),
+        (("submit", "--env-file", "absent", "--", "true"), "--env-file absent: cannot be read"),
         (("submit", "--name", "", "--", "true"), "the name must be 1 to 128"),
         (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
         (("submit", "--features", "absent.json", "--", "true"), "absent.json"),

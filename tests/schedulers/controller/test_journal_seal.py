@@ -179,9 +179,7 @@ def test_another_key_is_refused_and_the_right_one_can_be_named(path, tmp_path):
         other.append([])
     key_of(tmp_path / "other.db").rename(key_of(path))
 
-    with pytest.raises(
-        JournalError, match=r"was written with another key than .*put the right one"
-    ):
+    with pytest.raises(JournalError, match=r"was written with another key .*put the right one"):
         Journal.open(str(path))
     with Journal.open(str(path), kept) as journal:
         assert journal.load()[1] == 0
