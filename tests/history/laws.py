@@ -88,6 +88,21 @@ def attempts_never_overlap(views: Views) -> Iterator[str]:
                 yield f"attempt {other} of job {job} began after attempt {one}"
 
 
+def attempts_are_over_when_given_up(views: Views) -> Iterator[str]:
+    """Once a watcher has received that an attempt returned or its job ended, none of it is alive.
+
+    Without slack: also of a node that was given up, where the controller has waited for its lease.
+    """
+    given_up = views.given_up()
+    for line in views.ledger:
+        at = given_up.get((line.job, line.attempt))
+        if at is not None and line.at > at:
+            yield (
+                f"attempt {line.attempt} of job {line.job} wrote {line.what!r} "
+                f"{(line.at - at) / 1e9:.3f} s after the controller had given it up"
+            )
+
+
 def attempts_are_placed_first(views: Views) -> Iterator[str]:
     """No process begins an attempt that the journal has not placed."""
     placed = Counter(e["job"] for e in views.journal().values() if e["what"] == "Placed")
@@ -265,6 +280,7 @@ LAWS: Mapping[str, Callable[[Views], Iterable[str]]] = {
         together_or_not_at_all,
         the_same_job_is_taken_again,
         attempts_never_overlap,
+        attempts_are_over_when_given_up,
         attempts_are_placed_first,
         saved_work_is_kept,
         jobs_are_linearizable,
