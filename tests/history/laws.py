@@ -49,7 +49,9 @@ def acknowledged_is_never_lost(views: Views) -> Iterator[str]:
 def together_or_not_at_all(views: Views) -> Iterator[str]:
     """Of jobs that were submitted in one request all are known in the end, or none."""
     last = views.final_read
-    for one in views.operations if last is not None else ():
+    if last is None:
+        return
+    for one in views.operations:
         if one.what == "submit" and len({job in last.jobs for job in one.asked}) > 1:
             yield f"of {one.asked}, submitted together, some are known and some are not"
 
@@ -186,7 +188,8 @@ def watchers_see_every_event_in_order(views: Views) -> Iterator[str]:
 
     One that was cut off asks for those after the last that it has received.
     """
-    journal, last = views.journal(), {}
+    journal = views.journal()
+    last: dict[str, int] = {}
     for event in views.events:
         entry, process = event.value["entry"], event.process
         before = last.get(process)
@@ -238,18 +241,18 @@ def cancelled_jobs_do_not_begin(views: Views) -> Iterator[str]:
         if line.what == "begin" and at is not None and line.at > at + bound_ns:
             late_s = (line.at - at) / 1e9
             yield f"attempt {line.attempt} of job {line.job} began {late_s:.1f} s after its cancel"
-    last = views.final_read
-    for job in sorted(acknowledged) if last is not None else ():
-        if last.jobs.get(job, (ABSENT, 0))[0] not in TERMINAL:
-            yield f"job {job} was cancelled and is {last.jobs.get(job)}"
+    final = {} if views.final_read is None else views.final_read.jobs
+    for job in sorted(acknowledged.keys() & final.keys()):
+        if final[job][0] not in TERMINAL:
+            yield f"job {job} was cancelled and is {final[job]}"
 
 
 def ends_are_true(views: Views) -> Iterator[str]:
     """A job that FINISHED has come to its end, and one that is CANCELLED was asked to."""
-    last = views.final_read
+    final = {} if views.final_read is None else views.final_read.jobs
     ended = {line.job for line in views.ledger if line.what == "end"}
     asked = {one.asked for one in views.operations if one.what == "cancel"}
-    for job, (phase, _) in sorted(last.jobs.items()) if last is not None else ():
+    for job, (phase, _) in sorted(final.items()):
         if phase == FINISHED and job not in ended:
             yield f"job {job} is FINISHED, and no attempt came to its end"
         if phase == CANCELLED and job not in asked:

@@ -219,7 +219,7 @@ class Rig:
         folders |= {node: self.folder / node for node in self.nodes}
         for name, folder in folders.items():
             folder.mkdir(exist_ok=True)
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder]
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
             if subprocess.run(mount, capture_output=True, check=False).returncode:
                 self.missing.append("full disks: this machine lets us mount no file system")
                 return

@@ -100,10 +100,11 @@ class Views:
             received[entry] = min(event.at, received.get(entry, event.at))
         attempts: Counter[str] = Counter()
         found: dict[tuple[str, int], int] = {}
-        for entry, event in self.journal().items():
-            attempts[event["job"]] += event["what"] == "Placed"
-            if event["what"] in ("Returned", "Ended"):
-                found.setdefault((event["job"], attempts[event["job"]]), received[entry])
+        for entry, said in self.journal().items():
+            job: str = said["job"]
+            attempts[job] += said["what"] == "Placed"
+            if said["what"] in ("Returned", "Ended"):
+                found.setdefault((job, attempts[job]), received[entry])
         return found
 
     def calls_of_jobs(self) -> dict[str, list[Call]]:
