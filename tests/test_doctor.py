@@ -80,3 +80,15 @@ def test_a_torch_that_cannot_use_the_gpu_is_a_fault(monkeypatch):
     monkeypatch.setattr(doctor, "torch_runs_on_nvidia", lambda: False)
 
     assert look()["NVIDIA driver"].ok is False
+
+
+@pytest.mark.parametrize(
+    "uid, says",
+    [(0, "as its submitter's account"), (1000, "any submitter can read its files and token")],
+)
+def test_it_says_what_an_agent_of_this_user_means_for_its_jobs(monkeypatch, uid, says):
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
+
+    (found,) = (one for one in doctor.diagnose("", "") if one.what == "cluster jobs")
+
+    assert says in found.found

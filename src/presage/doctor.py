@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class Finding:
 def diagnose(server: str, registry: str) -> list[Finding]:
     """Look at devices, drivers, packages and, where named, a server and a registry."""
     findings = [Finding("python", platform.python_version(), ok=True), _device(), *nvidia()]
+    findings.append(_jobs_account())
     findings += [_package(name) for name in PACKAGES]
     if server:
         findings.append(_server(server))
@@ -55,6 +57,19 @@ def print_report(findings: list[Finding], *, as_json: bool) -> None:
         mark: Any = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
         table.add_row(finding.what, finding.found, mark)
     Console().print(table)
+
+
+def _jobs_account() -> Finding:
+    """The account that jobs of a cluster agent, started by this user, would run as."""
+    if os.geteuid() == 0:
+        found = "an agent of root runs each as its submitter's account"
+        return Finding("cluster jobs", found, ok=None)
+    return Finding(
+        "cluster jobs",
+        f"an agent of this user (uid {os.geteuid()}) runs all as itself: any submitter can read "
+        "its files and token, and act as the agent; only an agent of root changes accounts",
+        ok=None,
+    )
 
 
 def _device() -> Finding:
