@@ -57,11 +57,11 @@ class Spans(NamedTuple):
     may_be_lost: bool
 
     def of(self, draw: random.Random) -> float:
-        """Mostly short, one in four beyond the lease, one in twelve until the node is given up."""
+        """Mostly short, one in five beyond the lease, one in six until the node is given up."""
         chance = draw.random()
-        if self.may_be_lost and chance < 0.08:
+        if self.may_be_lost and chance < 0.17:
             return self.lost_s + draw.uniform(1.0, 4.0)
-        if chance < 0.33:
+        if chance < 0.37:
             return self.lease_s * draw.uniform(1.1, 1.8)
         return draw.uniform(0.1, 0.5 * self.lease_s)
 

@@ -24,7 +24,7 @@ HISTORY = "history.jsonl"
 _HEALED_S = 120.0  # for what was done to be taken back
 _OVER_S = 240.0  # for every job to be over then: part of the law that none is lost
 _CAUGHT_UP_S = 60.0
-LONG_JOBS = 0.15
+LONG_JOBS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
