@@ -17,14 +17,10 @@ def content_id(content: Mapping[str, Any]) -> str:
     The ONNX files are covered by their sha256 in the manifest. Not covered are the id itself and,
     from format 6 on, the names of the folders of training tables: the tables are covered by their
     sha256, and equal tables make the same release wherever they lie.
-
-    Raises
-    ------
-    TypeError
-        The format is not a number.
     """
     rest = {key: value for key, value in content.items() if key != "release_id"}
-    if content["format"] > _COVERS_FOLDERS and "learnt_from" in rest:
+    number = content.get("format")
+    if isinstance(number, int) and number > _COVERS_FOLDERS and "learnt_from" in rest:
         rest["learnt_from"] = _without_folder_names(rest["learnt_from"])
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]
 
