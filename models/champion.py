@@ -32,7 +32,7 @@ from presage.models.registry_uri import (
     REGISTER_AGAIN,
     database_path,
 )
-from presage.models.release import FILES, MANIFEST, load_release, put_in_place
+from presage.models.release import FILES, MANIFEST, SIGNATURE, load_release, put_in_place
 
 # As models/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"
@@ -95,8 +95,11 @@ def peek_champion(uri: str) -> str | None:
     return None if champion is None else champion.release_id
 
 
-def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
+def lay_down(uri: str, champion: Champion, cache: Path, *, signed: bool = False) -> Path:
     """The champion's folder in ``cache``, fetched unless it lies there whole.
+
+    With ``signed`` it is always fetched, and its signature with it if it has one: a release may be
+    signed after it was laid down, and two registries may hold it with different signatures.
 
     Raises
     ------
@@ -106,16 +109,18 @@ def lay_down(uri: str, champion: Champion, cache: Path) -> Path:
         What came is not the release that was registered.
     """
     folder = cache / champion.release_id
-    if is_whole(folder):
+    if not signed and is_whole(folder):
         _note_use(folder)
         return folder
     partial = cache / f".{champion.release_id}.{secrets.token_hex(4)}"
     try:
         partial.mkdir(parents=True)
         _fetch(uri, champion, partial)
+        if signed:
+            _fetch_signature(uri, champion, partial)
         _check(uri, champion, partial)
         with _alone(cache):
-            if not is_whole(folder):  # another process may have been quicker
+            if signed or not is_whole(folder):  # another process may have been quicker
                 put_in_place(partial, folder)
             _note_use(folder)
             _forget_old(cache)
@@ -207,20 +212,37 @@ def _says_none(error: urllib.error.HTTPError) -> bool:
 
 
 def _fetch(uri: str, champion: Champion, to: Path) -> None:
-    database = database_path(uri)
     try:
         for name in FILES:
-            if database is not None:
-                run = database.parent / ARTIFACTS / champion.run_id / ARTIFACTS
-                shutil.copyfile(run / FOLDER / name, to / name)
-            else:
-                path, run_id = quote(f"{FOLDER}/{name}"), quote(champion.run_id)
-                (to / name).write_bytes(_get(uri, f"get-artifact?path={path}&run_uuid={run_id}"))
+            _fetch_file(uri, champion, name, to)
     except (HTTPException, OSError) as error:
         raise RegistryError(
             f"{uri}: the files of release {champion.release_id} cannot be had "
             f"({_cause(error)}); try `presage models show {champion.release_id} --download DIR`"
         ) from error
+
+
+def _fetch_signature(uri: str, champion: Champion, to: Path) -> None:
+    """Fetch a release's signature; of one that has none, nothing."""
+    try:
+        _fetch_file(uri, champion, SIGNATURE, to)
+    except (FileNotFoundError, urllib.error.HTTPError):
+        return  # MLflow says 404 or 500, by version and store
+    except (HTTPException, OSError) as error:
+        raise RegistryError(
+            f"{uri}: the signature of release {champion.release_id} cannot be had "
+            f"({_cause(error)}); check that the registry is up"
+        ) from error
+
+
+def _fetch_file(uri: str, champion: Champion, name: str, to: Path) -> None:
+    database = database_path(uri)
+    if database is not None:
+        run = database.parent / ARTIFACTS / champion.run_id / ARTIFACTS
+        shutil.copyfile(run / FOLDER / name, to / name)
+    else:
+        path, run_id = quote(f"{FOLDER}/{name}"), quote(champion.run_id)
+        (to / name).write_bytes(_get(uri, f"get-artifact?path={path}&run_uuid={run_id}"))
 
 
 def _get(uri: str, path: str) -> bytes:

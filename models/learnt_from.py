@@ -1,7 +1,8 @@
 """What a release learnt from: which tables, and how many rows of which campaign and machine.
 
-It is a part of the manifest, so it names nothing that differs between two makings of the same
-release: no time, no commit, no folder of one machine. Manifests made before have no such part.
+It is a part of the manifest, so it names nothing that differs between two trainings on the same
+tables, such as a time or a commit. The exception are names of folders, which the release id does
+not cover (:mod:`presage.models.release_id`). Older manifests have no such part.
 """
 
 from __future__ import annotations

@@ -48,7 +48,14 @@ from presage.models.registry_uri import (
     check_database,
     database_path,
 )
-from presage.models.release import FILES, MANIFEST, Release, load_release, put_in_place
+from presage.models.release import (
+    FILES,
+    MANIFEST,
+    SIGNATURE,
+    Release,
+    load_release,
+    put_in_place,
+)
 
 ARTIFACTS = "artifacts"  # beside the database
 MLMODEL = "MLmodel"  # the file by which MLflow knows a model
@@ -319,7 +326,7 @@ class Registry:
         partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
         try:
             self._fetch(release, partial)
-            for path in {*partial.iterdir()} - {partial / name for name in FILES}:
+            for path in {*partial.iterdir()} - {partial / name for name in (*FILES, SIGNATURE)}:
                 path.unlink()  # MLflow's own, by which its commands load the release
             loaded = self._load(partial, release)
             old = partial.with_suffix(".old")
@@ -332,6 +339,18 @@ class Registry:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return replace(loaded, folder=to)
+
+    def attach_signature(self, version: int, signature: Path) -> None:
+        """Put a signature beside a version's manifest, in place of any that is there."""
+        release = self.resolve(version)
+        with self._reach(f"sign version {version}") as client:
+            if self._database is None:
+                client.log_artifact(release.run_id, str(signature), FOLDER)
+                return
+            beside = self._beside(release, FOLDER)
+            partial = beside / f".{SIGNATURE}.{secrets.token_hex(4)}"
+            shutil.copyfile(signature, partial)
+            partial.replace(beside / SIGNATURE)
 
     def manifest(self, release: RegisteredRelease) -> dict[str, Any]:
         """``release.json`` of a version, also of one that this version of Presage cannot serve."""
@@ -414,7 +433,7 @@ class Registry:
                 self._load(stored, known)
                 # Of a copied database they may come from where it was; a server looks beside it.
                 is_here = self._database is None or self._beside(known, FOLDER).exists()
-                if is_here and (stored / MLMODEL).is_file():
+                if is_here and (stored / MLMODEL).is_file() and _has_signature(stored, release):
                     return
         with stored_files(release) as whole:
             if self._database is None:
@@ -424,6 +443,8 @@ class Registry:
             partial = beside.with_name(f".{FOLDER}.{secrets.token_hex(4)}.partial")
             try:
                 shutil.copytree(whole, partial)
+                if (beside / SIGNATURE).is_file() and not (partial / SIGNATURE).exists():
+                    shutil.copyfile(beside / SIGNATURE, partial / SIGNATURE)
                 put_in_place(partial, beside)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -496,6 +517,17 @@ class Registry:
                 f"{self.uri}: cannot {doing} ({_cause(error)}); check that the registry is up and "
                 f"may be written, or name another with --registry or {ENVIRONMENT_VARIABLE}"
             ) from error
+
+
+def _has_signature(stored: Path, release: Release) -> bool:
+    """Whether stored files have the signature of a release, if it has one, and its manifest."""
+    if not (release.folder / SIGNATURE).is_file():
+        return True
+    return all(
+        (stored / name).is_file()
+        and (stored / name).read_bytes() == (release.folder / name).read_bytes()
+        for name in (MANIFEST, SIGNATURE)
+    )
 
 
 def _check_target(to: Path) -> None:

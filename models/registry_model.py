@@ -19,7 +19,7 @@ from presage.features.graph import OpNode
 from presage.features.job import Job, JobFeatures
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import summarize
-from presage.models.release import FILES, Release
+from presage.models.release import FILES, SIGNATURE, Release
 
 LOADER = "presage.serving.mlflow_model"
 DEFAULT_COVERAGE = 0.8  # as the service's
@@ -45,6 +45,8 @@ def stored_files(release: Release) -> Iterator[Path]:
         )
         for name in FILES:
             shutil.copyfile(release.folder / name, path / name)
+        if (release.folder / SIGNATURE).is_file():
+            shutil.copyfile(release.folder / SIGNATURE, path / SIGNATURE)
         yield path
 
 

@@ -57,9 +57,12 @@ from presage.models.manifest import (
     whole,
 )
 from presage.models.probes import Probes, read_probes
+from presage.models.release_id import content_id
 
-FORMAT = 5  # 1 to 3 knew no classes of devices, 4 no probes
+FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
+READABLE = (5, FORMAT)
 MANIFEST = "release.json"
+SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.signature
 PREDICTORS = {
     "compute_utilization": "fraction",
     "memory": "bytes",
@@ -79,7 +82,7 @@ class Release:
     Attributes
     ----------
     release_id : str
-        Digest of all the content: equal bytes, equal id.
+        Digest of the content (:func:`presage.models.release_id.content_id`): equal bytes, equal id.
     levels : tuple of float
         Quantile levels of every predictor's output, rising, 0.5 among them.
     devices : mapping of str to Device
@@ -221,7 +224,7 @@ def write_release(  # every part of the manifest is named once, here
         content["trained_on"] = sorted(trained_on)
     if learnt_from is not None:
         content["learnt_from"] = dict(learnt_from)
-    content["release_id"] = _content_id(content)
+    content["release_id"] = content_id(content)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     try:
         partial.mkdir(parents=True)
@@ -278,19 +281,19 @@ def load_release(folder: Path) -> Release:
         A file is missing or was changed, the manifest is not one, or the release was made for
         another feature schema. Nothing of it may be served then.
     ForeignReleaseError
-        It is of another format or feature schema, and its manifest is whole: it matches its id,
-        which every format makes in the same way.
+        It is of another format or feature schema, and its manifest is whole: it matches its id.
     """
     content = read_manifest(folder / MANIFEST)
     try:
         recorded_id = text(content["release_id"], "release_id")
-        is_whole = _content_id(content) == recorded_id
+        is_whole = content_id(content) == recorded_id
         # One changed byte, too, may make a manifest look like another version's.
         foreign = ForeignReleaseError if is_whole else ReleaseError
-        if content["format"] != FORMAT:
+        if content["format"] not in READABLE:
             raise foreign(
                 f"{folder}: release format {one_line(content['format'])}, this version reads "
-                f"{FORMAT}; train it again, or serve it with the version that wrote it"
+                f"{' and '.join(map(str, READABLE))}; train it again, or serve it with the version "
+                "that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
             raise foreign(
@@ -387,9 +390,3 @@ def _write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _content_id(content: Mapping[str, Any]) -> str:
-    """Digest of a manifest without its own id; the files enter by their sha256."""
-    rest = {key: value for key, value in content.items() if key != "release_id"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]

@@ -9,14 +9,17 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.champion import find_champion, lay_down
-from presage.models.release import MANIFEST
+from presage.models.release import MANIFEST, SIGNATURE, Release, load_release
 from presage.serving.log import log
 from presage.serving.options import POLL_S
 from presage.serving.served import Served
+
+if TYPE_CHECKING:
+    from presage.models.signature import TrustedKeys
 
 _LONGEST_WAIT_S = 60.0
 _TRIES = 3  # of a folder that is being replaced
@@ -35,8 +38,8 @@ class Source(Protocol):
         """
         ...
 
-    def folder(self) -> Path:
-        """Its folder, on this machine.
+    def folder(self) -> Path | Release:
+        """Its folder, on this machine, or the release that was loaded from it.
 
         Raises
         ------
@@ -53,12 +56,9 @@ class FolderSource:
         self._path = path
 
     def mark(self) -> str:
-        """Of the manifest's inode, size and time; "" where there is none."""
-        try:
-            found = (self._path / MANIFEST).stat()
-        except OSError:
-            return ""
-        return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+        """Of the manifest's and the signature's inode, size and time; "" without a manifest."""
+        manifest = _stamp(self._path / MANIFEST)
+        return f"{manifest} {_stamp(self._path / SIGNATURE)}".rstrip() if manifest else ""
 
     def folder(self) -> Path:
         """The folder itself."""
@@ -66,10 +66,10 @@ class FolderSource:
 
 
 class RegistrySource:
-    """The champion of a registry, laid down in a cache."""
+    """The champion of a registry, laid down in a cache; ``signed`` ones with their signature."""
 
-    def __init__(self, uri: str, cache: Path | None = None) -> None:
-        self._uri = uri
+    def __init__(self, uri: str, cache: Path | None = None, *, signed: bool = False) -> None:
+        self._uri, self._signed = uri, signed
         self._cache = cache or default_cache()
 
     def mark(self) -> str:
@@ -86,14 +86,14 @@ class RegistrySource:
         champion = find_champion(self._uri)
         if champion is None:
             raise RegistryError(f"{self._uri}: the champion was taken away; promote a release")
-        return lay_down(self._uri, champion, self._cache)
+        return lay_down(self._uri, champion, self._cache, signed=self._signed)
 
 
 class CheckoutSource:
     """The champion of a checkout's registry; before there is one, what came with the checkout."""
 
-    def __init__(self, uri: str, before: Path) -> None:
-        self._champion = RegistrySource(uri)
+    def __init__(self, uri: str, before: Path, *, signed: bool = False) -> None:
+        self._champion = RegistrySource(uri, signed=signed)
         self._before = FolderSource(before)
         self._source: Source = self._before
 
@@ -111,6 +111,40 @@ class CheckoutSource:
     def folder(self) -> Path:
         """Of what was marked last."""
         return self._source.folder()
+
+
+class TrustedSource:
+    """Another source, of whose releases only those are served that a trusted key signed."""
+
+    def __init__(self, source: Source, keys: TrustedKeys) -> None:
+        self._source, self._keys = source, keys
+
+    def mark(self) -> str:
+        """Return the other source's mark."""
+        return self._source.mark()
+
+    def folder(self) -> Release:
+        """Return the release, loaded and with its signature checked.
+
+        Raises
+        ------
+        RegistryError, ReleaseError
+            As of the other source; or the release is unsigned, altered, or signed by another key.
+        """
+        found = self._source.folder()
+        release = found if isinstance(found, Release) else load_release(found)
+        key = self._keys.check(release)
+        log(logging.INFO, "signature checked", release_id=release.release_id, key_id=key)
+        return release
+
+
+def _stamp(path: Path) -> str:
+    """Return a file's inode, size and time of change; "" where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def default_cache() -> Path:

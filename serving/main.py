@@ -47,6 +47,16 @@ def parser() -> argparse.ArgumentParser:
     what = out.add_argument_group("what is served").add_mutually_exclusive_group()
     what.add_argument("--release", type=Path, metavar="DIR", help="a release folder")
     what.add_argument("--registry", metavar="URI", help="the champion of a registry")
+    what_is = out.add_argument_group("what is trusted")
+    what_is.add_argument(
+        "--trusted-key",
+        type=Path,
+        metavar="PEM",
+        action="append",
+        default=[],
+        help="serve only releases that this public key signed (presage models sign); repeat it; "
+        "needs presage[sign]",
+    )
     _add(out, "how it is followed", [
         ("--poll-s", float, "S", 5.0, "seconds from one look for a newer release to the next"),
         ("--max-change", float, "FACTOR", 10.0,
@@ -188,27 +198,35 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def default_source() -> Source:
+def default_source(*, signed: bool = False) -> Source:
     """Return what is served, and asked by `presage predict`, where no release is named.
 
     The champion of the configured registry; before there is one, the release that comes with
-    Presage.
+    Presage. ``signed`` fetches its signature too.
     """
     from presage.models.pretrained import pretrained_release
     from presage.models.registry_uri import configured_uri
     from presage.serving.follow import CheckoutSource
 
-    return CheckoutSource(configured_uri(), pretrained_release())
+    return CheckoutSource(configured_uri(), pretrained_release(), signed=signed)
 
 
 def _source(args: argparse.Namespace) -> Source:
-    from presage.serving.follow import FolderSource, RegistrySource
+    from presage.serving.follow import FolderSource, RegistrySource, TrustedSource
 
+    signed = bool(args.trusted_key)
+    source: Source
     if args.release is not None:
-        return FolderSource(args.release)
-    if args.registry is not None:
-        return RegistrySource(args.registry)
-    return default_source()
+        source = FolderSource(args.release)
+    elif args.registry is not None:
+        source = RegistrySource(args.registry, signed=signed)
+    else:
+        source = default_source(signed=signed)
+    if not signed:
+        return source
+    from presage.models.signature import TrustedKeys  # imports cryptography
+
+    return TrustedSource(source, TrustedKeys(args.trusted_key))
 
 
 def _say(target: str, release_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from operator import le
@@ -29,9 +30,20 @@ class OnnxModel:
         Quantiles it must answer with.
     least : float
         No output may be below: 0 for a size, 1 for a slowdown.
+    sha256 : str, optional
+        Digest that the file must have. The bytes that are checked are those that are loaded: a
+        file that is replaced after the release was checked is refused.
     """
 
-    def __init__(self, path: Path, *, inputs: set[str], levels: int, least: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        inputs: set[str],
+        levels: int,
+        least: float,
+        sha256: str | None = None,
+    ) -> None:
         self._path, self._levels, self._least = path, levels, least
         options = ort.SessionOptions()
         # The models take microseconds: handing parts of one to other threads costs more, and the
@@ -40,8 +52,9 @@ class OnnxModel:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
+            content = path.read_bytes()
             self._session: Any = ort.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
+                _checked(content, sha256), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # ONNX Runtime's own exceptions have no common base
             raise ReleaseError(
@@ -95,6 +108,13 @@ class OnnxModel:
                 "roll back with `presage models rollback`"
             )
         return rows
+
+
+def _checked(content: bytes, sha256: str | None) -> bytes:
+    """Return the content if it has this digest; else raise ValueError."""
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError("it was replaced after its release was checked")
+    return content
 
 
 def _is_good(rows: Floats, least: float) -> bool:

@@ -107,6 +107,7 @@ class Predictor:
                 inputs={"members", "mask"} if name == "interference" else {"features"},
                 levels=len(release.levels),
                 least=_LEAST[name],
+                sha256=release.manifest["predictors"][name]["sha256"],
             )
             for name in PREDICTORS
         }

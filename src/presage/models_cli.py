@@ -49,6 +49,9 @@ Ref = Annotated[
         metavar="REF", help="champion, challenger, previous; a version; a release id's start."
     ),
 ]
+RefOrFolder = Annotated[
+    str, typer.Argument(metavar="REF|DIR", help="As elsewhere, or a release folder.")
+]
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the journal keeps it.")]
 Who = Annotated[
     str, typer.Option("--by", metavar="NAME", help="Who; else this user on this machine.")
@@ -263,6 +266,67 @@ def register(
         _print_json(_facts(opened.resolve(version)))
     else:
         say(f"release {release.release_id} is version {version}, and its files are whole")
+
+
+@app.command()
+def keygen(
+    key: Annotated[
+        Path, typer.Argument(metavar="KEY", help="Private key to write; KEY.pub is the public one.")
+    ],
+) -> None:
+    """Make a pair of keys: one to sign releases with, one for `serve --trusted-key`."""
+    from presage.models.signature import generate_key
+
+    public = generate_key(key)
+    typer.echo(f"private key in {key}, for you alone; public key in {public}, for servers")
+
+
+@app.command()
+def sign(
+    ref: RefOrFolder,
+    key: Annotated[Path, typer.Option(metavar="KEY", help="Private key of `models keygen`.")],
+    registry: Uri = "",
+) -> None:
+    """Sign a release, for servers that serve signed releases only (--trusted-key)."""
+    from presage.models.release import SIGNATURE
+    from presage.models.signature import sign_release
+
+    if Path(ref).is_dir():
+        name = sign_release(Path(ref), key)
+        typer.echo(f"{Path(ref) / SIGNATURE}: signed by key {name}")
+        return
+    opened = _open(registry)
+    found = opened.resolve(ref)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "release"
+        opened.download(found.version, folder)
+        name = sign_release(folder, key)
+        opened.attach_signature(found.version, folder / SIGNATURE)
+    typer.echo(f"release {found.release_id} (version {found.version}): signed by key {name}")
+
+
+@app.command()
+def verify(
+    ref: RefOrFolder,
+    trusted_key: Annotated[
+        list[Path], typer.Option(metavar="PEM", help="Public key that is trusted; repeat it.")
+    ],
+    registry: Uri = "",
+) -> None:
+    """Check that a trusted key signed a release; exit status 1 if none did."""
+    from presage.models.release import load_release
+    from presage.models.signature import TrustedKeys
+
+    keys = TrustedKeys(trusted_key)
+    with tempfile.TemporaryDirectory() as temporary:
+        if Path(ref).is_dir():
+            release = load_release(Path(ref))
+        else:
+            opened = _open(registry)
+            folder = Path(temporary) / "release"
+            release = opened.download(opened.resolve(ref).version, folder)
+        name = keys.check(release)
+    typer.echo(f"release {release.release_id}: signed by key {name}")
 
 
 @app.command()

@@ -23,7 +23,8 @@ import onnx
 from presage.features.device import Share
 from presage.features.errors import ReleaseError
 from presage.features.placement import Placement
-from presage.models.release import MANIFEST, PREDICTORS, _content_id
+from presage.models.release import MANIFEST, PREDICTORS
+from presage.models.release_id import content_id
 from presage.serving import wire
 from presage.serving.metrics import Metrics
 from presage.serving.predictor import Predictor
@@ -102,10 +103,16 @@ def _write(folder: Path, edits: Sequence[dict[str, Any]]) -> None:
         manifest["predictors"][name]["sha256"] = hashlib.sha256(models[name]).hexdigest()
     text = edited(manifest, [edit for edit in edits if "at" in edit])
     try:
-        content_id = _content_id(json.loads(text))
-    except (ValueError, RecursionError, AttributeError):  # no manifest at all: nothing to sign
-        content_id = "0" * 12
-    (folder / MANIFEST).write_text(text.replace(_ID, content_id))
+        release_id = content_id(json.loads(text))
+    except (
+        ValueError,
+        RecursionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):  # no manifest at all: nothing to sign
+        release_id = "0" * 12
+    (folder / MANIFEST).write_text(text.replace(_ID, release_id))
 
 
 def _smaller(sample: Sample) -> Iterator[Sample]:

@@ -19,6 +19,7 @@ from presage.models.learnt_from import (
     read_learnt_from,
 )
 from presage.models.release import MANIFEST, load_release
+from presage.models.release_id import content_id
 
 SHIPPED = Path(__file__).parents[2] / "data/pretrained/release"
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -50,6 +51,7 @@ EXAMPLE = LearntFrom(
     NETWORKS,
 )
 AS_JSON = EXAMPLE.as_json()
+RENAMED = replace(EXAMPLE.folders[0], folder="elsewhere")
 
 
 @given(told)
@@ -84,6 +86,45 @@ def test_it_is_a_part_of_the_release_and_of_its_id(make_release, tmp_path):
 
     assert one.release_id == again.release_id != changed.release_id
     assert learnt_from(load_release(one.folder).manifest, "one") == EXAMPLE
+
+
+def test_the_id_covers_which_tables_taught_it_and_not_which_folder_they_lay_in(
+    make_release, tmp_path
+):
+    table = TableFile(12, "1" * 64)
+    before = replace(NETWORKS, learnt_from=LearntFrom(EXAMPLE.folders, ()))
+    before_renamed = replace(NETWORKS, learnt_from=LearntFrom((RENAMED,), ()))
+    content = {
+        "same": replace(EXAMPLE, began_with=before),
+        "renamed": LearntFrom((RENAMED,), EXAMPLE.rows, before),
+        "renamed before": replace(EXAMPLE, began_with=before_renamed),
+        "other table": LearntFrom(
+            (replace(RENAMED, tables={"jobs": table}),), EXAMPLE.rows, before
+        ),
+        "other start": replace(EXAMPLE, began_with=replace(before, release_id="0" * 12)),
+    }
+    ids = {
+        name: make_release(tmp_path / name, learnt_from=one.as_json()).release_id
+        for name, one in content.items()
+    }
+
+    assert ids["same"] == ids["renamed"] == ids["renamed before"]
+    assert len({ids["same"], ids["other table"], ids["other start"]}) == 3
+
+
+def test_a_release_of_the_format_before_keeps_its_id_and_loads(make_release, tmp_path):
+    """Its id covers names of folders: computed as today's, it would count as damaged."""
+    old = make_release(tmp_path / "old", learnt_from=EXAMPLE.as_json())
+    manifest = {**old.manifest, "format": 5}
+    renamed = {**manifest, "learnt_from": replace(EXAMPLE, folders=(RENAMED,)).as_json()}
+    assert content_id(manifest) != content_id(renamed)
+    path = old.folder / MANIFEST
+
+    path.write_text(json.dumps(manifest | {"release_id": content_id(manifest)}))
+    assert load_release(old.folder).release_id == content_id(manifest)
+    path.write_text(json.dumps(renamed | {"release_id": content_id(manifest)}))
+    with pytest.raises(ReleaseError, match="does not match its release_id"):
+        load_release(old.folder)
 
 
 def test_releases_made_before_manifests_said_so_are_loaded_and_say_nothing(make_release, tmp_path):

@@ -189,6 +189,21 @@ def _check_lineage(release, features):
     assert rows.colocations == (~hidden.astype(bool)).sum() > 0
 
 
+def test_equal_tables_in_another_folder_make_the_same_release(workspace, tmp_path):
+    shutil.copytree(CAMPAIGN, tmp_path / "measured-elsewhere")
+    featurize.featurize([tmp_path / "measured-elsewhere"], tmp_path / "features")
+    made = [
+        release.assemble_release(
+            features, workspace / "data/models", workspace / "data/evaluation", tmp_path / name
+        )
+        for name, features in (("one", workspace / "data/features"), ("two", tmp_path / "features"))
+    ]
+
+    folders = [one.manifest["learnt_from"]["folders"][0]["folder"] for one in made]
+    assert folders == ["data/profiles/cpu-2", "measured-elsewhere"]
+    assert made[0].release_id == made[1].release_id
+
+
 def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
     features, models, evaluation = (
         workspace / "data" / name for name in ("features", "models", "evaluation")
