@@ -11,12 +11,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from presage.features.device_names import spelled
-from presage.features.errors import InvalidJobError, UnknownDeviceError
+from presage.features.device_file import read_device_file
+from presage.features.device_names import parts_of, spelled
+from presage.features.errors import ConfigError, InvalidJobError, UnknownDeviceError
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
 CATALOGUE_FILE = Path(__file__).with_name("devices.yaml")
+DEVICES_VARIABLE = "PRESAGE_DEVICES"  # names a file of further kinds
+ADD_KIND = (
+    "`presage devices` lists all; measure it with `presage profile`, or add its data sheet by "
+    "--devices FILE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +104,122 @@ class Device:
 
 @cache
 def _sheets() -> Mapping[str, Mapping[str, Any]]:
+    """Sheets of the catalogue, and of the file that ``PRESAGE_DEVICES`` names."""
     import yaml
 
-    rows: dict[str, dict[str, Any]] = yaml.safe_load(CATALOGUE_FILE.read_text())
+    rows: dict[str, Mapping[str, Any]] = yaml.safe_load(CATALOGUE_FILE.read_text())
+    if path := os.environ.get(DEVICES_VARIABLE):
+        rows |= _added(Path(path), rows)
     return rows
+
+
+def _added(path: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Sheets of a user's file, none of whose names is another device's."""
+    taken = {key: kind for kind, row in known.items() for key in _keys(kind, row)}
+    found: dict[str, Mapping[str, Any]] = {}
+    for kind, (row, line) in read_device_file(path).items():
+        for key in _keys(kind, row):
+            if taken.setdefault(key, kind) != kind or kind in known:
+                raise ConfigError(
+                    f"{path}:{line}: {kind} is the name of {taken[key]!r}, which is known already; "
+                    "give it, and its names, other ones"
+                )
+        found[kind] = row
+    return found
+
+
+def _keys(kind: str, row: Mapping[str, Any]) -> set[str]:
+    """Spellings of a kind's names; the kind itself is one. "cpu-2" has no name but the kind."""
+    keys = {spelled(name) for name in (kind, *row.get("names", ()))}
+    return {key for key in keys if key and not key.isdigit()}
+
+
+def use_devices(path: Path) -> None:
+    """Add the kinds of devices in a file to the catalogue, of this process and its children.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`presage.features.device_file.read_device_file`; a name is another device's.
+    """
+    os.environ[DEVICES_VARIABLE] = str(path.absolute())
+    forget_devices()
+    catalogue()
+
+
+def forget_devices() -> None:
+    """Read the catalogue, and the file that ``PRESAGE_DEVICES`` names, again when next asked."""
+    for cached in (_sheets, catalogue, _kinds, _models):
+        cached.cache_clear()
 
 
 @cache
 def catalogue() -> Mapping[str, Device]:
-    """Devices known by name, from ``features/devices.yaml``."""
+    """Devices known by name: ``features/devices.yaml``, and the file that the user added."""
     return {
         kind: Device(kind=kind, **{key: value for key, value in row.items() if key != "names"})
         for kind, row in _sheets().items()
     }
 
 
+def names_of(kind: str) -> tuple[str, ...]:
+    """Return what else a kind of the catalogue is called."""
+    return tuple(_sheets()[kind].get("names", ()))
+
+
 @cache
 def _kinds() -> Mapping[str, str]:
-    """Kind by the spelling of each of its names; the kind itself is one."""
-    return {
-        key: kind
-        for kind, row in _sheets().items()
-        for name in (kind, *row.get("names", ()))
-        if not (key := spelled(name)).isdigit()  # "cpu-2" has no name but the kind
-    }
+    """Kind by the spelling of each of its names."""
+    return {key: kind for kind, row in _sheets().items() for key in _keys(kind, row)}
+
+
+@cache
+def _models() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """GPUs of each model, and the forms that the names of each one say."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for kind, row in _sheets().items():
+        if catalogue()[kind].compute_capability == 0:
+            continue
+        said = [parts for name in (kind, *row.get("names", ())) if (parts := parts_of(name))]
+        forms = frozenset(parts.form for parts in said if parts.form)
+        for parts in said:
+            found.setdefault(parts.model, {})[kind] = forms
+    return found
 
 
 def device_kind(name: str) -> str | None:
     """Kind in the catalogue of what a driver or a published table calls ``name``.
 
+    Memory and form (SXM, PCIe, NVL) may be said anywhere in the name, and must be the card's own.
     None where no sheet is of it: a variant (laptop, MIG slice) is not the card it is named after.
     """
-    return name if name in catalogue() else _kinds().get(spelled(name))
+    if name in catalogue():
+        return name
+    return _kinds().get(spelled(name)) or _kind_by_parts(name)
+
+
+def _kind_by_parts(name: str) -> str | None:
+    said = parts_of(name)
+    if said is None or (said.memory_gb is None and not said.form):
+        return None
+    fitting = [
+        kind
+        for kind, forms in _models().get(said.model, {}).items()
+        if said.memory_gb in (None, *_gigabytes(catalogue()[kind].memory_bytes))
+        and (not said.form or not forms or said.form in forms)
+    ]
+    usual = _kinds().get(said.model)
+    if usual in fitting:
+        return usual
+    # Of an A100 with 80 GB the kind that is called no more than that.
+    plain = [kind for kind in fitting if (own := parts_of(kind)) and not own.form]
+    chosen = plain if len(plain) == 1 else fitting
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _gigabytes(memory_bytes: int) -> tuple[int, int]:
+    """As data sheets round: binary, or decimal."""
+    return round(memory_bytes / 2**30), round(memory_bytes / 1e9)
 
 
 def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
@@ -138,13 +228,13 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
     Raises
     ------
     UnknownDeviceError
-        Names the nearest kind that is known.
+        Names the nearest kinds that are known.
     """
     found = known_device(kind, known)
     if found is None:
         raise UnknownDeviceError(
-            f"device kind {kind!r} is not known; {nearest_kind(kind, known)}. "
-            "Measure it with `presage profile`, or add its data sheet to features/devices.yaml"
+            f"no device of kind {kind!r} is in the catalogue; {nearest_kind(kind, known)} "
+            f"{ADD_KIND}"
         )
     return found
 
@@ -159,10 +249,12 @@ def known_device(kind: str, known: Mapping[str, Device] | None = None) -> Device
 
 
 def nearest_kind(kind: str, known: Mapping[str, Device] | None = None) -> str:
-    """What to say of a kind that is not known."""
+    """What to say of a kind that is not known, as a part of a sentence and its end."""
     kinds = {*catalogue(), *(known or {})}
-    near = get_close_matches(kind.lower(), sorted(kinds), n=1, cutoff=0.5)
-    return f"nearest is {near[0]!r}" if near else f"none of the {len(kinds)} known is like it"
+    near = get_close_matches(kind.lower(), sorted(kinds), n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"none of the {len(kinds)} known is like it."
 
 
 def usable_cores() -> int:

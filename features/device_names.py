@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 # Makers, product lines and filler that say nothing about which device it is. "quadro" does: a
 # Quadro RTX 6000 and an RTX 6000 of the Ada generation are two cards.
@@ -26,3 +27,37 @@ def spelled(name: str) -> str:
     if number is None:
         return joined
     return f"{'rtx' if int(number[1]) >= FIRST_RTX else 'gtx'}{joined}"
+
+
+# What is said beside a card's model: its memory, its form, the generation of its memory.
+_MEMORY = re.compile(r"(?<![\w.])(\d{1,3}) ?(?:gib|gb|g)(?![\w.])")
+_FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
+_MEMORY_KIND = re.compile(r"\bhbm\d?e?\b")
+
+
+class NameParts(NamedTuple):
+    """What a name says of a device.
+
+    Attributes
+    ----------
+    model : str
+        The rest of the name, as :func:`spelled`.
+    memory_gb : int or None
+        Gigabytes, None where the name does not say.
+    form : str
+        "sxm", "pcie", "nvl", or "" where the name does not say.
+    """
+
+    model: str
+    memory_gb: int | None
+    form: str
+
+
+def parts_of(name: str) -> NameParts | None:
+    """Return model, memory and form of a name in any order; None if it says one of them twice."""
+    text = re.sub(r"[_-]", " ", name.lower())
+    sizes, forms = _MEMORY.findall(text), _FORM.findall(text)
+    if len(sizes) > 1 or len(forms) > 1:
+        return None
+    model = spelled(_MEMORY_KIND.sub(" ", _FORM.sub(" ", _MEMORY.sub(" ", text))))
+    return NameParts(model, int(sizes[0]) if sizes else None, forms[0] if forms else "")

@@ -5,11 +5,13 @@ Files come from users, and some are made to do harm.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from presage.features.errors import GraphError, one_line
+from presage.features.user_file import read_regular
 
 MOST_FILE_BYTES = 2**31  # what a protobuf message may be
 MOST_NODES = 200_000  # functions put in the place of calls; a large language model has 10,000
@@ -39,7 +41,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_file(path: Path) -> bytes:
-    """Content of a model's file.
+    """Return the content of a model's file, which is a regular one.
 
     Raises
     ------
@@ -47,10 +49,12 @@ def read_file(path: Path) -> bytes:
         It cannot be read, or is larger than a model's file can be.
     """
     try:
-        if path.stat().st_size < MOST_FILE_BYTES:
-            return path.read_bytes()
+        return read_regular(path, MOST_FILE_BYTES - 1)
     except OSError as error:
-        raise GraphError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        if error.errno != errno.EFBIG:
+            raise GraphError(
+                f"{path}: cannot be read ({error.strerror}); check the path"
+            ) from error
     raise GraphError(
         f"{path}: larger than the {MOST_FILE_BYTES >> 30} GiB that a protobuf message can have; "
         "export the model with its weights in files of their own"

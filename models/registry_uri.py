@@ -7,11 +7,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from presage.features.data_folder import data_folder
 from presage.features.errors import ConfigError, RegistryError
 
 MODEL = "presage"
 CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
-DEFAULT_URI = "sqlite:///data/registry/mlflow.db"
 ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
 # How files that are not what was registered come back.
 REGISTER_AGAIN = "register it again with `presage models register DIR`"
@@ -21,7 +21,9 @@ _PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
 
 
 def configured_uri(params: Path = Path("params.yaml")) -> str:
-    """Registry to use: of the environment, else of params.yaml, else beside the data.
+    """Return the registry to use: of the environment, else of params.yaml, else the default.
+
+    The default is a SQLite file under :func:`presage.features.data_folder.data_folder`.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def configured_uri(params: Path = Path("params.yaml")) -> str:
         raise ConfigError(
             f"{params}: promote.registry is not known; name the registry at the top, as `registry:`"
         )
-    return str(content.get("registry") or DEFAULT_URI)
+    return str(content.get("registry") or f"{SQLITE}{data_folder()}/registry/mlflow.db")
 
 
 def database_path(uri: str) -> Path | None:

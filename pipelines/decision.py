@@ -93,8 +93,7 @@ def print_table(decision: Decision) -> None:
 
     Of the slices only those that differ are shown.
     """
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table
 
     shown = Table(title="gate, on the held-out jobs")
     for title in ("metric", "champion", "challenger", "change or limit", "verdict"):

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from presage.features import tables
+from presage.features.data_folder import data_folder
 from presage.features.device import Device, known_device
 from presage.features.job import JobFeatures
 from presage.features.job_identity import graph_digest, job_digest, summed
@@ -130,10 +131,10 @@ def _place(row: Quarantined) -> tuple[str, int]:
 
 
 def find_logs(paths: Sequence[Path]) -> list[Path]:
-    """Logs that are named, and those in folders; before a server ever ran there is no LOGS."""
+    """Logs that are named, and those in folders; the default folder may not exist."""
     out: list[Path] = []
     for path in paths:
-        if path.is_dir() or path == LOGS:
+        if path.is_dir() or path in {LOGS, data_folder() / "outcomes"}:
             out += sorted(path.glob("*.db"))
         else:
             out.append(path)

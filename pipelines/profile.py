@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from presage.features.safe_text import printable
 from presage.pipelines.stage import PARAMS, read_section, run_stage
 
 if TYPE_CHECKING:
@@ -119,14 +120,15 @@ def _reporter() -> Iterator[Report]:
         logging.getLogger("presage").setLevel(logging.INFO)
         yield lambda progress: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
+    from presage.pipelines.terminal import Console
+
     columns = (
-        TextColumn("{task.fields[phase]:9}"),
+        TextColumn("{task.fields[phase]:9}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[counts]}  {task.fields[left]}  {task.description}"),
+        TextColumn("{task.fields[counts]}  {task.fields[left]}  {task.description}", markup=False),
     )
     # No refresh thread: it would be a load beside the jobs.
     with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
@@ -137,7 +139,7 @@ def _reporter() -> Iterator[Report]:
             bar.update(
                 task,
                 completed=progress.elapsed_s / whole_s if whole_s else 1.0,
-                description=progress.current,
+                description=printable(progress.current),
                 phase=progress.phase,
                 counts=f"{progress.alone} alone, {progress.together} together",
                 left=f"{timedelta(seconds=round(progress.left_s))} left",

@@ -6,17 +6,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from presage.features.safe_text import printable
+
 
 @contextmanager
 def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """A callback ``(done, total)`` that moves a bar with the time left."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from presage.pipelines.terminal import Console
+
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    # Not as markup: the label may be a policy's or a file's name.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(printable(label), total=None)
 
         def move(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

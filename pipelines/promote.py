@@ -231,7 +231,7 @@ def _decide(
     asked = _question(release, champion, features, policy)
     if challenger.decision is not None and challenger.decision["asked"] == asked:
         return dict(challenger.decision)
-    from rich.console import Console
+    from presage.pipelines.terminal import Console
 
     registry.challenge(challenger.version)
     with Console(stderr=True).status("scoring champion and challenger on the held-out jobs"):

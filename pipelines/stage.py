@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from presage.features.errors import ConfigError, PresageError, TableError
+from presage.features.safe_text import error_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ def run_stage(main: Callable[[], None]) -> None:
     try:
         main()
     except (PresageError, OSError) as error:  # such as a file that is gone, or a full disk
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error_line(error)}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; files are whole, run it again to go on\n")

@@ -35,6 +35,8 @@ class Outlook(NamedTuple):
         Part of the run time that passes before its first iteration.
     high_s : float or None
         What the whole job takes at most, with that certainty; None where only a median is foretold.
+    release_id : str
+        The release that predicted it; "" if the forecaster is no release.
     """
 
     runtime_s: float
@@ -43,6 +45,7 @@ class Outlook(NamedTuple):
     in_domain: bool = True
     setup_s: float = 0.0
     high_s: float | None = None
+    release_id: str = ""
 
     @property
     def promised_s(self) -> float:
@@ -232,7 +235,7 @@ class Forecasts:
         all_bytes = self._memory[kind]
         if outlook is None:
             return Outlook(math.inf, WHOLE, all_bytes)
-        runtime_s, compute_milli, memory_bytes, in_domain, setup_s, high_s = outlook
+        runtime_s, compute_milli, memory_bytes, in_domain, setup_s, high_s, release_id = outlook
         known = math.isfinite(compute_milli) and math.isfinite(memory_bytes)
         if not known or not compute_milli >= 0 or not memory_bytes > 0:
             compute_milli, memory_bytes = WHOLE, all_bytes
@@ -245,6 +248,7 @@ class Forecasts:
             in_domain,
             min(max(0.0, setup_s), runtime_s) if math.isfinite(setup_s) else 0.0,
             None if high_s is None or math.isnan(high_s) else max(0.0, high_s),
+            release_id,
         )
 
 

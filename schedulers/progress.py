@@ -44,6 +44,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
+from presage.schedulers.regular_file import read_small
+
 FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"
 SAVED = "presage-saved.json"  # in the checkpoint folder: what attempts before have saved
 
@@ -210,8 +212,7 @@ def read_progress(path: Path) -> Report | None:
 def _read(path: Path) -> dict[str, object]:
     """The JSON object in a small file; empty for anything else."""
     try:
-        with path.open("rb") as file:
-            said = json.loads(file.read(_MOST_BYTES + 1))
+        said = json.loads(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

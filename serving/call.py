@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -52,13 +52,16 @@ from presage.features.errors import (
     without_frames,
 )
 from presage.serving.access_log import AccessLog, EndedCall
+from presage.serving.authentication_failures import AuthenticationFailures
 from presage.serving.backlog import Backlog
-from presage.serving.callers import ROLES, Caller, Tokens
+from presage.serving.callers import ROLES, Caller, Tokens, has_token
 from presage.serving.channel import SAID
+from presage.serving.connections import Connections
 from presage.serving.limits import RateLimit
 from presage.serving.log import log
 from presage.serving.malloc import FreedMemory
 from presage.serving.metrics import Metrics
+from presage.serving.unfinished import Unfinished
 
 Code = grpc.StatusCode
 
@@ -110,7 +113,7 @@ _MOST_DETAILS_BYTES = 2048
 _LARGE_BYTES = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ALL_ROLES = frozenset(ROLES)
-_NOBODY = Caller("", frozenset())
+_NO_ROLES: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -122,7 +125,7 @@ class Call:
     request_id : str
         The caller's own, or a new one.
     caller : Caller
-        Nobody, with no role, until it is known.
+        Named by its host and without a role until it is authenticated.
     deadline_s : float
         By ``time.monotonic()``; infinite where the caller waits for ever.
     rows : int
@@ -131,7 +134,7 @@ class Call:
 
     method: str
     request_id: str
-    caller: Caller = _NOBODY
+    caller: Caller
     deadline_s: float = math.inf
     rows: int = 0
 
@@ -170,7 +173,9 @@ class Calls:
     Attributes
     ----------
     tokens : callable
-        Those that are let in now; None where nobody is asked for one.
+        Returns the tokens that are valid now; None on a server without any.
+    anonymous_roles : frozenset of str
+        Roles of calls without a token or certificate; where this is empty, a call needs one.
     rate : RateLimit or None
         Of the rows of one client.
     backlog : Backlog or None
@@ -179,48 +184,62 @@ class Calls:
         Where every call is noted.
     certificates : bool
         Whether clients have some, which they are named by.
-    anonymous : bool
-        Whether a call without any token is let in although there are ``tokens``.
-    anonymous_roles : frozenset of str
-        Roles of a caller that shows neither token nor certificate.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
     freed : FreedMemory or None
         Told of large requests, that what they needed is given back some time.
+    connections : Connections or None
+        Told of those that calls are admitted on.
+    unfinished : Unfinished
+        Requests that have not arrived whole.
     in_flight : int
-        Calls that are being answered.
+        Calls that are being answered, and streams that are open.
     closing : bool
         Whether no more are taken.
     """
 
     metrics: Metrics
     tokens: Callable[[], Tokens] | None = None
+    anonymous_roles: frozenset[str] = _NO_ROLES
     rate: RateLimit | None = None
     backlog: Backlog | None = None
     access_log: AccessLog | None = None
     certificates: bool = False
-    anonymous: bool = False
-    anonymous_roles: frozenset[str] = frozenset({"predict"})
     span: Span = field(default=no_span)
     freed: FreedMemory | None = None
+    connections: Connections | None = None
     in_flight: int = 0
     closing: bool = False
+    unfinished: Unfinished = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unfinished = Unfinished(self._ended_unread)
+        self._failures = AuthenticationFailures()
 
     def unary(
         self, name: str, role: str | None, method: Unary
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of serialized requests, for callers of that role; None for all callers."""
 
-        async def answer(request: bytes, context: Any) -> bytes:
-            begin_s, code = time.monotonic(), Code.OK
+        # To gRPC the request is a stream, of one message: so who calls is known, and may be
+        # refused, before the message is read.
+        async def answer(_requests: object, context: Any) -> bytes:
+            begin_s, code, request = time.monotonic(), Code.OK, b""
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata))
-            self.in_flight += 1
+            call = Call(name, _request_id(metadata), _host(context.peer()))
             try:
-                self._admit(call, role, context, metadata, begin_s)
-                with self.span(name, context):
-                    response = method(request, call)
-                    return response if isinstance(response, bytes) else await response
+                await self._admit(call, role, context, metadata, begin_s)
+                request = await self.unfinished.receive(context.read)
+                if self.backlog is not None:
+                    self.backlog.is_whole()
+                call.check_time()
+                self.in_flight += 1
+                try:
+                    with self.span(name, context):
+                        response = method(request, call)
+                        return response if isinstance(response, bytes) else await response
+                finally:
+                    self.in_flight -= 1
             except BaseException as error:
                 code = _code_of(error, call)
                 await self._refuse(context, code, error, call)
@@ -229,7 +248,7 @@ class Calls:
                 self._end(call, code, begin_s, len(request))
                 del request  # what gRPC ends a refused call with keeps this frame
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+        return grpc.stream_unary_rpc_method_handler(answer)
 
     def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler of a stream of serialized requests; answers come one for each, in order."""
@@ -238,21 +257,22 @@ class Calls:
         async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
             begin_s, code = time.monotonic(), Code.OK
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata))
+            call = Call(name, _request_id(metadata), _host(context.peer()))
             self.in_flight += 1
             try:
-                self._admit(call, role, context, metadata, begin_s)
+                await self._admit(call, role, context, metadata, begin_s)
                 with self.span(name, context):
                     async with aclosing(method(requests, call)) as responses:
                         async for response in responses:
-                            if self.tokens is not None:  # it may have been taken back
-                                self._caller(context, metadata).must_be(role)
+                            # Its token may have expired, or was revoked.
+                            self._authenticated(call, role, context, metadata).must_be(role)
                             await context.write(response)
             except BaseException as error:
                 code = _code_of(error, call)
                 await self._refuse(context, code, error, call)
                 raise
             finally:
+                self.in_flight -= 1
                 self._end(call, code, begin_s, 0)
 
         return grpc.stream_stream_rpc_method_handler(answer)
@@ -268,10 +288,10 @@ class Calls:
         if self.freed is not None:
             self.freed.close()
 
-    def _admit(
+    async def _admit(
         self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
     ) -> None:
-        """Note who calls and until when; refuse who may not, and who has stopped to wait."""
+        """Note who calls and until when; refuse callers without the role, and calls too late."""
         left_s = context.time_remaining()
         if left_s is not None:
             call.deadline_s = begin_s + left_s
@@ -280,14 +300,39 @@ class Calls:
                 "this server is being stopped; ask another replica, or in a moment",
                 retry_after_s=1.0,  # by then it has ended: what meets its last instant is cancelled
             )
-        if self.backlog is not None and role is not None:
-            self.backlog.check(begin_s)
-        if role is None:
-            call.caller = self._unasked(context)
-        else:
-            call.caller = self._caller(context, metadata)
+        if role is not None:
+            if self.backlog is not None:
+                self.backlog.check(begin_s)
+            try:
+                call.caller = self._authenticated(call, role, context, metadata)
+            except UnauthenticatedError:
+                await self._failures.note(call.caller.name, call.method, call.request_id)
+                raise
             call.caller.must_be(role)
+            if self.connections is not None:
+                self.connections.is_used(context.peer())
         call.check_time()
+
+    def _authenticated(self, call: Call, role: str, context: Any, metadata: Metadata) -> Caller:
+        """Return the caller by its token, its certificate, or as an anonymous one.
+
+        Raises
+        ------
+        UnauthenticatedError
+            Its token is not valid, or it has none and needs one for that role.
+        """
+        is_anonymous = self.anonymous_roles and not has_token(metadata)
+        if self.tokens is not None and not is_anonymous:
+            return self.tokens().caller(metadata)
+        names = context.auth_context().get("x509_common_name") if self.certificates else None
+        if names:
+            return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)
+        if role not in self.anonymous_roles:
+            raise UnauthenticatedError(
+                f"this takes the role {role!r}, which calls without a token do not have here; send "
+                "the metadata `authorization: Bearer TOKEN`"
+            )
+        return replace(call.caller, roles=self.anonymous_roles)
 
     async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; does nothing to one that has been ended from outside.
@@ -310,8 +355,11 @@ class Calls:
                 code, f"the server has a defect; see request {call.request_id} in its log"
             )
 
+    def _ended_unread(self) -> None:
+        if self.freed is not None:
+            self.freed.used()
+
     def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
-        self.in_flight -= 1
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
         if self.freed is not None and size > _LARGE_BYTES:
@@ -322,26 +370,11 @@ class Calls:
                 call.request_id,
             ))  # fmt: skip
 
-    def _caller(self, context: Any, metadata: Metadata) -> Caller:
-        """Return the caller of a token, of a certificate, or an anonymous one."""
-        has_token = any(key == "authorization" for key, _ in metadata)
-        if self.tokens is None or (self.anonymous and not has_token):
-            return self._unasked(context)
-        return self.tokens().caller(metadata)
-
-    def _unasked(self, context: Any) -> Caller:
-        """Whoever is not asked for a token: a certificate's name, else the host it calls from."""
-        if self.certificates:
-            names = context.auth_context().get("x509_common_name")
-            if names:
-                return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)
-        return _host(context.peer(), self.anonymous_roles)
-
 
 @lru_cache(maxsize=1024)
-def _host(peer: str, roles: frozenset[str]) -> Caller:
-    """Of "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"."""
-    return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, roles)
+def _host(peer: str) -> Caller:
+    """Return a caller without roles: of "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"."""
+    return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, _NO_ROLES)
 
 
 def _code_of(error: BaseException, call: Call) -> Code:

@@ -120,6 +120,11 @@ class Tokens:
         return found
 
 
+def has_token(metadata: Sequence[tuple[str, str | bytes]]) -> bool:
+    """Return whether a call claims to be somebody, rightly or not."""
+    return any(key == "authorization" for key, _ in metadata)
+
+
 def bearer_token(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     """Return the bearer token of a call's metadata; "" if there is none."""
     sent = next((value for key, value in metadata if key == "authorization"), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,8 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
 )
+from presage.serving.connection_problem import problem
+from presage.serving.local_token import found_token
 from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 # gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
@@ -55,6 +58,9 @@ RETRY_AFTER = "grpc-retry-pushback-ms"
 SAID = "x-presage-said"
 
 
+Metadata = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a client shows a server, and what it asks of it; files are in PEM.
@@ -62,7 +68,7 @@ class Credentials:
     Attributes
     ----------
     token : str
-        As ``presage token`` made it; "" for none.
+        As ``presage token`` made it; "" for none, or for the local token of one's own server.
     ca : Path, optional
         Who vouches for the server; with it, or with ``tls``, the connection is encrypted.
     certificate, key : Path, optional
@@ -81,9 +87,26 @@ class Credentials:
         return f"Credentials(token={'***' if self.token else ''!r}, ca={self.ca!r})"
 
     @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> Metadata:
         """What goes with every call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def metadata_for(self, target: str) -> Callable[[], Metadata]:
+        """Return what makes the metadata of a call to "host:port".
+
+        Without a token and a certificate that is the local token of this user's own server there,
+        if it has one (:mod:`presage.serving.local_token`).
+        """
+        if self.token or self.certificate:
+            shown = self.metadata
+            return lambda: shown
+        find = found_token(target)
+
+        def metadata() -> Metadata:
+            token = find()
+            return (("authorization", f"Bearer {token}"),) if token else ()
+
+        return metadata
 
     def of_channel(self) -> grpc.ChannelCredentials | None:
         """What a channel is made with; None for one that is not encrypted."""
@@ -94,8 +117,11 @@ class Credentials:
         )
 
 
-def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
-    """The error of ours that a gRPC status stands for.
+def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:
+    """Raise the error of ours that a gRPC status stands for.
+
+    ``unconnected`` is why there is no connection, as
+    :func:`presage.serving.connection_problem.why_unconnected` found it.
 
     Raises
     ------
@@ -124,9 +150,9 @@ def raise_status(error: Any, target: str, timeout_s: float) -> NoReturn:
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
     if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
         raise ServiceError(f"{target}: {details}") from error
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if unconnected or code is grpc.StatusCode.UNAVAILABLE:
         raise ServiceError(
-            f"no prediction service at {target} ({details}); start one with "
+            f"no prediction service at {target}: {unconnected or problem(details)}; start one with "
             "`presage serve`, or give the address of one that runs"
         ) from error
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

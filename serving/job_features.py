@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,10 @@ from presage.features.graph import OpGraph
 from presage.features.job import Job, JobFeatures, known_version
 from presage.features.memory import MemoryEstimate
 from presage.features.op_stats import OpStats, summarize
+from presage.features.user_file import read_regular
+
+MOST_JSON_BYTES = 64 << 20
+_MOST_DIGITS = 40
 
 
 def from_graph(
@@ -221,10 +225,7 @@ def job_of(what: Any, **options: Any) -> JobFeatures:
     if path is None:
         features: JobFeatures = what
         return features
-    try:
-        return from_json(path.read_text(), source=str(path))
-    except (OSError, UnicodeError) as error:
-        raise InvalidJobError(f"{path}: cannot be read ({error}); give a file") from error
+    return read_json_file(path)
 
 
 def _on_meta(module: Any) -> Any:
@@ -238,12 +239,23 @@ def _on_meta(module: Any) -> Any:
 
 
 def to_json(features: JobFeatures) -> str:
-    """JSON text that :func:`from_json` reads back to the same features."""
-    return json.dumps(asdict(features), indent=2) + "\n"
+    """Return the protobuf JSON of a ``presage.v1.Job``, which every client and server takes.
+
+    Whole numbers of 64 bits are texts there, and fields that are 0, false or empty left out.
+    """
+    from google.protobuf.json_format import MessageToDict
+
+    from presage.serving.wire import write_job
+
+    message = MessageToDict(write_job(features), preserving_proto_field_name=True)
+    return json.dumps(message, indent=2) + "\n"
 
 
 def from_json(text: str, *, source: str = "job") -> JobFeatures:
-    """Features from their JSON text.
+    """Return the features of a job from its JSON text.
+
+    It is a ``presage.v1.Job`` in protobuf JSON, or the form that was written before it: an object
+    with ``job``, ``op_stats``, ``parameters`` and ``memory``.
 
     Parameters
     ----------
@@ -256,11 +268,59 @@ def from_json(text: str, *, source: str = "job") -> JobFeatures:
         Not JSON, or a field is missing, unknown, of another type or out of bounds; names it.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
     except (ValueError, RecursionError) as error:
         raise InvalidJobError(
             f"{source}: not JSON ({error}); write it with `presage features --json`"
         ) from error
+    if isinstance(content, dict) and "job" not in content:
+        return _from_message(content, source)
+    return _from_fields(content, source)
+
+
+def read_json_file(path: Path) -> JobFeatures:
+    """Return the features of a job from its JSON file.
+
+    Raises
+    ------
+    InvalidJobError
+        It cannot be read, is no regular file or too large; or as :func:`from_json`.
+    """
+    try:
+        text = read_regular(path, MOST_JSON_BYTES).decode()
+    except OSError as error:
+        raise InvalidJobError(
+            f"{path}: cannot be read ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidJobError(
+            f"{path}: not text ({error.reason}); write it with `presage features --json`"
+        ) from error
+    return from_json(text, source=str(path))
+
+
+def _from_message(content: Mapping[str, Any], source: str) -> JobFeatures:
+    """Of protobuf JSON."""
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    from presage.serving.v1 import prediction_pb2 as pb
+    from presage.serving.wire import read_job
+
+    try:
+        row = ParseDict(dict(content), pb.Job(), max_recursion_depth=8)
+    except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        said = one_line(str(error).partition("Available Fields")[0]).rstrip(" .")
+        raise InvalidJobError(
+            f"{source}: {said}; write the file with `presage features --json`"
+        ) from error
+    try:
+        return read_job(row, "job")
+    except InvalidJobError as error:
+        raise InvalidJobError(f"{source}: {one_line(error)}") from error
+
+
+def _from_fields(content: Any, source: str) -> JobFeatures:
+    """Of the form before protobuf JSON."""
     top = _checked(JobFeatures, content, source, at="")
     if not isinstance(top["op_stats"], list):
         raise InvalidJobError(f"{source}: op_stats must be a list of objects")
@@ -327,6 +387,11 @@ def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
                 "write the file with `presage features --json`"
             )
     return dict(row)
+
+
+def _parse_int(text: str) -> int | float:
+    """A whole number; one that no field can hold as a float, which is infinite where it must be."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -60,6 +60,21 @@ def address_of(options: Options) -> str:
     return address
 
 
+def check_callers(address: str, options: Options) -> None:
+    """Check that a server that other machines can reach knows its callers.
+
+    Raises
+    ------
+    ServiceError
+        Neither tokens nor client certificates are asked for beyond loopback.
+    """
+    if not options.authenticates and not ipaddress.ip_address(address).is_loopback:
+        raise ServiceError(
+            f"{options.host} is not a loopback address, and every machine that reaches it could "
+            "call; pass --tokens FILE (presage token) or --client-ca PEM, or listen on 127.0.0.1"
+        )
+
+
 def add_port(server: grpc.aio.Server, address: str, options: Options) -> int:
     """Let a server listen there; the port, where any was asked for.
 

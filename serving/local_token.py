@@ -22,6 +22,7 @@ from pathlib import Path
 from presage.serving.callers import Caller, Tokens
 from presage.serving.log import log
 
+VARIABLE = "PRESAGE_LOCAL_TOKEN"  # by which the worker processes of a server have one token
 _FOLDER = "presage/tokens"  # below the user's state folder
 _MOST_BYTES = 256
 _CHECK_S = 1.0  # between two reads of the file by a client
@@ -48,11 +49,13 @@ class LocalToken:
     ----------
     roles : sequence of str
         Roles of the user that started the server.
+    token : str, optional
+        That of another process of the same server; a new one by default.
     """
 
-    def __init__(self, port: int, roles: Sequence[str]) -> None:
+    def __init__(self, port: int, roles: Sequence[str], token: str | None = None) -> None:
         self._path = local_token_path(port)
-        self._token = secrets.token_urlsafe(32)
+        self._token = token or secrets.token_urlsafe(32)
         name = account()
         digest = hashlib.sha256(self._token.encode()).hexdigest()
         self._tokens = Tokens({digest: Caller(name, frozenset(roles), run_as=name)})
@@ -60,6 +63,11 @@ class LocalToken:
     def __call__(self) -> Tokens:
         """Return the only token."""
         return self._tokens
+
+    @staticmethod
+    def new() -> str:
+        """Return a token for several processes of one server."""
+        return secrets.token_urlsafe(32)
 
     @property
     def token(self) -> str:

@@ -6,9 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from presage.features.data_folder import default_log
 from presage.features.errors import PresageError, ServiceError
+from presage.features.safe_text import error_line
 from presage.serving.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -22,19 +24,24 @@ from presage.serving.options import (
 if TYPE_CHECKING:
     from presage.serving.follow import Source
 
-# What comes with Presage, in its checkout.
-PRETRAINED = Path("data/pretrained/release")
-OUTCOMES = Path("data/outcomes/log.db")
 DRAIN_S = 1.0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"error: {error_line(message)}; see `{self.prog} --help`\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    out = argparse.ArgumentParser(
+    out = _Parser(
         prog="presage serve",
         description="Answer predictions over gRPC until SIGTERM or Ctrl-C. Without --release and "
-        "--registry the champion of this checkout's registry is served, or before there is any "
-        "the release that comes with Presage. What is served is followed: a new champion, or a "
+        "--registry the champion of the default registry is served, or before there is any the "
+        "release that is installed with Presage. What is served is followed: a new champion, or a "
         "folder that was replaced, takes over between two calls.",
     )
     what = out.add_argument_group("what is served").add_mutually_exclusive_group()
@@ -71,7 +78,9 @@ def parser() -> argparse.ArgumentParser:
         ("--grace-s", float, "S", GRACE_S, "then wait this long for calls in flight"),
     ])  # fmt: skip
     kept = _add(out, "what is kept", [
-        ("--outcomes", Path, "FILE", OUTCOMES, "log of reported outcomes"),
+        ("--outcomes", Path, "FILE", None,
+         "log of reported outcomes (data/outcomes/log.db in a checkout, else "
+         "~/.local/state/presage/outcomes/log.db)"),
     ])  # fmt: skip
     _add(out, "how drift is called", [
         ("--false-alarm-outcomes", int, "N", FALSE_ALARM_OUTCOMES,
@@ -80,6 +89,12 @@ def parser() -> argparse.ArgumentParser:
     ])  # fmt: skip
     kept.add_argument("--no-outcomes", action="store_true", help="refuse reports")
     kept.add_argument("--access-log", action="store_true", help="log every call, as JSON")
+    out.add_argument(
+        "--devices",
+        type=Path,
+        metavar="FILE",
+        help="YAML file of further kinds of devices (docs/devices.md); or set PRESAGE_DEVICES",
+    )
     # What one of several workers is told, besides its share of the above.
     out.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return out
@@ -92,11 +107,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         _serve(args, told)
     except (PresageError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error_line(error)}\n")
         sys.exit(1)
 
 
 def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
+    if args.devices is not None:
+        from presage.features.device import use_devices
+
+        use_devices(args.devices)
     options = _options(args)
     if args.workers > 1:
         from presage.serving.workers import run_workers
@@ -157,7 +176,7 @@ def _options(args: argparse.Namespace) -> Options:
         rows_per_s=args.rows_per_s,
         queue_calls=args.queue_calls,
         queue_rows=args.queue_rows,
-        outcomes=None if args.no_outcomes else args.outcomes,
+        outcomes=None if args.no_outcomes else args.outcomes or default_log(),
         access_log=args.access_log,
         false_alarm_outcomes=args.false_alarm_outcomes,
         drift_s=args.drift_s,
@@ -169,15 +188,27 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def _source(args: argparse.Namespace) -> Source:
+def default_source() -> Source:
+    """Return what is served, and asked by `presage predict`, where no release is named.
+
+    The champion of the configured registry; before there is one, the release that comes with
+    Presage.
+    """
+    from presage.models.pretrained import pretrained_release
     from presage.models.registry_uri import configured_uri
-    from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
+    from presage.serving.follow import CheckoutSource
+
+    return CheckoutSource(configured_uri(), pretrained_release())
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from presage.serving.follow import FolderSource, RegistrySource
 
     if args.release is not None:
         return FolderSource(args.release)
     if args.registry is not None:
         return RegistrySource(args.registry)
-    return CheckoutSource(configured_uri(), PRETRAINED)
+    return default_source()
 
 
 def _say(target: str, release_id: str) -> None:

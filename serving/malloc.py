@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 QUIET_S = 10.0
 # Of <malloc.h>.
@@ -32,6 +35,39 @@ def trim() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """struct mallinfo2 of <malloc.h>, since glibc 2.33."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+            "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+@cache
+def _mallinfo2() -> Callable[[], _Mallinfo2] | None:
+    found = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if found is not None:
+        found.restype = _Mallinfo2
+    return found
+
+
+def in_use_bytes() -> int:
+    """Return how much memory is allocated and not freed; resident memory without glibc 2.33."""
+    read = _mallinfo2()
+    if read is not None:
+        info = read()
+        return int(info.uordblks + info.hblkhd)
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 class FreedMemory:

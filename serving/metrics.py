@@ -7,13 +7,18 @@ which PROMETHEUS_MULTIPROC_DIR turns on), and their parent shows the sums.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from presage.features.errors import ServiceError
+from presage.serving.http.connection import HttpLimits
+from presage.serving.http.server import WsgiServer
+
+_LIMITS = HttpLimits(connections=32, per_peer=24)
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -129,7 +134,7 @@ class Metrics:
 
 
 def show_metrics(metrics: Metrics | None, host: str, port: int) -> Callable[[], None]:
-    """Answer Prometheus on a port of its own; returns what ends that.
+    """Answer Prometheus on a port of its own; return the function that ends it.
 
     ``metrics`` None shows the sums of the worker processes, from the folder they count into.
 
@@ -151,16 +156,10 @@ def show_metrics(metrics: Metrics | None, host: str, port: int) -> Callable[[], 
                           process_collector.ProcessCollector):  # fmt: skip
             collector(registry=registry)
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+        return WsgiServer((address, port), make_wsgi_app(registry), limits=_LIMITS).stop
     except (OSError, OverflowError) as error:
         raise ServiceError(
             f"metrics cannot be shown on port {port} of {host} ({error}); pass another "
             "--metrics-port"
         ) from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop

@@ -41,7 +41,8 @@ class Options:
     allow_remote : bool
         Whether to listen beyond loopback without TLS, and to show metrics there.
     tokens : Path, optional
-        File of callers that are let in (docs/serving.md); everybody is without it.
+        File of callers that are let in (docs/serving.md). Without it and without client
+        certificates callers on this machine only read, but for the user that started the server.
     rows_per_s : float, optional
         Of one client.
     outcomes : Path, optional
@@ -75,6 +76,16 @@ class Options:
     drain_s: float = 0.0
     grace_s: float = GRACE_S
     shared_port: bool = False
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients need a certificate."""
+        return self.tls is not None and self.tls.client_ca is not None
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers need a token or a certificate."""
+        return self.tokens is not None or self.asks_for_certificates
 
     @property
     def metrics_host(self) -> str:

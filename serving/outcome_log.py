@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -86,22 +86,37 @@ Report = tuple[Sequence[tuple[str, bytes]], str]
 class OutcomeLog:
     """Appends reports in a thread of its own, those that wait together in one commit.
 
+    Parameters
+    ----------
+    open_now : bool
+        False leaves the file alone until :meth:`open`: a server that cannot start creates none.
+
     Raises
     ------
     OutcomeLogError
         The file cannot be opened, or not be written; nothing of the report is acknowledged then.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, open_now: bool = True) -> None:
         self._path = path
         self._reports: SimpleQueue[tuple[Report, Future[Appended]] | None] = SimpleQueue()
         self._closed = False
         self._closing = threading.Lock()
-        opened: Future[None] = Future()
-        self._writer = threading.Thread(target=self._write, args=(opened,), name="outcome-log")
-        self._writer.daemon = True
+        self._opened: Future[None] = Future()
+        self._writer = threading.Thread(target=self._write, name="outcome-log", daemon=True)
+        if open_now:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file, which is created if need be, and begin to write; once.
+
+        Raises
+        ------
+        OutcomeLogError
+            The file cannot be opened; folders that were created for it are removed again.
+        """
         self._writer.start()
-        opened.result()
+        self._opened.result()
 
     def append(
         self, outcomes: Sequence[tuple[str, bytes]], *, reported_by: str
@@ -126,15 +141,16 @@ class OutcomeLog:
         with self._closing:
             self._closed = True
             self._reports.put(None)
-        self._writer.join()
+        if self._writer.ident is not None:  # it was opened
+            self._writer.join()
 
-    def _write(self, opened: Future[None]) -> None:
+    def _write(self) -> None:
         try:
             database = _open(self._path)
         except Exception as error:  # whatever it is: somebody waits
-            opened.set_exception(error)
+            self._opened.set_exception(error)
             return
-        opened.set_result(None)
+        self._opened.set_result(None)
         with closing(database):
             while (first := self._reports.get()) is not None:
                 waiting = [first]
@@ -203,6 +219,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    missing = _missing_folders(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
@@ -212,8 +229,26 @@ def _open(path: Path) -> sqlite3.Connection:
             database.close()
             raise
     except (OSError, sqlite3.Error) as error:
+        _remove_empty(missing)
         raise _cannot(path, "opened", error) from error
     return database
+
+
+def _missing_folders(path: Path) -> list[Path]:
+    """Return the parents of a file that do not exist, the innermost first."""
+    out = []
+    for folder in path.parents:
+        with suppress(OSError, ValueError):  # a name that is too long, or has a zero byte
+            if not folder.exists():
+                out.append(folder)
+    return out
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders in which nothing was created; never a file, which may be another process's."""
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            folder.rmdir()
 
 
 def _prepare(database: sqlite3.Connection) -> None:

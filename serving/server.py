@@ -7,6 +7,7 @@ with UNAVAILABLE. When it is stopped it says so first, and finishes what it has 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -21,17 +22,20 @@ from grpc_reflection.v1alpha import reflection
 
 from presage.models.drift import DriftPolicy
 from presage.models.release import PREDICTORS, Release
-from presage.serving import health, inference_service, prediction_service
+from presage.serving import health, inference_service, local_token, prediction_service
 from presage.serving.access_log import AccessLog
 from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls, Span, no_span
+from presage.serving.connections import Connections
 from presage.serving.descriptors import descriptors
 from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
 from presage.serving.limits import RateLimit
-from presage.serving.listen import add_port, address_of, target
+from presage.serving.listen import add_port, address_of, check_callers, target
+from presage.serving.local_token import LocalToken
 from presage.serving.malloc import FreedMemory, keep_freed_memory
 from presage.serving.metrics import Metrics
+from presage.serving.open_calls import OpenCalls
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
 from presage.serving.served import Served
@@ -42,6 +46,11 @@ from presage.serving.work import Work
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
+NO_ROLES: frozenset[str] = frozenset()
+# Of a server without tokens and client certificates: strangers on this machine only read, the user
+# that started it may do everything.
+ANONYMOUS_ROLES = frozenset({"predict"})
+LOCAL_ROLES = ("predict", "report", "admin")
 # While draining. Streams of reflection end when their clients end them: where no call has come for
 # a while, those are all that is left, and nobody waits for them.
 _LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
@@ -58,7 +67,11 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
         ("grpc.server.max_pending_requests", 10_000),
         ("grpc.server.max_pending_requests_hard_limit", 20_000),
+        # Of each connection, for what is read; by itself gRPC takes up to 4 MiB.
+        ("grpc.experimental.tcp_max_read_chunk_size", 64 * 1024),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
+        ("grpc.max_connection_idle_ms", 600_000),  # without a call; a client connects again
         # Who connects and says nothing, and who has gone without saying so.
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
@@ -82,17 +95,22 @@ class Server:
     ) -> None:
         self.options = options
         self.host = address_of(options)
+        check_callers(self.host, options)
         self.port = options.port
         tokens = TokenFile(options.tokens) if options.tokens else None
+        self._local_token: LocalToken | None = None
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
         self._work = Work(metrics, most_queued_rows=options.queue_rows)
-        self._outcomes = OutcomeLog(options.outcomes) if options.outcomes else None
+        self._outcomes = None
+        if options.outcomes:
+            self._outcomes = OutcomeLog(options.outcomes, open_now=False)
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
         self._follower: Follower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
+        self._bounding: asyncio.Task[None] | None = None
         self._watch: DriftWatch | None = None
         self._watching: asyncio.Task[None] | None = None
         if options.outcomes:
@@ -102,21 +120,22 @@ class Server:
             )  # fmt: skip
         before = servers()
         self._server = grpc.aio.server(options=_channel_options(options))
-        self._backlog = Backlog(before, options.queue_calls)
+        open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
+        self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
         if options.access_log:
             self._access_log = AccessLog(dropped=metrics.unlogged.inc)
         self._calls = Calls(
-            metrics, tokens, rate, self._backlog, self._access_log,
-            certificates=options.tls is not None and options.tls.client_ca is not None, span=span,
-            freed=freed,
+            metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
+            self._backlog, self._access_log, certificates=options.asks_for_certificates,
+            span=span, freed=freed, connections=self._connections,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
         )
         inference = inference_service.InferenceService(self.served, self._calls, self._work)
         self._server.add_generic_rpc_handlers(
-            (self._prediction.handlers(), inference.handlers(), self._health.handlers())
+            (open_calls, self._prediction.handlers(), inference.handlers(), self._health.handlers())
         )
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server, pool=descriptors())
@@ -130,6 +149,7 @@ class Server:
             Nothing listens any more then.
         """
         self.port = add_port(self._server, self.host, self.options)
+        self._make_local_token()
         await self._server.start()
         try:
             if isinstance(source, Release):
@@ -137,12 +157,15 @@ class Server:
             else:
                 self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
+            if self._outcomes is not None:  # last: a server that cannot start leaves no file
+                await asyncio.to_thread(self._outcomes.open)
         except BaseException:
             await self.stop(0)
             raise
         self._health.serve()
         if self._follower is not None:
             self._following = asyncio.create_task(self._follower.run())
+        self._bounding = asyncio.create_task(self._connections.run())
         if self._watch is not None:
             self._watching = asyncio.create_task(self._watch.run())
 
@@ -157,6 +180,8 @@ class Server:
         self._health.close()
         if self._following is not None:
             self._following.cancel()
+        if self._bounding is not None:
+            self._bounding.cancel()
         if self._watch is not None and self._watching is not None:
             self._watch.close()
             self._watching.cancel()
@@ -170,10 +195,20 @@ class Server:
         await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         self._calls.close()
+        if self._local_token is not None:
+            self._local_token.remove()
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
+
+    def _make_local_token(self) -> None:
+        """Let this user's clients have all roles of a server that asks nobody for anything."""
+        if self.options.authenticates:
+            return
+        self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
+        self._calls.tokens = self._local_token
+        self._local_token.write()
 
     async def _drained(self, end_s: float) -> None:
         """Until all that has arrived is answered, or then, by ``time.monotonic()``.

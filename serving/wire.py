@@ -217,7 +217,7 @@ def read_device(
     if not row.HasField("data_sheet"):
         found = known(row.kind)
         if found is None:
-            like = f"{nearest(row.kind)}. " if nearest else ""
+            like = f"{nearest(row.kind)} " if nearest else ""
             raise UnknownDeviceError(
                 f"{where}.kind is not known; {like}Measure it with `presage profile`, or send its "
                 "data_sheet"

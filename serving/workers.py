@@ -18,7 +18,9 @@ import time
 from collections.abc import Sequence
 
 from presage.features.errors import ServiceError
-from presage.serving.listen import address_of, target
+from presage.serving import local_token
+from presage.serving.listen import address_of, check_callers, target
+from presage.serving.local_token import LocalToken
 from presage.serving.log import log, log_as_json
 from presage.serving.metrics import MULTIPROCESS, show_metrics
 from presage.serving.options import Options
@@ -39,6 +41,7 @@ def run_workers(
     """
     log_as_json()
     address = address_of(options)
+    check_callers(address, options)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -48,6 +51,7 @@ def run_workers(
     ):
         port = held.getsockname()[1]
         os.environ[MULTIPROCESS] = folder
+        os.environ[local_token.VARIABLE] = LocalToken.new()
         stop_showing = (
             show_metrics(None, options.metrics_host, metrics_port) if metrics_port else None
         )

@@ -27,8 +27,8 @@ def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Servers that are started without tokens leave no local token in the user's home folder."""
+def own_local_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers of tests leave nothing in the state folder of who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

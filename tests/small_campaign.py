@@ -14,8 +14,13 @@ PROFILES = Path(__file__).parents[1] / "data/profiles"
 FAMILIES = ("convnext", "gnn", "mlp", "neumf", "resnet", "td3", "vgg")
 
 
-def small_campaign(folder: Path, families: Collection[str] = FAMILIES) -> Path:
-    """The folder, with the tables of the campaign of its name cut to jobs of some families."""
+def small_campaign(
+    folder: Path, families: Collection[str] = FAMILIES, solo: Collection[str] | None = None
+) -> Path:
+    """The folder, with the tables of the campaign of its name cut to jobs of some families.
+
+    With ``solo`` only the jobs of these ids have solo measurements; co-locations stay.
+    """
     jobs, nodes, executions, colocations, devices = (
         tables.read(table, PROFILES / folder.name / f"{name}.parquet").to_pandas(
             types_mapper=pd.ArrowDtype
@@ -27,7 +32,7 @@ def small_campaign(folder: Path, families: Collection[str] = FAMILIES) -> Path:
     cut = {
         "jobs": jobs,
         "nodes": nodes[nodes["graph_digest"].isin(jobs["graph_digest"])],
-        "executions": executions[executions["job_id"].isin(jobs["job_id"])],
+        "executions": executions[executions["job_id"].isin(solo or jobs["job_id"])],
         "colocations": colocations[~colocations["colocation_id"].isin(strange)],
         "devices": devices,
     }

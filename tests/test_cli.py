@@ -118,7 +118,7 @@ def test_iterations_are_the_options_or_the_files_but_a_json_jobs_batch_is_its_ow
     done = presage(
         "features", "mine:small", "--batch-size", 8, "--iterations", 77, "--json", cwd=folder
     )
-    assert json.loads(done.stdout)["job"]["iterations"] == 77
+    assert json.loads(done.stdout)["iterations"] == "77"
     (folder / "own.json").write_text(done.stdout)
     ask = ["predict", "--job", "own.json", "--device", "cpu-2", "--release", release.folder]
 
@@ -185,10 +185,13 @@ def test_doctor_says_when_a_server_does_not_answer(folder):
         (["features", "mine:nothing"], ["returned int", "(torch module, inputs)"]),
         (["features", "mine:Net"], ["returned Net", "(torch module, inputs)"]),
         (["features", "mine:fails"], ["mine:fails: KeyError: 'absent' (mine.py, line "]),
-        (["features", "huge.json"], ["huge.json: op_stats[0]", "flops=too large"]),
+        (["features", "huge.json"], ["huge.json: ", "flops"]),
         (["features", "strange.onnx", "--dim", "x=²"], ["'x=²' is not NAME=N"]),
         (["features", "strange.onnx", "--dim", "batch=64"], ["pass --batch-size 64"]),
-        (["features", "mine:small", "--device", "v1000"], ["v1000", "nearest is 'v100'"]),
+        (
+            ["features", "mine:small", "--device", "v1000"],
+            ["--device: no device of kind 'v1000' is", "mean 'v100'"],
+        ),
         (["predict", "--job", "mine:small", "--release", "nowhere"], ["nowhere", "release.json"]),
         (["predict", "--job", "mine:small", "--server", "127.0.0.1:9"], ["127.0.0.1:9"]),
         (["predict", "--job", "none.json"], ["none.json", "cannot be read"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from presage.cluster_tables import history_table, job_table, now_table
-from presage.render import show_whole
+from presage.pipelines.terminal import show_whole
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 GIB = 2**30

@@ -87,7 +87,7 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
 @contextmanager
 def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
     """Graphs that name what is being traced on standard error, as it takes seconds each."""
-    from rich.console import Console
+    from presage.pipelines.terminal import Console, styled
 
     if not wanted:
         yield NoGraphs()
@@ -99,6 +99,7 @@ def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
         def show(recipe: str) -> None:
             nonlocal traced
             traced += 1
-            status.update(f"tracing graph {traced}: {recipe.rsplit(maxsplit=1)[-1]}")
+            model = recipe.rsplit(maxsplit=1)[-1]
+            status.update(styled(f"tracing graph {traced}: {model}", ""))
 
         yield GraphCache(on_trace=show)

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from presage.features.safe_text import on_page
 from presage.features.units import quantity
 from presage.pipelines.assessment import Assessment
 from presage.pipelines.cross_validation import SPLITS
@@ -74,6 +75,7 @@ def render(assessment: Assessment) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
+        finalize=on_page,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,15 +10,19 @@ import asyncio
 import fcntl
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from presage.features.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.schedulers.agent.account import account_of
+from presage.schedulers.agent.inherited import inherited_environment
+from presage.schedulers.agent.job_limits import JobLimits
 from presage.schedulers.agent.json_file import replace_text
 from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s
@@ -28,6 +32,7 @@ from presage.schedulers.agent.node_core import NodeCore
 from presage.schedulers.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.agent.observe import observe
 from presage.schedulers.agent.outcomes import Outbox, outcome_of
+from presage.schedulers.agent.overdue import end_overdue
 from presage.schedulers.agent.own_cluster import OwnCluster
 from presage.schedulers.agent.renewal import Renewal
 from presage.schedulers.agent.slot import Slot
@@ -44,6 +49,7 @@ from presage.schedulers.agent.task_process import (
     launch,
     no_room,
     remove,
+    remove_leftovers,
     state_of,
     want,
 )
@@ -52,6 +58,7 @@ from presage.schedulers.agent.usage import Meter, meter_of
 from presage.schedulers.forecasts import Forecaster
 from presage.schedulers.fresh_forecasts import FreshForecasts
 from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.regular_file import open_regular, read_small
 from presage.schedulers.sharing.settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.log import log
@@ -63,7 +70,11 @@ NEEDED_S = 60.0  # that a node is given nothing for a task that found too little
 PROBE_S = 10.0  # until it is tried again whether there is room for tasks
 RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
-_OURS = "PRESAGE_"  # variables of the agent that are not its jobs'
+_AGENT_ID = re.compile(rb"[0-9a-f]{32}")
+_STALLED_S = 30.0  # that one look at the tasks may take: the launch of a shim has 20
+_TIDY_S = 10.0  # from one removal of what is left of tasks to the next
+_MOST_ID_BYTES = 4096
+_TIDYING_S = 5.0  # that it takes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,12 @@ class AgentOptions:
         Where jobs keep their checkpoints, the same on all nodes that a job may move between.
     heartbeat_s : float
         From one report to the next, where nothing has changed; less where leases are short.
+    allow_root_jobs : bool
+        Whether an agent of root runs jobs as root: those whose account is root, or that have none.
+    limits : JobLimits
+        What each job may take of the node.
+    pass_env : tuple of str
+        Variables of the agent's environment that its jobs have too.
     """
 
     node: str
@@ -86,6 +103,9 @@ class AgentOptions:
     checkpoints: Path
     heartbeat_s: float = 5.0
     hard_shares: bool = False
+    allow_root_jobs: bool = False
+    limits: JobLimits = field(default_factory=JobLimits)
+    pass_env: tuple[str, ...] = ()
 
 
 class Agent:
@@ -126,6 +146,8 @@ class Agent:
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
         self._orders: tuple[int, pb.NodeOrders] | None = None  # not yet obeyed
         self._lease = Renewal(options.state)
+        self._looked_s = boottime_s()  # when a look at the tasks was last complete
+        self._stalled = False
         self._cluster = OwnCluster(options.state)
         self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
         self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
@@ -156,6 +178,13 @@ class Agent:
 
     async def run(self) -> None:
         """Look at the tasks, decide, and do what follows, again and again."""
+        tidying = asyncio.create_task(self._tidy())
+        try:
+            await self._look()
+        finally:
+            tidying.cancel()
+
+    async def _look(self) -> None:
         while True:
             self._woken.clear()
             before = _news(*self._said), self._problem
@@ -166,6 +195,12 @@ class Agent:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             except TimeoutError:
                 continue
+
+    async def _tidy(self) -> None:
+        """Remove what is left of tasks that are over, however much that is."""
+        while True:
+            await asyncio.to_thread(remove_leftovers, self._options.state, _TIDYING_S)
+            await asyncio.sleep(_TIDY_S)
 
     def hear(self, orders: pb.NodeOrders) -> None:
         """What the controller says; it is obeyed with the next look.
@@ -186,17 +221,23 @@ class Agent:
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            self._lease.until(sent_s + self._lease_s)
+            # Tasks that nobody has looked at for so long run no longer than their lease.
+            self._lease.until(min(sent_s, self._looked_s + _STALLED_S) + self._lease_s)
         for wanted in orders.logs:
             self.logs.put_nowait(wanted)
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
         """What to say on a new stream: at once, after each change, and with each heartbeat.
 
-        That is each second while a task runs: what it does and uses is no change.
+        That is each second while a task runs: what it does and uses is no change. Where nobody
+        looks at the tasks any more, because a look has no end, the problem says so for as long as
+        their lease is; then there is nothing to say, and the controller takes the node for lost.
         """
         self._sent_s.clear()
         while True:
+            if self.has_stalled() and boottime_s() > self._lease.until_s:
+                await asyncio.sleep(LOOK_S)
+                continue
             self._changed.clear()
             self._number += 1
             self._sent_s[self._number] = boottime_s()
@@ -211,7 +252,7 @@ class Agent:
                 ],
                 tasks=tasks,
                 orders=version,
-                problem=self._problem,
+                problem=self._stall or self._problem,
                 cluster_id=self._cluster.cluster_id if self._has_tasks else "",
             )
             try:
@@ -237,13 +278,33 @@ class Agent:
         for log_file in (kept,) if task is None else (task.folder.log, kept):
             try:
                 read = read_log(log_file, wanted.offset, most_bytes)
-            except OSError:  # not there, or not any more
+                part.offset, part.content = read.offset, read.content
+            except (OSError, ValueError):  # not there, or of a size that no message can say
                 continue
-            part.offset, part.content, part.ended = read.offset, read.content, ended and read.whole
+            part.ended = ended and read.whole
             break
         return part
 
     # ----------------------------------------------------------------------------------------
+
+    @property
+    def _stall(self) -> str:
+        """That a look at the tasks has no end, for people; "" while looks have one."""
+        if not self.has_stalled():
+            return ""
+        return (
+            f"its agent has been looking at its tasks for more than {_STALLED_S:g} s: a file "
+            "system or the kernel does not answer; see the agent's log, and restart it"
+        )
+
+    def has_stalled(self) -> bool:
+        """Whether the look at the tasks that was last begun has no end, as far as can be seen."""
+        stalled = boottime_s() > self._looked_s + _STALLED_S
+        if stalled != self._stalled:
+            self._stalled = stalled
+            said = "a look at the tasks has no end" if stalled else "tasks are looked at again"
+            log(logging.ERROR if stalled else logging.INFO, said)
+        return stalled
 
     @property
     def _report_s(self) -> float:
@@ -276,15 +337,18 @@ class Agent:
         self._probe()
         self._begin_tasks()
         self._said = self._said[0] if heard is None else heard[1].version, self.core.report()
+        self._looked_s = boottime_s()
 
     def _observe(self) -> None:
         """See what the tasks' processes do."""
+        end_overdue(self._options.state, self._processes.values(), boottime_s())
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
                 continue
             seen = observe(task, self._meters[name], known.seen)
-            if seen is None:
+            if seen is None:  # also where a shim died before it noted that it starts the job:
+                known.seen = None  # nothing was started, and the task is launched again
                 continue
             # A shim that was killed leaves processes behind; until they are gone, the task is not.
             if seen.exit is not None and seen.exit.lost and sweep(self._options.state):
@@ -400,7 +464,8 @@ class Agent:
         self.core.unmade(task.name, why)
 
     def _spec(self, task: NodeTask) -> TaskSpec:
-        submitted, options = task.submitted, self._options
+        submitted, options, limits = task.submitted, self._options, self._options.limits
+        account = account_of(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
         slots = [options.slots[grant.device] for grant in task.grants]
         cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
         cuda = [slot.cuda for slot in slots if slot.cuda is not None]
@@ -410,15 +475,17 @@ class Agent:
             for grant, slot in zip(task.grants, slots, strict=True)
             if cuda and grant.memory_bytes < slot.memory_bytes
         ]
-        checkpoint = (options.checkpoints / _checkpoint_name(task.order)).resolve()
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+        checkpoint = options.checkpoints.resolve() / _checkpoint_name(task.order)
+        home = options.state if account is None else Path(account.home)
+        # Of processors no more than all that the devices have; a GPU's job has the node's memory.
+        memory_bytes = 0 if cuda else sum(slot.memory_bytes for slot in slots)
         return TaskSpec(
             task.name[0],
             task.name[1],
             submitted.command,
-            str(Path(submitted.folder or options.state).resolve()),
+            str(Path(submitted.folder or home).absolute()),
             str(checkpoint),
-            {**inherited, **submitted.environment},
+            {**inherited_environment(account, options.pass_env), **submitted.environment},
             tuple(cpus) or None,
             cuda=tuple(cuda) or None,
             memory_bytes=min(parts, default=0),
@@ -426,6 +493,10 @@ class Agent:
             hard=options.hard_shares,
             weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
             grows=submitted.job.latency_sensitive,
+            account=account,
+            max_processes=limits.processes,
+            max_open_files=limits.open_files,
+            max_host_memory_bytes=limits.memory_bytes or memory_bytes,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),
                 "grants": [list(grant) for grant in task.grants],
@@ -508,10 +579,16 @@ def _wanted(task: NodeTask) -> Wanted:
 
 
 def _locked(state: Path) -> int:
-    """Hold a state folder for as long as this process lives."""
+    """Hold a state folder for as long as this process lives, and close it to others.
+
+    Jobs of other accounts come through to their own parts of it, and see nothing else.
+    """
+    mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for folder in (state, state / TASKS):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(mode)
+        lock = open_regular(state / "agent.lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
@@ -525,8 +602,26 @@ def _locked(state: Path) -> int:
 
 
 def _agent_id(state: Path) -> str:
-    """Of a state folder, for good."""
+    """Return the id of a state folder, which is made once.
+
+    Raises
+    ------
+    ConfigError
+        The file that holds it is damaged.
+    """
     path = state / "agent.id"
-    if not path.exists() or not path.read_text().strip():
-        replace_text(path, secrets.token_hex(16), durable=True)
-    return path.read_text().strip()
+    try:
+        found = read_small(path, _MOST_ID_BYTES).strip()
+    except FileNotFoundError:
+        found = b""
+    except (OSError, ValueError):  # no regular file, or a large one
+        found = b"?"
+    if not found:
+        found = secrets.token_hex(16).encode()
+        replace_text(path, found.decode(), durable=True)
+    if _AGENT_ID.fullmatch(found) is None:
+        raise ConfigError(
+            f"{path}: is damaged, it has to hold 32 hexadecimal digits; restore it, or remove it: "
+            "the node is then let in again after one lease"
+        )
+    return found.decode()

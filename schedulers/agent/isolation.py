@@ -1,8 +1,9 @@
 """What holds a task's processes to their share of processors, and counts: control groups, if any.
 
 Each task has a group ``presage/<state folder>/task-<name>`` in every hierarchy that lets us make
-one: of version 2, and those of version 1 that have ``cpu``, ``cpuacct`` or ``memory``. A machine
-may have both, or none; then a duty cycle does for processors, and memory is read from ``/proc``.
+one: of version 2, and those of version 1 that have ``cpu``, ``cpuacct``, ``memory`` or ``pids``. A
+machine may have both, or none; then a duty cycle does for processors, memory is read from ``/proc``
+and not limited, and processes are limited by account.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from presage.schedulers.agent.names import safe_name
 from presage.schedulers.agent.task import BY_WEIGHT
 
-_USED = frozenset(("cpu", "cpuacct", "memory"))
+_USED = frozenset(("cpu", "cpuacct", "memory", "pids"))
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1000  # the kernel takes no less, and no period above a second
 _LONGEST_PERIOD_US = 1_000_000
@@ -110,6 +111,26 @@ class Isolation:
         else:
             took = group.write("cpu.shares", str(max(2, weight)))
         return f"cgroup v{group.version}{BY_WEIGHT}" if took else ""
+
+    def limit_processes(self, most: int) -> bool:
+        """Let the task have so many processes and threads at most; False if that cannot be."""
+        group = self._with("pids")
+        return group is not None and group.write("pids.max", str(most))
+
+    def limit_memory(self, most_bytes: int) -> bool:
+        """Let the task take so much memory at most, swapped out or not; False if that cannot be.
+
+        Of one that needs more the kernel kills a process.
+        """
+        group = self._with("memory")
+        if group is None:
+            return False
+        if group.version == 2:
+            group.write("memory.swap.max", "0")  # not there where nothing is swapped
+            return group.write("memory.max", str(most_bytes))
+        took = group.write("memory.limit_in_bytes", str(most_bytes))
+        group.write("memory.memsw.limit_in_bytes", str(most_bytes))
+        return took
 
     def cpu_s(self) -> float | None:
         """Processor time of all that ever ran in the task."""

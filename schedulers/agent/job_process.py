@@ -12,11 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from presage.schedulers.agent.account import become
 from presage.schedulers.agent.isolation import Isolation
-from presage.schedulers.agent.processes import descendants, send
+from presage.schedulers.agent.job_limits import set_limits
+from presage.schedulers.agent.processes import Stat, descendants, listed, send
 from presage.schedulers.agent.task import TaskSpec
+from presage.schedulers.agent.task_folder import TaskFolder
+from presage.schedulers.regular_file import open_regular
 
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of <linux/prctl.h>
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 36, 38  # of <linux/prctl.h>
+_UMASK = 0o077  # what a job makes is its account's alone, until the job says otherwise
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -69,7 +74,8 @@ class JobProcess:
     def ask_for_checkpoint(self) -> None:
         """Only the first process is asked: its helpers seldom know what the signal means."""
         if self.status is None:
-            send(signal.SIGUSR1, [self.pid])
+            with suppress(ProcessLookupError):  # it is not reaped: no other has its number
+                os.kill(self.pid, signal.SIGUSR1)
 
     def terminate(self) -> None:
         """Ask all of the group to end; a stopped process would not hear it."""
@@ -104,13 +110,16 @@ class JobProcess:
             return False
         return True
 
-    def _stop_each(self) -> set[int]:
+    def _stop_each(self) -> dict[int, Stat]:
         """Until a look finds none that was not stopped: one that forks may just have."""
-        seen: set[int] = set()
-        while more := (descendants(os.getpid()).keys() | self._isolation.pids()) - seen:
+        seen: dict[int, Stat] = {}
+        while more := {pid: found for pid, found in self._each().items() if pid not in seen}:
             send(signal.SIGSTOP, more)
             seen |= more
         return seen
+
+    def _each(self) -> dict[int, Stat]:
+        return {**listed(self._isolation.pids), **descendants(os.getpid())}
 
     def _signal_group(self, signal_: signal.Signals) -> None:
         if self.status is None:  # afterwards its number may be somebody else's
@@ -132,7 +141,7 @@ def adopt_orphans() -> None:
 def start_job(
     spec: TaskSpec,
     environment: Mapping[str, str],
-    log: Path,
+    folder: TaskFolder,
     isolation: Isolation,
     born: Callable[[int], None],
 ) -> JobProcess:
@@ -154,7 +163,7 @@ def start_job(
     pid = os.fork()
     if pid == 0:
         os.close(let_go)
-        _become(spec, environment, log, shim, may_go, complain)
+        _become(spec, environment, folder, shim, may_go, complain)
     os.close(may_go)
     os.close(complain)
     job = JobProcess(pid, isolation)
@@ -174,7 +183,7 @@ def start_job(
 def _become(
     spec: TaskSpec,
     environment: Mapping[str, str],
-    log: Path,
+    folder: TaskFolder,
     shim: int,
     may_go: int,
     complain: int,
@@ -182,12 +191,14 @@ def _become(
     """In the child: turn into the job, or say why not."""
     try:
         os.setsid()
-        _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != shim:  # it died before that was asked for
-            os._exit(1)
+        _die_with(shim)
         if not os.read(may_go, 1):
             os._exit(1)
-        _prepare(spec, log)
+        _prepare(spec, folder.log)
+        _drop_privileges(spec)
+        _die_with(shim)  # a change of user takes that back
+        _check_folders(spec, folder)
+        _enter(spec.folder)
         _turn_into(spec, environment)
     except BaseException as error:  # whatever it is: there is nobody above to tell
         text = str(error)
@@ -237,11 +248,47 @@ def _prepare(spec: TaskSpec, log: Path) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)
-    _enter(spec.folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    written = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.set_blocking(written, True)
+    if spec.account is not None:  # so that the job can open /dev/stdout; its folder stays ours
+        os.fchown(written, spec.account.uid, spec.account.gid)
     for opened, number in ((nothing, 0), (written, 1), (written, 2)):
         os.dup2(opened, number, inheritable=True)
+    set_limits(spec.max_processes, spec.max_open_files)
+    os.umask(_UMASK)
+
+
+def _drop_privileges(spec: TaskSpec) -> None:
+    """Become the job's account for good; no program that it runs gives it more than that has."""
+    if spec.account is not None:
+        try:
+            become(spec.account)
+        except OSError as error:
+            raise NoStartError(
+                f"the agent cannot run it as account {spec.account.name!r} "
+                f"({error.strerror or error}): it needs CAP_SETUID and CAP_SETGID"
+            ) from error
+    _prctl(_SET_NO_NEW_PRIVS, 1)
+
+
+def _die_with(shim: int) -> None:
+    """Have the kernel kill this process when its shim dies."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != shim:  # it died before that was asked for
+        os._exit(1)
+
+
+def _check_folders(spec: TaskSpec, folder: TaskFolder) -> None:
+    """Whether the job's account can reach what it is to write to."""
+    if spec.account is None:
+        return
+    for path in (folder.job_folder, Path(spec.checkpoint)):
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise NoStartError(
+                f"account {spec.account.name!r} cannot write to {path}: all folders above it must "
+                "let others in (chmod o+x); see --state and --checkpoints of the agent"
+            )
 
 
 def spent_by_reaped() -> tuple[float, int]:
@@ -251,6 +298,6 @@ def spent_by_reaped() -> tuple[float, int]:
 
 
 def _prctl(option: int, value: int) -> None:
-    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
+    if _LIBC.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

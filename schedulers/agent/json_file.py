@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-_MOST_BYTES = 16 * 1024 * 1024
+from presage.schedulers.regular_file import open_regular, read_small
+
+MOST_BYTES = 64 * 1024  # of a file that says how things stand; a spec has more
 
 
 def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False) -> None:
@@ -32,14 +35,21 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:
     """As :func:`write_json`, any text. Raises OSError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    replace_bytes(path, text.encode(), durable=durable)
+
+
+def replace_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """As :func:`write_json`, any content; readable by this process' user alone. Raises OSError."""
+    # A name that no job can guess, and so put something in the way of.
+    partial = path.with_name(f".{os.urandom(8).hex()}")
+    opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with partial.open("w") as file:
-            file.write(text)
+        with os.fdopen(opened, "wb") as file:
+            file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        partial.replace(path)
+        _put(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
@@ -62,16 +72,15 @@ def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
         write_json(path, value)
     except OSError:
         text = json.dumps(value, allow_nan=False).encode()
-        with path.open("r+b", buffering=0) as file:
+        with os.fdopen(open_regular(path, os.O_RDWR), "r+b", buffering=0) as file:
             os.pwrite(file.fileno(), text.ljust(os.fstat(file.fileno()).st_size), 0)
             os.utime(file.fileno())
 
 
-def read_json(path: Path) -> dict[str, object] | None:
-    """The object in a file; None where there is none, or anything else."""
+def read_json(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, object] | None:
+    """The object in a file; None where there is none, or anything else, or it is larger."""
     try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(_MOST_BYTES + 1), parse_constant=_refuse)
+        value = json.loads(read_small(path, most_bytes), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -84,6 +93,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Rename a file; a folder that a job has put in its place is moved out of the way."""
+    try:
+        partial.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        path.rename(path.with_name(f".{os.urandom(8).hex()}"))
+        partial.replace(path)
 
 
 def _refuse(constant: str) -> NoReturn:

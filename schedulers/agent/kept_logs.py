@@ -11,10 +11,13 @@ from presage.schedulers.agent.log_file import (
     first_file_of,
     first_of,
     is_first_file,
+    keep_small,
     old_of,
     write_first,
 )
+from presage.schedulers.agent.task import LOG_BYTES
 from presage.schedulers.agent.task_folder import TaskFolder
+from presage.schedulers.regular_file import open_regular
 
 LOGS = "logs"
 MOST_LOGS = 1_000
@@ -30,12 +33,15 @@ def keep_log(folder: TaskFolder) -> None:
     with suppress(OSError):
         kept.mkdir(mode=0o700, exist_ok=True)
         log, old, target = folder.log, old_of(folder.log), kept / folder.name
-        first = first_of(log) - (old.stat().st_size if old.exists() else 0)
+        keep_small(log, LOG_BYTES)  # a job can make it a sparse file of terabytes
+        old_bytes = _size(old)
+        first = first_of(log) - (old_bytes or 0)
+        if _size(log) is None:
+            return
         if first or first_file_of(target).exists():
             write_first(target, first)
-        if old.exists():  # what the task wrote last is in both
-            with log.open("rb") as source, old.open("ab") as both:
-                shutil.copyfileobj(source, both)
+        if old_bytes is not None:  # what the task wrote last is in both
+            _append(log, old)
             log = old
         log.replace(target)
         _let_go(kept)
@@ -44,6 +50,26 @@ def keep_log(folder: TaskFolder) -> None:
 def log_of(state: Path, name: str) -> Path:
     """Where the log of a task that is over would be."""
     return state / LOGS / name
+
+
+def _size(log: Path) -> int | None:
+    """Bytes of a regular file; None where there is none. Raises OSError for anything else."""
+    try:
+        opened = open_regular(log)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.fstat(opened).st_size
+    finally:
+        os.close(opened)
+
+
+def _append(log: Path, old: Path) -> None:
+    with (
+        os.fdopen(open_regular(log), "rb") as source,
+        os.fdopen(open_regular(old, os.O_WRONLY | os.O_APPEND), "ab") as both,
+    ):
+        shutil.copyfileobj(source, both)
 
 
 def _let_go(kept: Path) -> None:

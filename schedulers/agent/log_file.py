@@ -7,7 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from presage.schedulers.regular_file import open_regular, read_small
+
 _FIRST = ".first"
+_FIRST_BYTES = 32
 
 
 class LogPart(NamedTuple):
@@ -24,20 +27,31 @@ def keep_small(log: Path, most_bytes: int) -> None:
     The job goes on writing to the same file, always to its end. What it writes in between is lost.
     """
     with suppress(OSError):  # on a full disk the old lines go, so that new ones find room
-        size = log.stat().st_size
-        if size <= most_bytes:
-            return
+        opened = open_regular(log, os.O_RDWR)
         try:
-            old_of(log).touch(mode=0o600)
-            with log.open("rb") as source, old_of(log).open("wb") as target:
-                at = size - most_bytes
-                while copied := os.sendfile(target.fileno(), source.fileno(), at, size - at):
-                    at += copied
-        except OSError:  # a part of it would be taken for its end
-            old_of(log).unlink(missing_ok=True)
-        with suppress(OSError):
-            write_first(log, first_of(log) + size)
-        os.truncate(log, 0)
+            size = os.fstat(opened).st_size
+            if size <= most_bytes:
+                return
+            try:
+                _keep_end(opened, old_of(log), size - most_bytes, size)
+            except OSError:  # a part of it would be taken for its end
+                with suppress(OSError):
+                    old_of(log).unlink()
+            with suppress(OSError):
+                write_first(log, first_of(log) + size)
+            os.ftruncate(opened, 0)
+        finally:
+            os.close(opened)
+
+
+def _keep_end(log: int, old: Path, at: int, size: int) -> None:
+    """Copy bytes of an opened log."""
+    target = open_regular(old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        while copied := os.sendfile(target, log, at, size - at):
+            at += copied
+    finally:
+        os.close(target)
 
 
 def read_log(log: Path, offset: int, most_bytes: int) -> LogPart:
@@ -46,10 +60,10 @@ def read_log(log: Path, offset: int, most_bytes: int) -> LogPart:
     Raises
     ------
     OSError
-        It is not there.
+        It is not there, or is not a regular file.
     """
     first = first_of(log)
-    with log.open("rb") as file:
+    with os.fdopen(open_regular(log), "rb") as file:
         end = first + file.seek(0, os.SEEK_END)
         start = min(offset, end) if offset >= 0 else max(0, end + offset)
         content = b""
@@ -79,14 +93,14 @@ def is_first_file(name: str) -> bool:
 def first_of(log: Path) -> int:
     """How many bytes were written before a log's first one."""
     try:
-        return int(first_file_of(log).read_text())
+        return int(read_small(first_file_of(log), _FIRST_BYTES))
     except (OSError, ValueError):
         return 0
 
 
 def write_first(log: Path, first: int) -> None:
     """Say so, in the place of what the file has. Raises OSError."""
-    file = os.open(first_file_of(log), os.O_WRONLY | os.O_CREAT, 0o600)
+    file = open_regular(first_file_of(log), os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(file, f"{first:020d}".encode(), 0)
     finally:
@@ -96,10 +110,10 @@ def write_first(log: Path, first: int) -> None:
 def _read_old(log: Path, first: int, start: int, most_bytes: int) -> tuple[int, bytes]:
     """From a byte on, or from the first that there still is, up to where the log begins."""
     try:
-        with old_of(log).open("rb") as file:
+        with os.fdopen(open_regular(old_of(log)), "rb") as file:
             begins = first - file.seek(0, os.SEEK_END)
             start = max(start, begins)
             file.seek(start - begins)
             return start, file.read(most_bytes)
-    except OSError:
+    except (OSError, ValueError):
         return first, b""

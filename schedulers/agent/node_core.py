@@ -144,7 +144,9 @@ class NodeCore:
         done = self._done(task, seen)
         self._progress.report(job_id, done, now_s, task.per_s, seen.saved, task.most_per_s)
         # What it does before its first iteration is no part of what was foretold of its compute.
-        if seen.usage_milli is not None and (seen.done is None or task.last != task.first):
+        # A paused task counts always: its mean has to fall, or it would stay paused for good.
+        counts = seen.done is None or task.last != task.first or task.paused
+        if seen.usage_milli is not None and counts:
             self._usage.report(job_id, now_s, seen.usage_milli)
 
     # What it decides ------------------------------------------------------------------------

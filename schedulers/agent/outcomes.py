@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
+from presage.schedulers.agent.json_file import replace_bytes
 from presage.schedulers.agent.names import task_name
 from presage.schedulers.agent.node_task import Name, NodeTask
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task import BY_WEIGHT, FREE
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.live.wire import features_of
+from presage.schedulers.regular_file import read_small
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.log import log
 from presage.serving.outcomes import Reported
@@ -22,6 +25,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 
 OUTCOMES = "outcomes"  # in the agent's state folder
 LEAST_S = 5.0  # that steps are timed for
+MOST_UNSAID = 0.1  # of a task's time, beside tasks that its outcome does not name
 MOST_TOGETHER, MOST_BYTES = 256, 2 * 1024 * 1024  # half of what a message may have
 MOST_KEPT = 10_000  # of a service that is away: the newest say most
 _MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
@@ -43,11 +47,17 @@ def outcome_of(
     held: str,
     ended_at_unix_s: float,
 ) -> pb.Outcome | None:
-    """What is told of a task that ended; None if that is nothing.
+    """Return the outcome to report of a task that ended, or None if there is nothing to report.
 
-    That is so of a job that nobody could foretell, having no features, and of one that was ended
-    before its time. Step and run time are told only if its share never changed; neither they nor
-    its use and its neighbours are told of one of which an earlier agent has seen a part.
+    Nothing is reported of a job without features, which cannot be predicted, nor of a task that was
+    ended early. ``release_id`` is the release whose forecast, for this kind of device, the
+    controller placed this attempt by; "" where that forecast came from no release.
+
+    The outcome is judged as one share and one set of co-located jobs. Step time, run time and
+    utilization are therefore left out if that does not describe the whole run: the share changed,
+    the task was paused, co-located tasks that the outcome cannot name ran for more than
+    ``MOST_UNSAID`` of the time, or an earlier agent saw a part of the run. Peak memory is always
+    reported.
 
     Parameters
     ----------
@@ -62,32 +72,48 @@ def outcome_of(
     failure = _failure(seen.exit)
     if failure is None:
         return None
+    beside = _beside(task, tasks, seen.ran_s)
     row = pb.Outcome(
         job=job,
         device=pb.Device(kind=device.kind),
         share=_share(task, held),
+        release_id=_release_id(task, device.kind),
         finished_at_unix_s=ended_at_unix_s,
         failure=failure,
         idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
         neighbours=[
-            pb.Outcome.Neighbour(job=other, share=_share(of, held))
-            for of in tasks.values()
-            if not task.in_part
-            and task.beside.get(of.name, 0.0) > seen.ran_s / 2
-            and (other := features_of(of.submitted)) is not None
+            pb.Outcome.Neighbour(job=features_of(of.submitted), share=_share(of, held))
+            for of in beside
         ],
     )
     if seen.peak_memory_bytes:
         row.memory_peak_bytes = seen.peak_memory_bytes // len(task.grants)
-    if not task.in_part:
+    unsaid_s = sum(task.beside.values()) - sum(task.beside[of.name] for of in beside)
+    if task.steady and not task.in_part and unsaid_s <= MOST_UNSAID * seen.ran_s:
         _add_use(row, task, seen.ran_s)
     return row
+
+
+def _release_id(task: NodeTask, kind: str) -> str:
+    """Release that predicted a task on a kind of device, as the controller sent with its order."""
+    return next((told.release_id for told in task.order.told if told.kind == kind), "")
+
+
+def _beside(task: NodeTask, tasks: Mapping[Name, NodeTask], ran_s: float) -> list[NodeTask]:
+    """Return the co-located tasks that an outcome names: with features, for most of the time."""
+    if task.in_part:
+        return []
+    return [
+        of
+        for of in tasks.values()
+        if task.beside.get(of.name, 0.0) > ran_s / 2 and of.submitted.job.features is not None
+    ]
 
 
 def _add_use(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
     if task.busy_s and ran_s > LEAST_S:
         row.compute_utilization = min(1.0, task.busy_s / ran_s)
-    if task.steady and not row.failure:
+    if not row.failure:
         _add_times(row, task, ran_s)
 
 
@@ -136,14 +162,13 @@ class Outbox:
 
     def put(self, outcome: pb.Outcome, name: str) -> None:
         """Keep one; a disk that is full keeps none, nor is one kept that no message can hold."""
-        raw, partial = outcome.SerializeToString(), self._folder / f".{name}"
+        raw = outcome.SerializeToString()
         if len(raw) > MOST_BYTES:
             log(logging.WARNING, "an outcome is too large to be told", name=name, bytes=len(raw))
             return
         try:
-            self._folder.mkdir(exist_ok=True)
-            partial.write_bytes(raw)
-            partial.replace(self._folder / name)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            replace_bytes(self._folder / name, raw)
         except OSError as error:
             log(logging.WARNING, "an outcome was not kept", error=str(error))
 
@@ -157,14 +182,20 @@ class Outbox:
         PresageError
             It cannot be told now.
         """
-        paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.lstat().st_mtime_ns)
         for path in paths[:-MOST_KEPT]:
             path.unlink(missing_ok=True)
         rows: list[pb.Outcome] = []
         sent: list[Path] = []
         size = 0
         for path in paths[-MOST_KEPT:][:MOST_TOGETHER]:
-            raw = path.read_bytes()
+            try:
+                raw = read_small(path, MOST_BYTES)
+            except OSError as error:  # no file of ours: a job of this account has put it there
+                log(logging.WARNING, "an outcome cannot be read", name=path.name, error=str(error))
+                with suppress(OSError):
+                    path.unlink()
+                continue
             if sent and size + len(raw) > MOST_BYTES:
                 break
             try:
@@ -176,8 +207,8 @@ class Outbox:
         if not rows:
             return 0
         told = self._service.report_rows(rows)
-        for position, error in told.refused.items():
-            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(error))
+        for position, why in told.refused.items():
+            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(why))
         for path in sent:
             path.unlink(missing_ok=True)
         return len(sent)

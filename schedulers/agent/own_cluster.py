@@ -6,9 +6,11 @@ import logging
 from pathlib import Path
 
 from presage.schedulers.agent.json_file import replace_text
+from presage.schedulers.regular_file import read_small
 from presage.serving.log import log
 
 CLUSTER = "agent.cluster"  # the file's name
+_MOST_BYTES = 4096
 
 
 class OwnCluster:
@@ -29,8 +31,8 @@ class OwnCluster:
         self._path = state / CLUSTER
         self._refused = ""
         try:
-            self.cluster_id = self._path.read_text().strip()
-        except OSError:  # none yet
+            self.cluster_id = read_small(self._path, _MOST_BYTES).decode().strip()
+        except (OSError, ValueError):  # none yet
             self.cluster_id = ""
 
     def obeys(self, cluster_id: str, *, has_tasks: bool) -> bool:

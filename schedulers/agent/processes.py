@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ class Stat(NamedTuple):
 
     state: str
     parent: int
+    session: int
     cpu: int  # its own
     cpu_of_reaped: int  # of its children that ended, and of theirs
     start: int  # since the machine was started
@@ -35,7 +36,7 @@ def stat(pid: int) -> Stat | None:
     words = text[text.rindex(b")") + 2 :].split()
     user, system, reaped_user, reaped_system = map(int, words[11:15])
     return Stat(
-        words[0].decode(), int(words[1]), user + system, reaped_user + reaped_system,
+        words[0].decode(), int(words[1]), int(words[3]), user + system, reaped_user + reaped_system,
         int(words[19]), int(words[21]),
     )  # fmt: skip
 
@@ -89,8 +90,43 @@ def seconds(ticks: int) -> float:
     return ticks / _TICKS_PER_S
 
 
-def send(signal_: signal.Signals, to: Iterable[int]) -> None:
-    """Signal processes; those that ended meanwhile are left out."""
-    for pid in to:
+def real_uid(pid: int) -> int | None:
+    """The user whose process it is; None where there is no such process."""
+    try:
+        said = (_PROC / str(pid) / "status").read_bytes()
+        return int(said[said.index(b"\nUid:") + 5 :].split(maxsplit=1)[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def listed(list_pids: Callable[[], set[int]]) -> dict[int, Stat]:
+    """Processes that are listed before and after they are looked at: no number is another's."""
+    found = {pid: now for pid in list_pids() if (now := stat(pid)) is not None}
+    again = list_pids() if found else set()
+    return {pid: now for pid, now in found.items() if pid in again}
+
+
+def send(signal_: signal.Signals, to: Mapping[int, Stat]) -> None:
+    """Signal processes; those that ended are left out, also where another has the number now.
+
+    A job that makes many processes could else have its agent kill somebody else's.
+    """
+    for pid, known in to.items():
         with suppress(ProcessLookupError, PermissionError):
+            _send(pid, known.start, signal_)
+
+
+def _send(pid: int, start: int, signal_: signal.Signals) -> None:
+    try:
+        opened = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (OSError, AttributeError):  # an old kernel, or too many files are open
+        if (now := stat(pid)) is not None and now.start == start:
             os.kill(pid, signal_)
+        return
+    try:
+        if (now := stat(pid)) is not None and now.start == start:
+            signal.pidfd_send_signal(opened, signal_)
+    finally:
+        os.close(opened)

@@ -83,10 +83,9 @@ class Shim:
         percent = mps_percent(self._spec, self._orders.wanted.compute_milli)
         self._share = ShareLimit(self._spec, self._isolation, percent)
         environment = job_environment(self._spec, self._folder, percent)
+        spec = self._limited()
         try:
-            job = start_job(
-                self._spec, environment, self._folder.log, self._isolation, self._is_born
-            )
+            job = start_job(spec, environment, self._folder, self._isolation, self._is_born)
         except NoStartError as error:
             return _exit(None, f"{NO_START}: {error}")
         while job.status is None:
@@ -96,6 +95,15 @@ class Shim:
         status = job.status
         job.kill_all()
         return self._exit_of(status)
+
+    def _limited(self) -> TaskSpec:
+        """Set the limits that the task's groups take; the spec with those that are left."""
+        spec = self._spec
+        if spec.max_host_memory_bytes:
+            self._isolation.limit_memory(spec.max_host_memory_bytes)
+        if spec.max_processes and self._isolation.limit_processes(spec.max_processes):
+            return replace(spec, max_processes=0)
+        return spec
 
     def _wait_to_start(self) -> str:
         """Until the folder says durably that the job is started; or why it is not to be."""

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 
+from presage.features.errors import InvalidJobError
 from presage.schedulers.agent.isolation import find_isolation, names_of_groups
 from presage.schedulers.agent.job_environment import STATE, TASK
-from presage.schedulers.agent.processes import environment, pids, send, stat
+from presage.schedulers.agent.lease import boot_id
+from presage.schedulers.agent.processes import (
+    Stat,
+    environment,
+    listed,
+    pids,
+    real_uid,
+    send,
+    stat,
+)
 from presage.schedulers.agent.task_folder import TASKS, TaskFolder
-from presage.schedulers.agent.task_process import NEW_PREFIX, OLD_PREFIX
+from presage.schedulers.agent.task_process import remove_leftovers
 
 _KILLING_S = 5.0
-_FOLDER_S = 60.0  # one that is being made is left alone
+_REMOVING_S = 1.0
 
 
 def sweep(state: Path) -> frozenset[int]:
     """Kill what belongs to tasks of a state folder without a shim, and remove their groups.
 
-    A task's processes are known by their groups and by the environment that they were started
-    with; where there are no groups, one that was started with another environment is not found.
+    A task's processes are known by their control groups, which they cannot leave. Where there are
+    none they are known by the environment that they were started with, or by the session of the
+    job's first process, if they are also of the task's account. Of those that have changed both
+    nobody knows any more whose they are; their shim, which they cannot kill unless they are of its
+    own account, does.
 
     Returns
     -------
@@ -34,42 +46,70 @@ def sweep(state: Path) -> frozenset[int]:
     killed: set[int] = set()
     until_s = time.monotonic() + _KILLING_S
     while (found := _orphans(state)) and time.monotonic() < until_s:
-        send(signal.SIGSTOP, found - killed)  # nothing escapes by a fork
+        stopped = {pid: known for pid, known in found.items() if pid not in killed}
+        send(signal.SIGSTOP, stopped)  # nothing escapes by a fork
         send(signal.SIGKILL, found)
-        killed |= found
+        killed |= found.keys()
         time.sleep(0.01)
     for name in names_of_groups(state):
         if not _is_held(state, name):
             find_isolation(state, name).remove()
-    _remove_leftovers(state / TASKS)
+    remove_leftovers(state, _REMOVING_S)
     return frozenset(killed)
 
 
-def _orphans(state: Path) -> set[int]:
-    found: dict[str, set[int]] = {}
+def _orphans(state: Path) -> dict[int, Stat]:
+    found: dict[str, dict[int, Stat]] = {}
+    sessions = _sessions(state)
     for pid in pids():
-        said = environment(pid)
-        task = said.get(TASK.encode())
-        if task and said.get(STATE.encode()) == os.fsencode(state) and pid != os.getpid():
-            found.setdefault(os.fsdecode(task), set()).add(pid)
+        known = stat(pid)
+        if known is None or pid == os.getpid():
+            continue
+        for task in {_named(pid, state), sessions.get(known.session, "")} - {""}:
+            if _may_be_of(pid, state, task):
+                found.setdefault(task, {})[pid] = known
     for name in names_of_groups(state):
-        found.setdefault(name, set()).update(find_isolation(state, name).pids())
+        found.setdefault(name, {}).update(listed(find_isolation(state, name).pids))
     # Asked only now: whoever has children in a task holds it before, and until they are gone.
     return {
-        pid
+        pid: known
         for name, members in found.items()
         if not _is_held(state, name)
-        for pid in members
-        if (now := stat(pid)) is not None and now.state not in "ZX"
+        for pid, known in members.items()
+        if known.state not in "ZX"
     }
+
+
+def _named(pid: int, state: Path) -> str:
+    """The task that a process' environment names; "" if none. Any process can name any."""
+    said = environment(pid)
+    task = os.fsdecode(said.get(TASK.encode(), b""))
+    ours = said.get(STATE.encode()) == os.fsencode(state)
+    return task if ours and "/" not in task and not task.startswith(".") else ""
+
+
+def _sessions(state: Path) -> dict[int, str]:
+    """Sessions of jobs that nobody answers for, by the number of their first process."""
+    found = {}
+    for path in (state / TASKS).glob("[!.]*"):
+        folder = TaskFolder(path)
+        said = None if folder.over else folder.shim_state()
+        if said is None or said.job_pid is None or said.boot_id != boot_id():
+            continue
+        leader = stat(said.job_pid)  # while its session has anybody no other has its number
+        if leader is None or leader.start == said.job_start:
+            found[said.job_pid] = path.name
+    return found
+
+
+def _may_be_of(pid: int, state: Path, task: str) -> bool:
+    """Whether a process is of a task's account: nobody can make that of another one seem to be."""
+    try:
+        account = TaskFolder(state / TASKS / task).spec().account
+    except InvalidJobError:  # its folder is gone: what the process says is all there is
+        return True
+    return real_uid(pid) == (os.geteuid() if account is None else account.uid)
 
 
 def _is_held(state: Path, name: str) -> bool:
     return TaskFolder(state / TASKS / name).holder() is not None
-
-
-def _remove_leftovers(tasks: Path) -> None:
-    for prefix in (NEW_PREFIX, OLD_PREFIX):
-        for path in tasks.glob(f"{prefix}*"):
-            if time.time() - path.stat().st_mtime > _FOLDER_S:
-                shutil.rmtree(path, ignore_errors=True)

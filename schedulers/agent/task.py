@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from presage.features.errors import InvalidJobError
+from presage.schedulers.agent.account import Account
 
 WHOLE = 1000
 BY_WEIGHT = " weight"  # how what holds a task ends, where that is no limit
 FREE = "free"  # of a task that nothing holds
 TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
+_LIMITS = ("max_processes", "max_open_files", "max_host_memory_bytes")
 LOG_BYTES = 64 * 1024 * 1024
 
 
@@ -49,6 +51,10 @@ class TaskSpec:
     grows : bool
         Whether it may be given more than at its start: then MPS leaves it all of its GPUs' threads,
         and unless it is hard nothing but a weight holds it.
+    account : Account or None
+        That the job's processes run as; None for the agent's own.
+    max_processes, max_open_files, max_host_memory_bytes : int
+        As :class:`presage.schedulers.agent.job_limits.JobLimits` has them; 0 for no limit.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping
@@ -69,6 +75,10 @@ class TaskSpec:
     hard: bool = True
     weight: int = 1
     grows: bool = False
+    account: Account | None = None
+    max_processes: int = 0
+    max_open_files: int = 0
+    max_host_memory_bytes: int = 0
     groups: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,8 +112,9 @@ class TaskSpec:
             return f"cpus={self.cpus!r}, must be numbers of processors, at least one; None for any"
         if self.cuda is not None and (not self.cuda or not all(map(_is_count, self.cuda))):
             return f"cuda={self.cuda!r}, must be numbers of GPUs, at least one; None for none"
-        if not _is_count(self.memory_bytes):
-            return f"memory_bytes={self.memory_bytes!r}, must be an integer >= 0; 0 for any amount"
+        for name in ("memory_bytes", *_LIMITS):
+            if not _is_count(getattr(self, name)):
+                return f"{name}={getattr(self, name)!r}, must be an integer >= 0; 0 for any amount"
         if not (math.isfinite(self.grace_s) and self.grace_s >= 0):
             return f"grace_s={self.grace_s}, must be a finite number >= 0"
         for name in ("log_bytes", "weight"):
@@ -119,6 +130,7 @@ class TaskSpec:
             "environment": dict(self.environment),
             "cpus": None if self.cpus is None else list(self.cpus),
             "cuda": None if self.cuda is None else list(self.cuda),
+            "account": None if self.account is None else self.account.to_json(),
             "more": dict(self.more),
         }
 
@@ -139,6 +151,8 @@ class TaskSpec:
             _texts(list(values["environment"].values()))
             if isinstance(values.get("cuda"), int):  # as it was written when there was only one
                 values["cuda"] = (values["cuda"],)
+            if values.get("account") is not None:
+                values["account"] = Account.from_json(values["account"])
             for name in ("cpus", "cuda"):
                 if values.get(name) is not None:
                     values[name] = tuple(values[name])

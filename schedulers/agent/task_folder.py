@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -12,10 +13,14 @@ from presage.features.errors import InvalidJobError
 from presage.schedulers.agent.json_file import overwrite_json, read_json, write_json
 from presage.schedulers.agent.task import ShimState, TaskExit, TaskSpec, Wanted
 from presage.schedulers.progress import Report, read_progress
+from presage.schedulers.regular_file import open_regular
 
 TASKS = "tasks"
+JOB = "job"  # the folder in a task's that is its job's: all else is the agent's
+_NO_LOCK = frozenset((errno.ENOENT, errno.ELOOP, errno.EINVAL))
 # struct flock of <fcntl.h> on Linux: kind, whence, start, length, pid.
 _FLOCK = "hhlli4x"
+_MOST_SPEC_BYTES = 16 * 1024 * 1024  # a job of 1 MiB, twice, each byte escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,14 @@ class TaskFolder:
         return self.path / "log"
 
     @property
+    def job_folder(self) -> Path:
+        """The only part of the folder that a job of another account can write to."""
+        return self.path / JOB
+
+    @property
     def progress_file(self) -> Path:
         """That the job writes."""
-        return self.path / "progress.json"
+        return self.job_folder / "progress.json"
 
     @property
     def wanted_file(self) -> Path:
@@ -66,7 +76,7 @@ class TaskFolder:
         InvalidJobError
             Its file is not there or damaged.
         """
-        said = read_json(self.path / "spec.json")
+        said = read_json(self.path / "spec.json", _MOST_SPEC_BYTES)
         if said is None:
             raise InvalidJobError(
                 f"task folder {self.path}: no JSON object in spec.json; remove the folder"
@@ -120,7 +130,7 @@ class TaskFolder:
     def hold(self) -> bool:
         """Make this process the folder's only one, until it ends; False if another one is."""
         # Never closed: with any descriptor of the file, its process gives up the lock.
-        lock = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_regular(self.lock_file, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -130,14 +140,15 @@ class TaskFolder:
     def holder(self) -> int | None:
         """Process that holds the folder; None where none does, or it is this one.
 
+        A lock that its job has replaced by something else than a file is held by none.
+
         0 for one that this process cannot see, as in another container, or where it cannot look.
         """
         try:
-            lock = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        except OSError:  # as with too many files open: what may run is not to run twice
-            return 0
+            lock = open_regular(self.lock_file)
+        except OSError as error:
+            # With too many files open: what may run is not to run twice.
+            return None if error.errno in _NO_LOCK else 0
         try:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +24,16 @@ from presage.schedulers.agent.job_environment import STATE, TASK
 from presage.schedulers.agent.json_file import sync_folder, write_json
 from presage.schedulers.agent.log_file import write_first
 from presage.schedulers.agent.names import task_name
+from presage.schedulers.agent.safe_folders import make_own, remove_tree
 from presage.schedulers.agent.task import TaskSpec, Wanted
-from presage.schedulers.agent.task_folder import TASKS, TaskFolder
+from presage.schedulers.agent.task_folder import JOB, TASKS, TaskFolder
+from presage.schedulers.regular_file import open_regular
 
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed
 _ROOM_BYTES, _ROOM_FILES = 256 * 1024, 8  # more than most tasks' folders take until they run
 _OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+_REMOVING_S = 1.0  # that the removal of a folder may hold up other tasks
+_MAKING_S = 60.0  # a folder that is being made is left alone
 _HELD_S = 20.0  # for a shim to begin; it takes 0.1 s on a machine that has time
 
 # Neither its environment nor its folder, nor packages beside Presage, can change what a shim is.
@@ -81,17 +85,19 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
     tasks = state.resolve() / TASKS
     target = tasks / task_name(spec.job_id, spec.attempt)
     try:
-        Path(spec.checkpoint).mkdir(parents=True, exist_ok=True)
+        checkpoint = Path(spec.checkpoint)
+        checkpoint.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_own(checkpoint, spec.account)
     except OSError as error:
         raise TaskFolderError(
             f"checkpoint folder {spec.checkpoint} cannot be made ({error.strerror}); every node "
-            "has to have room there"
+            "has to have room there, and let the agent give it to the job's account"
         ) from error
     try:
-        tasks.mkdir(parents=True, exist_ok=True)
+        tasks.mkdir(mode=0o711, parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=NEW_PREFIX, dir=tasks))
         try:
-            _fill(partial, spec.to_json(), wanted)
+            _fill(partial, spec, wanted)
             # Not where there is one already: no folder that is not empty is replaced.
             partial.rename(target)
         except BaseException:
@@ -150,7 +156,8 @@ def launch(task: Task) -> bool:
     # A shim is not of a task, even where its agent is, as in a test of a cluster on a cluster.
     variables = {name: value for name, value in os.environ.items() if name not in (TASK, STATE)}
     try:
-        with (folder.path / "shim.log").open("ab") as log:
+        opened = open_regular(folder.path / "shim.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(opened, "ab") as log:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd="/",
                 env=variables, timeout=_HELD_S, check=True,
@@ -233,7 +240,7 @@ def want(folder: TaskFolder, wanted: Wanted) -> bool:
 
 
 def remove(folder: TaskFolder) -> None:
-    """Forget a task of which nothing runs.
+    """Forget a task of which nothing runs; what is large goes on later.
 
     Raises
     ------
@@ -244,21 +251,34 @@ def remove(folder: TaskFolder) -> None:
         raise TaskFolderError(
             f"task folder {folder.path} is held by process {folder.holder()}; end the task first"
         )
-    old = folder.path.with_name(f"{OLD_PREFIX}{folder.name}")
+    old = folder.path.with_name(f"{OLD_PREFIX}{os.urandom(8).hex()}")
     try:
         folder.path.rename(old)
-        shutil.rmtree(old)
+        remove_tree(old, _REMOVING_S)
     except OSError as error:
         raise TaskFolderError(f"task folder {folder.path} cannot be removed ({error})") from error
 
 
-def _fill(folder: Path, spec: Mapping[str, object], wanted: Wanted) -> None:
+def remove_leftovers(state: Path, within_s: float) -> None:
+    """Go on with the removal of folders that had no end, as of a job that made a million files."""
+    until_s = time.monotonic() + within_s
+    for prefix, age_s in ((OLD_PREFIX, 0.0), (NEW_PREFIX, _MAKING_S)):
+        for path in (state.resolve() / TASKS).glob(f"{prefix}*"):
+            with suppress(OSError):
+                if time.time() - path.lstat().st_mtime >= age_s:
+                    remove_tree(path, until_s - time.monotonic())
+
+
+def _fill(folder: Path, spec: TaskSpec, wanted: Wanted) -> None:
     # What a shim will need to open stands ready: a full disk must not stop it.
     for name in ("lock", "log", "shim.log"):
         (folder / name).touch(mode=0o600)
+    make_own(folder / JOB, spec.account)
+    if spec.account is not None:  # which has to come through to its own part
+        folder.chmod(0o711)
     write_first(folder / "log", 0)
     write_json(folder / "wanted.json", wanted.to_json())
-    write_json(folder / "spec.json", spec, durable=True)
+    write_json(folder / "spec.json", spec.to_json(), durable=True)
 
 
 def _wake(folder: TaskFolder) -> None:

@@ -116,7 +116,8 @@ def _memory_bytes(given: dict[str, Any], where: str) -> int:
     device = known_device(given["kind"])
     if device is None:
         raise ConfigError(
-            f"{where}.kind {given['kind']!r} is in no catalogue, {nearest_kind(given['kind'])}; "
-            "say its memory_gib"
+            f"{where}.kind: no device of kind {given['kind']!r} is in the catalogue; "
+            f"{nearest_kind(given['kind'])} Else give its memory_gib, or its data sheet by "
+            "--devices FILE"
         )
     return device.memory_bytes

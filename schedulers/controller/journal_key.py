@@ -59,7 +59,7 @@ class JournalKey:
         if not isinstance(record, dict):
             return record
         for name in _JOBS:
-            job = record.get(name)
+            job: Any = record.get(name)
             sealed = job.get("environment") if isinstance(job, dict) else None
             if isinstance(sealed, str) and sealed.startswith(_SEALED):
                 return {**record, name: {**job, "environment": self._decrypted(record, sealed)}}

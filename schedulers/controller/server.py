@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 from collections.abc import Callable
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from presage.features.errors import ServiceError
 from presage.schedulers.controller import cluster_service, node_service
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
@@ -18,7 +16,7 @@ from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.serving import health
 from presage.serving.access_log import AccessLog
 from presage.serving.call import Calls
-from presage.serving.listen import add_port, address_of, target
+from presage.serving.listen import add_port, address_of, check_callers, target
 from presage.serving.local_token import LocalToken
 from presage.serving.metrics import Metrics
 from presage.serving.options import Options
@@ -60,19 +58,17 @@ async def run_controller(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     address = address_of(options)
-    _check_who_may_call(address, options)
+    check_callers(address, options)
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
-    certificates = bool(options.tls and options.tls.client_ca)
-    local = None if options.tokens or certificates else LocalToken(port, _LOCAL_ROLES)
+    local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
     access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
         access_log=access_log,
-        certificates=certificates,
-        anonymous=local is not None,
-        anonymous_roles=frozenset({"view"}),
+        certificates=options.asks_for_certificates,
+        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
     )
     logs = Logs(controller)
     served = health.Health(("", *SERVICES))
@@ -115,16 +111,3 @@ async def _serve(
     if deciding.done():
         await deciding
     deciding.cancel()
-
-
-def _check_who_may_call(address: str, options: Options) -> None:
-    """Raise ServiceError unless callers are authenticated, or all of them are on this machine.
-
-    Without tokens and client certificates only the user that started it is known, by a file.
-    """
-    asks = options.tokens or (options.tls and options.tls.client_ca)
-    if not (asks or ipaddress.ip_address(address).is_loopback):
-        raise ServiceError(
-            f"{options.host} is not a loopback address, and other machines' callers have to be "
-            "authenticated; give --tokens (make one with `presage token`) or --client-ca"
-        )

@@ -146,6 +146,7 @@ class Predicted:
             told.memory_bytes.in_domain,
             setup_s,
             high_setup_s + job.iterations * step_s.high,
+            step_s.release_id,
         )
 
     def _bound(self, forecast: Forecast) -> float:

@@ -6,14 +6,21 @@ no more of it than that: an extender that is ``ignorable`` then has no say in wh
 
 from __future__ import annotations
 
+import ipaddress
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from presage.features.errors import ServiceError
 from presage.schedulers.kubernetes import extender_json
-from presage.schedulers.kubernetes.extender_http import HttpServer, Route, tls_context
+from presage.schedulers.kubernetes.extender_access import Access, Credentials
+from presage.schedulers.kubernetes.extender_http import (
+    BodyLimits,
+    HttpServer,
+    Route,
+)
+from presage.schedulers.kubernetes.extender_tls import tls_context
 from presage.schedulers.kubernetes.extender_types import (
     BindArgs,
     FilterArgs,
@@ -23,12 +30,13 @@ from presage.schedulers.kubernetes.extender_types import (
     Victims,
 )
 from presage.schedulers.kubernetes.snapshot import Json
+from presage.serving.callers import Tokens
+from presage.serving.http.connection import HttpLimits
 from presage.serving.listen import address_of, in_use, target
 from presage.serving.options import DEFAULT_HOST, GRACE_S, Options, Tls
 
 DEFAULT_PORT = 8888
-MOST_BODY_MIB = 128  # whole nodes name every image they hold: many MiB on a large cluster
-SILENT_S = 60.0
+LIMITS = HttpLimits(connections=128, per_peer=96)
 
 
 class ExtenderVerbs(Protocol):
@@ -50,8 +58,10 @@ class ExtenderVerbs(Protocol):
         """What is shown at /status."""
 
 
-def routes(verbs: ExtenderVerbs, prefix: str = "") -> dict[str, Route]:
-    """What each path below the prefix is answered with."""
+def routes(
+    verbs: ExtenderVerbs, prefix: str = "", failed_logins: Callable[[], int] = int
+) -> dict[str, Route]:
+    """How each path below the prefix is answered."""
     read = extender_json.read_filter_args
     below = {
         "filter": Route(
@@ -64,14 +74,18 @@ def routes(verbs: ExtenderVerbs, prefix: str = "") -> dict[str, Route]:
             "POST",
             extender_json.read_bind_args,
             lambda args: extender_json.binding_result(verbs.bind(args)),
+            Access.BIND,
         ),
         "preempt": Route(
             "POST",
             extender_json.read_preempt_args,
             lambda args: extender_json.preemption_result(verbs.preempt(args)),
+            Access.BIND,
         ),
-        "healthz": Route("GET", bytes, lambda _: "ok"),
-        "status": Route("GET", bytes, lambda _: verbs.status()),
+        "healthz": Route("GET", bytes, lambda _: "ok", Access.OPEN),
+        "status": Route(
+            "GET", bytes, lambda _: {**verbs.status(), "failed_logins": failed_logins()}
+        ),
     }
     return {f"{prefix}/{name}": route for name, route in below.items()}
 
@@ -90,20 +104,21 @@ class ExtenderServer:
     allow_remote : bool
         Whether to listen beyond loopback without TLS.
     tls : Tls, optional
-        With a ``client_ca`` a kubelet, which has no certificate, cannot ask for /healthz: let it
-        look at the port alone (tcpSocket).
-    most_body_mib : int
-        Larger requests are refused, unread.
-    silent_s : float
-        How long a connection may say nothing, between requests or in one, before it is closed.
+        With a ``client_ca`` all clients need a certificate that it signed. A kubelet has none and
+        cannot ask for /healthz: let it probe the port alone (tcpSocket).
+    tokens : callable, optional
+        Tokens that are accepted now (``TokenFile``). Callers send one as ``Authorization: Bearer``
+        or as the password of Basic credentials; to bind and preempt it needs the role ``bind``.
+    limits, bodies
+        Bounds on connections, and on what they send.
     grace_s : float
         How long requests in flight have to end, at the end of ``with``.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave; or a
-        certificate or key cannot be read.
+        The host or port cannot be listened on; it is beyond loopback without encryption that was
+        not waived, or without credentials; or a certificate or key cannot be read.
     """
 
     def __init__(
@@ -115,20 +130,29 @@ class ExtenderServer:
         prefix: str = "",
         allow_remote: bool = False,
         tls: Tls | None = None,
-        most_body_mib: int = MOST_BODY_MIB,
-        silent_s: float = SILENT_S,
+        tokens: Callable[[], Tokens] | None = None,
+        limits: HttpLimits = LIMITS,
+        bodies: BodyLimits | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
         address = address_of(Options(host=host, port=port, allow_remote=allow_remote, tls=tls))
+        credentials = Credentials(tokens, tls is not None and tls.client_ca is not None)
+        if not (credentials.are_checked or ipaddress.ip_address(address).is_loopback):
+            raise ServiceError(
+                f"{host} is not a loopback address, and the extender would answer every caller; "
+                "give --client-ca (with --tls-cert and --tls-key) or --tokens, or listen on "
+                "127.0.0.1"
+            )
         prefix = f"/{prefix.strip('/')}".rstrip("/")
         context = tls_context(tls) if tls else None
         try:
             self._http = HttpServer(
                 (address, port),
-                routes(verbs, prefix),
+                routes(verbs, prefix, lambda: self._http.failed_logins.total),
+                credentials,
                 tls=context,
-                most_body_bytes=most_body_mib * 2**20,
-                silent_s=silent_s,
+                limits=limits,
+                bodies=bodies or BodyLimits(),
             )
         except OSError as error:  # taken since it was looked at
             raise ServiceError(in_use(host, port)) from error

@@ -21,6 +21,7 @@ from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials, server_said
+from presage.serving.connection_problem import is_late, problem, why_unconnected
 from presage.serving.local_token import found_token
 
 _OPTIONS = (
@@ -194,13 +195,16 @@ class ClusterClient:
                 "controller obeys only the user that started it)"
             )
         if code in _ERRORS:
-            return _ERRORS[code](details)
-        if code is grpc.StatusCode.UNAVAILABLE:
-            if server_said(error):
-                return ServiceError(f"{self._target}: {details}")
+            raised: Exception = _ERRORS[code](details)
+            return raised
+        if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+            return ServiceError(f"{self._target}: {details}")
+        why = why_unconnected(self._channel) if is_late(error) else ""
+        if why or code is grpc.StatusCode.UNAVAILABLE:
             return ServiceError(
-                f"no controller at {self._target} ({details}); start one with `presage cluster "
-                "controller`, or give the address of one that runs, and --ca if it is encrypted"
+                f"no controller at {self._target}: {why or problem(details)}; start one with "
+                "`presage cluster controller`, or give the address of one that runs, and --ca if "
+                "it is encrypted"
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return ServiceError(

@@ -149,6 +149,7 @@ def write_told(kind: str, outlook: Outlook) -> pb.Told:
         setup_s=outlook.setup_s,
         in_domain=foretold and outlook.in_domain,
         foretold=foretold,
+        release_id=outlook.release_id,
     )
 
 
@@ -162,6 +163,7 @@ def read_told(rows: Sequence[pb.Told]) -> dict[str, Outlook]:
             row.in_domain,
             row.setup_s,
             row.promised_s,
+            row.release_id,
         )
         for row in rows
     }

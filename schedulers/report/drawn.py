@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from presage.features.safe_text import printable
 from presage.schedulers.grant import WHOLE
 from presage.schedulers.job import Job
 from presage.schedulers.report.bars import bars_of
@@ -74,8 +75,13 @@ def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], 
         "model": whole(np.array([of_model[job.model] for job in jobs], dtype=np.int64)),
         "user": whole(user),
     }
-    names = "\n".join(job.job_id.replace("\n", " ") for job in jobs)
-    words = {"models": models, "users": users, "many_jobs": many.tolist(), "names": names}
+    names = "\n".join(printable(job.job_id, None) for job in jobs)
+    words = {
+        "models": [printable(model, None) for model in models],
+        "users": [printable(user, None) for user in users],
+        "many_jobs": many.tolist(),
+        "names": names,
+    }
     return arrays, words
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from presage.features.safe_text import on_page
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
 from presage.schedulers.simulator.metrics import metrics_of
@@ -40,6 +41,7 @@ def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[st
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
+        finalize=on_page,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

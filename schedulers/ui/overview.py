@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from presage.schedulers.ui.bars import WHOLE
-from presage.schedulers.ui.figures import ON_NODE, STATES, clock, share, size, state_of
+from presage.schedulers.ui.figures import ON_NODE, STATES, clock, how_long, share, size, state_of
 from presage.schedulers.ui.rows import (
     Node,
     Row,
@@ -198,9 +198,10 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
 def _trouble(
     nodes: Sequence[Node], rows: Sequence[Row], failed: Iterable[pb.JobStatus]
 ) -> list[Trouble]:
-    """What is the matter, the worst first.
+    """Everything that needs attention, the worst first; each job at most once.
 
-    Nodes that are not up, jobs that are late, failed of late, or are beyond what was foretold.
+    Nodes that are not up, jobs that are late, failed within the hour, or exceed their forecast or
+    allocation. Whatever the page draws in red is here (tests/schedulers/ui/test_overview.py).
     """
     found = [
         Trouble(node.name, False, node.state, node.said)
@@ -209,21 +210,30 @@ def _trouble(
         if node.state == state
     ]
     for row in rows:
-        if row.state == "late":
+        if row.status.late:
             said = row.status.why or "beyond what was promised"
             found.append(Trouble(row.status.job.job_id, True, "late", said))
     for one in failed:
         said = f"{one.why}, at {clock(one.ended_unix_s)}".removeprefix(", ")
         found.append(Trouble(one.job.job_id, True, "failed", said))
-    for row in rows:
-        job_id, status = row.status.job.job_id, row.status
-        if row.state == "late":
-            continue
-        if row.memory.over:
-            peak, bound = size(status.peak_memory_bytes), size(row.given_bytes)
-            found.append(Trouble(job_id, True, "memory", f"took {peak}, it was given {bound}"))
-        elif row.compute.over and row.told is not None:
-            told = share(row.told.compute_milli)
-            used = share(round(status.usage_milli, -1))
-            found.append(Trouble(job_id, True, "busy", f"keeps {used} busy, {told} were foretold"))
-    return found
+    return [*found, *(_exceeded(row) for row in rows if not row.status.late and is_over(row))]
+
+
+def is_over(row: Row) -> bool:
+    """Whether a job exceeds its forecast or allocation: then a gauge of it is red."""
+    return row.memory.over or row.compute.over or (row.time is not None and row.time.over)
+
+
+def _exceeded(row: Row) -> Trouble:
+    """The worst that a job exceeds."""
+    job_id, status = row.status.job.job_id, row.status
+    if row.memory.over:
+        peak, bound = size(status.peak_memory_bytes), size(row.given_bytes)
+        return Trouble(job_id, True, "memory", f"took {peak}, it was given {bound}")
+    predicted = row.told or pb.Told()
+    if row.time is not None and row.time.over:
+        ends, most = how_long(status.elapsed_s + status.remaining_s), how_long(predicted.promised_s)
+        return Trouble(job_id, True, "slow", f"takes {ends}, at most {most} were predicted")
+    used = share(round(status.usage_milli, -1))
+    said = f"keeps {used} busy, {share(predicted.compute_milli)} were predicted"
+    return Trouble(job_id, True, "busy", said)

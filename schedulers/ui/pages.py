@@ -18,8 +18,10 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from presage.features.errors import InvalidJobError, UnknownJobError
+from presage.features.safe_text import on_page
 from presage.schedulers.live.submitted_job import MOST_NAME
 from presage.schedulers.ui import figures
+from presage.schedulers.ui.access import PageAccess
 from presage.schedulers.ui.kept import Seen
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.overview import (
@@ -43,6 +45,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Server": "presage",
 }
 
 
@@ -53,13 +56,17 @@ class _Name(BaseConverter):
     part_isolating = False
 
 
-def application(lookout: Lookout, target: str, *, hosts: frozenset[str] | None = None) -> Flask:
+def application(
+    lookout: Lookout, target: str, access: PageAccess, *, hosts: frozenset[str] | None = None
+) -> Flask:
     """The pages of a cluster.
 
     Parameters
     ----------
     target : str
         Where the controller is, to be shown.
+    access : PageAccess
+        Which browsers are let in; the others are answered 403.
     hosts : frozenset of str, optional
         Names that the server may be asked by; any if left out. On loopback a page elsewhere could
         else have its own name lead here (DNS rebinding), and read what only this machine may.
@@ -82,6 +89,10 @@ def application(lookout: Lookout, target: str, *, hosts: frozenset[str] | None =
             mimetype="text/plain",
         )
 
+    @app.before_request
+    def check_access() -> Response | None:
+        return access.check(request)
+
     @app.after_request
     def add_headers(response: Response) -> Response:
         response.headers.update(_HEADERS)
@@ -98,7 +109,7 @@ def application(lookout: Lookout, target: str, *, hosts: frozenset[str] | None =
         return _job(lookout, render, job_id or request.args.get("name", ""))
 
     def file(name: str) -> Response:
-        cached = {"Cache-Control": "max-age=86400"}  # its address has its version
+        cached = {"Cache-Control": "private, max-age=86400"}  # its address has its version
         return Response(files[name], mimetype=_FILES[name], headers=cached)
 
     for name in _FILES:
@@ -186,6 +197,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=on_page,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

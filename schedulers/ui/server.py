@@ -1,37 +1,23 @@
-"""The pages' server: HTTP/1.1, a thread for each connection."""
+"""The pages' server: a bounded number of connections, a request on each."""
 
 from __future__ import annotations
 
 import ipaddress
-import logging
 import threading
 from collections.abc import Callable
-from typing import Any
-
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.ui.access import PageAccess
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.pages import application
-from presage.serving.listen import address_of
+from presage.serving.http.connection import HttpLimits
+from presage.serving.http.server import WsgiServer
+from presage.serving.listen import address_of, in_use
 from presage.serving.listen import target as target_of
 from presage.serving.options import Options
 
-_SILENT_S = 60.0  # that a connection may be
-_LOG = logging.getLogger(__name__)
-
-
-class _Handler(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "presage", ""
-    timeout = _SILENT_S
-
-    def version_string(self) -> str:
-        return self.server_version
-
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
-        _LOG.debug(message, *args)
+_LIMITS = HttpLimits(connections=64, per_peer=48)
 
 
 def serve_pages(
@@ -53,7 +39,7 @@ def serve_pages(
     target : str
         Where that is, to be shown.
     on_ready : callable
-        Called with the pages' address.
+        Called with the address that lets a browser in.
 
     Raises
     ------
@@ -64,20 +50,20 @@ def serve_pages(
     local = ipaddress.ip_address(address).is_loopback
     if not local and not allow_remote:
         raise ServiceError(
-            f"{host} is not a loopback address, and the page shows jobs, commands and logs to "
-            "whoever can reach it; listen on 127.0.0.1 and forward the port (ssh -L), or pass "
-            "--allow-remote on a network that you trust"
+            f"{host} is not a loopback address, and the page and its token are sent unencrypted; "
+            "listen on 127.0.0.1 and forward the port (ssh -L), or pass --allow-remote on a "
+            "network that you trust"
         )
     hosts = frozenset({"localhost", "127.0.0.1", "::1", address, host.lower()}) if local else None
     with Lookout(connect) as lookout:
-        app = application(lookout, target, hosts=hosts)
-        server = make_server(address, port, app, threaded=True, request_handler=_Handler)
-        serving = threading.Thread(target=server.serve_forever, args=(0.1,), name="pages")
-        serving.start()
+        access = PageAccess()
+        app = application(lookout, target, access, hosts=hosts)
         try:
-            on_ready(f"http://{target_of(host, server.port)}/")
+            server = WsgiServer((address, port), app, limits=_LIMITS)
+        except OSError as error:  # taken since it was looked at
+            raise ServiceError(in_use(host, port)) from error
+        try:
+            on_ready(access.link(f"http://{target_of(host, server.port)}/"))
             stopped.wait()
         finally:
-            server.shutdown()
-            serving.join()
-            server.server_close()
+            server.stop()

@@ -102,7 +102,7 @@ class Grant(_message.Message):
     def __init__(self, device: _Optional[int] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Told(_message.Message):
-    __slots__ = ("kind", "compute_milli", "memory_bytes", "runtime_s", "promised_s", "setup_s", "in_domain", "foretold")
+    __slots__ = ("kind", "compute_milli", "memory_bytes", "runtime_s", "promised_s", "setup_s", "in_domain", "foretold", "release_id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class Told(_message.Message):
     SETUP_S_FIELD_NUMBER: _ClassVar[int]
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     FORETOLD_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     kind: str
     compute_milli: int
     memory_bytes: int
@@ -119,7 +120,8 @@ class Told(_message.Message):
     setup_s: float
     in_domain: bool
     foretold: bool
-    def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., promised_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., foretold: _Optional[bool] = ...) -> None: ...
+    release_id: str
+    def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., promised_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., foretold: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("job", "phase", "why", "attempt", "node", "grants", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue", "done_guessed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from presage.extras import how_to_install
+from presage.features.safe_text import error_line
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
         line = how_to_install(error)
         if line is None:
             raise
-        sys.stderr.write(f"error: {line}\n")
+        sys.stderr.write(f"error: {error_line(line)}\n")
         sys.exit(1)
     run()
 

@@ -85,8 +85,7 @@ def benchmark(
 
 
 def _show(result: Result) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table
 
     table = Table(title=f"{result.task}, split {result.split}: {result.rows} rows")
     for heading in ("", "MAPE %", "median %", "within 10 %", f"MAE ({result.unit})", "RMSLE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,18 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.cluster_cli import app as cluster_app
+from presage.devices_cli import DevicesFile, device_named
+from presage.devices_cli import devices as devices_command
 from presage.drift_cli import drift
 from presage.dvc_lock import entered_into_lock
 from presage.extras import how_to_install
 from presage.features.errors import PresageError, UnknownDeviceError
+from presage.features.safe_text import error_line
+from presage.help_text import command_of
 from presage.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 from presage.kubernetes_cli import app as kubernetes_app
 from presage.models_cli import app as models_app
 from presage.outcomes_cli import app as outcomes_app
 from presage.pipelines.stage import INTERRUPTED, leave_interrupted
+from presage.pipelines.terminal import say
 from presage.simulate_cli import simulate
 from presage.trace_cli import app as trace_app
 
@@ -28,9 +35,6 @@ if TYPE_CHECKING:
     from presage.features.device import Device
     from presage.serving.forecasts import PredictionBackend
 
-
-# What comes with Presage, in its checkout.
-PRETRAINED = Path("data/pretrained/release")
 
 app = typer.Typer(
     help="Foretell what a deep-learning job will do before it runs.",
@@ -44,6 +48,7 @@ app.add_typer(kubernetes_app, name="kubernetes")
 app.add_typer(outcomes_app, name="outcomes")
 app.add_typer(trace_app, name="trace")
 app.command(cls=ManyFiles)(benchmark)
+app.command("devices")(devices_command)
 app.command()(drift)
 app.command()(simulate)
 
@@ -66,6 +71,13 @@ Iterations = Annotated[
     int | None,
     typer.Option(min=1, show_default=str(ITERATIONS), help="Steps of the job, a JSON job's too."),
 ]
+KindOfDevice = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="A kind of `presage devices`, by any of its names; this machine's by default.",
+    ),
+]
 Optimizer = Annotated[
     str | None,
     typer.Option(show_default=OPTIMIZER, help="sgd, adam or adamw; not of a JSON job."),
@@ -82,6 +94,11 @@ Dim = Annotated[
     ),
 ]
 
+
+FeaturesDir = Annotated[
+    Path, typer.Option("--features", help="Folder of feature tables, as `dvc repro` makes them.")
+]
+ModelsDir = Annotated[Path, typer.Option("--models", help="Folder of trained networks.")]
 
 profile_app = typer.Typer()
 app.add_typer(profile_app, name="profile")
@@ -126,7 +143,8 @@ def profile(
     solo_share: Annotated[
         float | None, typer.Option(show_default="0.5", help="Of the budget, for jobs alone.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(show_default="0")] = None,
+    seed: Annotated[int | None, typer.Option(show_default="0", help="Random seed.")] = None,
+    devices: DevicesFile = None,
 ) -> None:
     """Measure jobs on this machine's device, alone and co-located; resumable.
 
@@ -177,12 +195,13 @@ def features(
     optimizer: Optimizer = None,
     precision: Precision = None,
     dim: Dim = None,
-    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    device: KindOfDevice = "",
+    devices: DevicesFile = None,
     feature_set: Annotated[str, typer.Option("--set", help="published or full.")] = "published",
     as_json: AsJson = False,
 ) -> None:
     """Show a model's operators and the features made of them."""
-    from presage.features.device import detect, find_device
+    from presage.features.device import detect
     from presage.features.schema import FEATURE_SETS
     from presage.job_source import read_job
     from presage.render import print_features
@@ -194,7 +213,7 @@ def features(
         job, batch_size=batch_size, iterations=iterations, optimizer=optimizer,
         precision=precision, dims=dim,
     )  # fmt: skip
-    on = find_device(device) if device else detect()
+    on = device_named(device) if device else detect()
     print_features(read, on, feature_set, as_json=as_json)
 
 
@@ -230,12 +249,13 @@ def import_(
 @app.command()
 def predict(
     job: Annotated[list[str], typer.Option(help="As JOB of `presage features`; repeat it.")],
-    device: Annotated[str, typer.Option(help="Kind of device; this machine's by default.")] = "",
+    device: KindOfDevice = "",
+    devices: DevicesFile = None,
     server: Annotated[str, typer.Option(help="HOST:PORT; without it the release answers.")] = "",
     release: Annotated[
         Path | None,
         typer.Option(
-            help="Release folder, without --server; the newest of this checkout by default."
+            help="Release folder, without --server; what `presage serve` serves here by default."
         ),
     ] = None,
     together: Annotated[
@@ -267,8 +287,8 @@ def predict(
         )
         for name in job
     ]
-    with _backend(server, release or _newest()) as backend:
-        on = backend.device(device) if device else _this_machine(backend)
+    with _backend(server, release) as backend:
+        on = _device_of(backend, device)
         if together:
             shares = (Share(mode="time-slice"),) * len(jobs)
             colocation = Colocation(on, tuple(jobs), shares)
@@ -340,14 +360,14 @@ def token(
     }
     given = {key: str(value) for key, value in limits.items() if value is not None}
     secret = add_token(file, name, role or ["predict"], given)
-    typer.echo(secret)
-    typer.echo(f"added {name!r} to {file}; the token above is not stored anywhere", err=True)
+    say(secret)
+    say(f"added {name!r} to {file}; the token above is not stored anywhere", err=True)
 
 
 @app.command()
 def train(
-    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
-    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    features_dir: FeaturesDir = Path("data/features"),
+    models_dir: ModelsDir = Path("data/models"),
     pretrained: Annotated[
         Path, typer.Option(help="Networks that rows of a GPU go on from.")
     ] = Path("data/pretrained"),
@@ -366,8 +386,8 @@ def train(
 
 @app.command()
 def evaluate(
-    features_dir: Annotated[Path, typer.Option("--features")] = Path("data/features"),
-    models_dir: Annotated[Path, typer.Option("--models")] = Path("data/models"),
+    features_dir: FeaturesDir = Path("data/features"),
+    models_dir: ModelsDir = Path("data/models"),
     out: Annotated[
         Path, typer.Option(help="Folder of metrics.json and plots; baselines there are reused.")
     ] = Path("data/evaluation"),
@@ -409,12 +429,6 @@ def doctor(
     print_report(diagnose(server, registry), as_json=as_json)
 
 
-def _newest() -> Path:
-    """The newest release that was made here, whether promoted or not, else the pretrained one."""
-    made = Path("data/release")
-    return made if made.is_dir() else PRETRAINED
-
-
 def _seconds(duration: str) -> float:
     """Seconds of "150", "150s", "9m" or "1h"."""
     number, unit = duration.rstrip("smh"), duration[len(duration.rstrip("smh")) :]
@@ -425,8 +439,11 @@ def _seconds(duration: str) -> float:
 
 
 @contextmanager
-def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
-    """The server where one is named, else the release in this process."""
+def _backend(server: str, release: Path | None) -> Iterator[PredictionBackend]:
+    """Yield a client of the server where one is named, else the release in this process.
+
+    Where none is named it is the release that `presage serve` would serve here.
+    """
     if server:
         from presage.serving.client import PresageClient
 
@@ -436,7 +453,28 @@ def _backend(server: str, release: Path) -> Iterator[PredictionBackend]:
         from presage.models.release import load_release
         from presage.serving.predictor import Predictor
 
-        yield Predictor(load_release(release))
+        yield Predictor(load_release(release or _served()))
+
+
+def _served() -> Path:
+    from presage.serving.main import default_source
+
+    source = default_source()
+    source.mark()
+    return source.folder()
+
+
+def _device_of(backend: PredictionBackend, kind: str) -> Device:
+    """Return the device as the backend knows it, else by the catalogue here.
+
+    A server need not know the kinds that the user added: a data sheet is sent with the request.
+    """
+    if not kind:
+        return _this_machine(backend)
+    try:
+        return backend.device(kind)
+    except UnknownDeviceError:
+        return device_named(kind)
 
 
 def _this_machine(backend: PredictionBackend) -> Device:
@@ -451,23 +489,37 @@ def _this_machine(backend: PredictionBackend) -> Device:
 
 
 def main() -> None:
-    """Entry point: one line for an error a person can mend (exit 1), 130 for Ctrl-C."""
+    """Run the command line; an error is one line, with exit status 1, or 2 for wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of a locale that has not all letters of names
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(standalone_mode=True)
+        status = command_of(app)(standalone_mode=False)
     except (PresageError, OSError) as error:  # such as a full disk
         _refuse(str(error))
+    except TyperException as error:
+        _refuse_usage(error)
+    except typer.Abort:
+        _refuse("aborted")
     except ModuleNotFoundError as error:
         line = how_to_install(error)
         if line is None:
             raise
         _refuse(line)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's, of a KeyboardInterrupt
-            sys.stderr.write("interrupted; files are whole\n")
-            leave_interrupted()
-        raise
+    if status == INTERRUPTED:  # typer's, of a KeyboardInterrupt
+        sys.stderr.write("interrupted; files are whole\n")
+        leave_interrupted()
+    sys.exit(status if isinstance(status, int) else 0)
 
 
-def _refuse(line: str) -> NoReturn:
-    sys.stderr.write(f"error: {line}\n")
-    sys.exit(1)
+def _refuse_usage(error: TyperException) -> NoReturn:
+    """End with typer's own error; a group without a command has printed its help already."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "presage"
+    if said := error.format_message():
+        _refuse(f"{said.rstrip('.')}; see `{command} --help`", error.exit_code)
+    sys.exit(error.exit_code)
+
+
+def _refuse(line: str, status: int = 1) -> NoReturn:
+    sys.stderr.write(f"error: {error_line(line)}\n")
+    sys.exit(status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from presage.cluster_ui_cli import ui
 from presage.cluster_variables import job_variables
 from presage.features.errors import ConfigError, InvalidJobError, ServiceError
 from presage.job_source import BATCH_SIZE, OPTIMIZER, PRECISION
+from presage.pipelines.terminal import say
 
 app = typer.Typer(
     help="A live cluster: jobs that share devices by what is foretold of them (docs/cluster.md).",
@@ -41,7 +41,8 @@ _MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 @app.command(
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-    epilog="Everything after the options is the job's command; `--` may stand before it.",
+    options_metavar="[OPTIONS] [--] COMMAND...",
+    epilog="Everything after the options is the job's command; one `--` may stand before it.",
 )
 def submit(
     context: typer.Context,
@@ -134,7 +135,7 @@ def submit(
             "--memory-gib": (memory_gib, _MOST_INT64 >> 30),
         }
     )
-    command = [word for word in context.args if word != "--" or context.args.index("--") != 0]
+    command = list(context.args)  # without the `--` before it, which was typer's
     if not command:
         raise InvalidJobError("no command; write it behind the options: -- python train.py")
     told = _features(features, batch_size, iterations, optimizer, precision)
@@ -165,8 +166,8 @@ def submit(
             said = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
             if before.phase in OVER:
                 raise InvalidJobError(f"{said}: nothing was started; give another --name")
-            typer.echo(f"{said}: nothing else was started", err=True)
-    typer.echo(job.job_id)
+            say(f"{said}: nothing else was started", err=True)
+    say(job.job_id)
 
 
 @app.command()
@@ -186,7 +187,8 @@ def ps(
 ) -> None:
     """List jobs, or nodes."""
     from presage.cluster_tables import job_table, node_table
-    from presage.render import print_json, show_whole
+    from presage.pipelines.terminal import show_whole
+    from presage.render import print_json
 
     if nodes and jobs:
         raise ConfigError("--nodes and names of jobs contradict each other; give one of them")
@@ -199,12 +201,12 @@ def ps(
         why = everything or bool(jobs)
         show_whole(node_table(found) if nodes else job_table(found, why=why))
     if found.left_out and not nodes:
-        typer.echo(
+        say(
             f"{found.left_out:,} more jobs are not listed; `presage cluster explain` has each",
             err=True,
         )
     if found.forecaster:
-        typer.echo(f"forecasts: {found.forecaster}", err=True)
+        say(f"forecasts: {found.forecaster}", err=True)
 
 
 @app.command()
@@ -219,14 +221,15 @@ def explain(
 ) -> None:
     """Say why a job is where it is, with the forecasts used."""
     from presage.cluster_tables import candidate_table, history_table, now_table, told_table
-    from presage.render import print_json, show_whole
+    from presage.pipelines.terminal import show_whole
+    from presage.render import print_json
 
     with connected(controller, token_file, ca, cert, key) as client:
         found = client.explain(job)
     if as_json:
         print_json(_json(found))
         return
-    typer.echo(f"{job}: {found.sentence}.")
+    say(f"{job}: {found.sentence}.")
     tables = (now_table, told_table, candidate_table, history_table)
     for table in (of(found) for of in tables):
         if table.row_count:
@@ -248,14 +251,14 @@ def wait(
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     def away(error: ServiceError) -> None:
-        typer.echo(f"{error}; it is asked again until it answers", err=True)
+        say(f"{error}; it is asked again until it answers", err=True)
 
     all_finished = True
     with connected(controller, token_file, ca, cert, key) as client:
         for row in each_when_over(client, jobs, on_away=away):
             if row.phase != pb.FINISHED:
                 all_finished = False
-                typer.echo(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)
+                say(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)
     if not all_finished:
         raise typer.Exit(1)
 
@@ -292,7 +295,7 @@ def drain(
         raise ConfigError("--evict and --undo contradict each other; give one of them")
     with connected(controller, token_file, ca, cert, key) as client:
         for job_id in client.drain(node, undo=undo, evict=evict):
-            typer.echo(job_id)
+            say(job_id)
 
 
 @app.command()
@@ -305,11 +308,15 @@ def logs(
     cert: Certificate = None,
     key: Key = None,
 ) -> None:
-    """Print what a job wrote to its output and error output."""
+    """Print what a job wrote to its output and error output.
+
+    On a terminal control sequences other than colours are shown, not obeyed; a pipe gets the bytes
+    as they are.
+    """
+    from presage.log_output import print_log
+
     with connected(controller, token_file, ca, cert, key) as client:
-        for content in client.logs(job, follow=follow):
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
+        print_log(client.logs(job, follow=follow))
 
 
 @app.command()
@@ -338,7 +345,7 @@ def watch(
                 continue
             at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
             about = " ".join(filter(None, (event.job_id, event.node, detail_of(event))))
-            typer.echo(f"{at} {event.what.lower()} {about}")
+            say(f"{at} {event.what.lower()} {about}")
 
 
 def _features(

@@ -6,9 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -17,9 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from presage.cluster_options import check_controller, credentials_of
-from presage.cluster_tokens import make_tokens, open_private, own_state
+from presage.cluster_tokens import make_tokens, own_state
+from presage.features.data_folder import data_folder
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import check_forecast, is_service, live_forecaster, service_of
+from presage.pipelines.terminal import say
+from presage.process_supervisor import ProcessSpec, supervising
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
     from presage.schedulers.v1 import cluster_pb2 as pb
 
 T = TypeVar("T")
-STATE = Path("data/cluster")
+MAX_PROCESSES, MAX_OPEN_FILES = 4096, 65_536  # of each job: JobLimits says the same
+_IN = "under data/cluster in a checkout, else ~/.local/state/presage/cluster"
 HOST, PORT = "127.0.0.1", 50061
 _OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 CONTROLLING = "controlling at"  # what a controller says once it listens
-# Options of agents that `presage cluster up` starts as root, whose jobs are to run as root too.
-_AS_ROOT: tuple[str, ...] = ()  # MERGE: ("--allow-root-jobs",) once `presage cluster agent` has it
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
 
 Forecast = Annotated[
@@ -77,21 +77,22 @@ def add_processes(app: typer.Typer) -> None:
 
 def controller(
     journal: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="PRESAGE_JOURNAL",
             metavar="URL",
+            show_default=f"controller.db {_IN}",
             help="A file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE; its password as in "
             "PGPASSWORD or ~/.pgpass.",
         ),
-    ] = str(STATE / "controller.db"),
+    ] = None,
     journal_key: Annotated[
         Path | None,
         typer.Option(
             envvar="PRESAGE_JOURNAL_KEY",
             metavar="FILE",
             help="Key that its records are checked and environments encrypted with; made when "
-            f"missing. By default FILE.key, or {STATE / 'journal.key'} for PostgreSQL.",
+            "missing. By default FILE.key, or journal.key in the state folder for PostgreSQL.",
         ),
     ] = None,
     policy: Policy = "sharing",
@@ -167,7 +168,10 @@ def controller(
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
-        with Journal.open(journal, journal_key) as opened:
+        url = journal or str(_state() / "controller.db")
+        if journal_key is None and url.startswith("postgres"):  # it has no folder of its own
+            journal_key = _state() / "journal.key"
+        with Journal.open(url, journal_key) as opened:
             uvloop.run(serve())
     finally:
         if stop_showing is not None:
@@ -190,8 +194,10 @@ def agent(
     memory_gib: Annotated[
         float | None, typer.Option(min=0.01, help="Of each device; by default what there is.")
     ] = None,
-    state: Annotated[Path, typer.Option(help="Folder of its own, on a local disk.")] = STATE
-    / "agent",
+    state: Annotated[
+        Path | None,
+        typer.Option(show_default=f"agent {_IN}", help="Folder of its own, on a local disk."),
+    ] = None,
     checkpoints: Annotated[
         Path | None,
         typer.Option(help="Jobs' checkpoints: one folder that all nodes have. By default local."),
@@ -205,6 +211,40 @@ def agent(
     forecast_token_file: Secret = None,
     forecast_ca: Authority = None,
     hard_shares: HardShares = False,
+    allow_root_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--allow-root-jobs",
+            help="As root: also run jobs as root, if their token has the account root or none.",
+        ),
+    ] = False,
+    max_processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Processes and threads of each job, or of its account where no control group can "
+            "be made; 0 for any number.",
+        ),
+    ] = MAX_PROCESSES,
+    max_open_files: Annotated[
+        int, typer.Option(min=0, help="Open files of each process of a job; 0 for any number.")
+    ] = MAX_OPEN_FILES,
+    max_memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Memory of the node that each job may take, where a control group can be made; by "
+            "default that of its processors, and on GPUs any.",
+        ),
+    ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Variable of the agent's environment that jobs get too; repeat it. By default "
+            "PATH, LANG, LC_*, TZ, LD_LIBRARY_PATH, CUDA*, NVIDIA* and NCCL*.",
+        ),
+    ] = None,
     heartbeat_s: Annotated[
         float,
         typer.Option(
@@ -219,9 +259,11 @@ def agent(
     """Run jobs on this node as the controller wants; on SIGTERM or Ctrl-C they go on without it."""
     from presage.schedulers.agent.agent import Agent, AgentOptions
     from presage.schedulers.agent.connection import serve_node
+    from presage.schedulers.agent.job_limits import JobLimits
     from presage.schedulers.agent.outcomes import Outbox
     from presage.serving.log import log_as_json
 
+    state = state or _state() / "agent"
     made = live_forecaster(forecast, risk, forecast_token_file, forecast_ca)
     second = None if forecast == "none" else made
     outbox = None
@@ -235,6 +277,9 @@ def agent(
         checkpoints or state / "checkpoints",
         heartbeat_s,
         hard_shares,
+        allow_root_jobs,
+        JobLimits(max_processes, max_open_files, round((max_memory_gib or 0.0) * 2**30)),
+        tuple(pass_env or ()),
     )
     check_controller(controller)
     credentials = partial(credentials_of, token_file, ca, cert, key)
@@ -242,9 +287,8 @@ def agent(
     log_as_json()
 
     async def serve() -> None:
-        working = asyncio.ensure_future(
-            serve_node(Agent(options, second, outbox), controller, credentials)
-        )
+        running = Agent(options, second, outbox)
+        working = asyncio.ensure_future(serve_node(running, controller, credentials))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, working.cancel)
@@ -252,6 +296,9 @@ def agent(
             await working
         except asyncio.CancelledError:
             return
+        finally:
+            if running.has_stalled():  # its thread would be waited for, and has no end
+                os._exit(1)
 
     asyncio.run(serve())
 
@@ -273,9 +320,15 @@ def up(
         typer.Option(min=0.01, help="Of each node's device; by default its part of what there is."),
     ] = None,
     hard_shares: HardShares = False,
-    state: Annotated[Path, typer.Option(help="Where all of it is kept.")] = STATE,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=_IN.removeprefix("under "),
+            help="Folder of the journal, the logs and the checkpoints.",
+        ),
+    ] = None,
 ) -> None:
-    """Run a controller and agents on this machine, until Ctrl-C.
+    """Run a controller and agents on this machine, until Ctrl-C; one that ends is started again.
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
@@ -287,6 +340,7 @@ def up(
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
+    state = state or _state()
     with own_state(state):
         address_of(Options(host=HOST, port=port))
         tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
@@ -310,7 +364,7 @@ def up(
                     *devices, "--forecast", forecast, "--risk", str(risk),
                     *(("--report", forecast) if is_service(forecast) else ()),
                     *(("--hard-shares",) if hard_shares else ()),
-                    *(_AS_ROOT if os.geteuid() == 0 else ()),
+                    *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
                 ]
             )  # fmt: skip
             commands.append((words, variables))
@@ -321,15 +375,13 @@ def up(
             tokens.user.remove()
 
 
+def _state() -> Path:
+    """Return the default folder of a cluster's state."""
+    return data_folder() / "cluster"
+
+
 def _ready(target: str) -> None:
-    typer.echo(f"{CONTROLLING} {target}", err=True)
-
-
-def _says(log: Path, begin: int, word: str) -> bool:
-    """Whether a log has a word from a byte on."""
-    with log.open("rb") as file:
-        file.seek(begin)
-        return word.encode() in file.read()
+    say(f"{CONTROLLING} {target}", err=True)
 
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
@@ -382,12 +434,13 @@ def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot,
 
 
 def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
-    from presage.features.device import find_device
+    from presage.devices_cli import device_named
     from presage.schedulers.agent.slot import Slot
 
     kind, equals, where = text.partition("=")
     if where.startswith("gpu") and where[3:].isdecimal():
-        return Slot(kind, memory_bytes or find_device(kind).memory_bytes, cuda=int(where[3:]))
+        known = memory_bytes or device_named(kind, f"--device {text}").memory_bytes
+        return Slot(kind, known, cuda=int(where[3:]))
     if not equals or not all(part.isdecimal() for part in where.split(",")):
         raise ConfigError(f"--device {text!r}: write KIND=0,1 of processors, or KIND=gpu0")
     cpus = tuple(int(part) for part in where.split(","))
@@ -479,44 +532,18 @@ def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
 def _run_together(
     commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], state: Path, target: str
 ) -> None:
-    """Processes with variables of their own, that end together; logs in the state's folder."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or it would leave them behind
+    """Run the controller and agents, each with variables and a log file of its own."""
     names = ["controller", *(f"n{i}" for i in range(len(commands) - 1))]
-    running: list[tuple[str, subprocess.Popen[bytes]]] = []
-
-    def check() -> None:
-        for name, process in running:
-            if process.poll() is not None:
-                tail = (state / f"{name}.log").read_text()[-400:].strip().splitlines()[-1:]
-                raise ServiceError(f"{name} ended with {process.returncode}: {' '.join(tail)}")
-
-    try:
-        for name, (command, variables) in zip(names, commands, strict=True):
-            with open(state / f"{name}.log", "ab", opener=open_private) as said:
-                began = said.tell()
-                started = subprocess.Popen(
-                    command, stderr=said, stdout=said, start_new_session=True,
-                    env={**os.environ, **variables},
-                )  # fmt: skip
-            running.append((name, started))
-            # Where another one has its port, agents would be that one's.
-            while name == "controller" and not _says(state / f"{name}.log", began, CONTROLLING):
-                check()
-                time.sleep(0.05)
-        typer.echo(
-            f"a controller at {target}, {len(commands) - 1} agents; Ctrl-C or SIGTERM ends them",
-            err=True,
-        )
-        while True:
-            check()
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        typer.echo("ending controller and agents; jobs go on for their lease", err=True)
-    finally:
-        for _, process in running:
-            process.terminate()
-        for _, process in running:
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    first, *others = (
+        ProcessSpec(name, command, state / f"{name}.log", variables)
+        for name, (command, variables) in zip(names, commands, strict=True)
+    )
+    said = partial(say, err=True)
+    with supervising(said) as supervisor:
+        # Where another controller has the port, agents would be that one's.
+        if supervisor.start_until(first, CONTROLLING):
+            for spec in others:
+                supervisor.start(spec)
+            said(f"a controller at {target}, {len(others)} agents; Ctrl-C or SIGTERM ends them")
+            supervisor.run()
+        said("ending controller and agents; jobs go on for their lease")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 
-from rich.table import Table
-from rich.text import Text
-
 from presage.features.units import quantity
+from presage.pipelines.terminal import Table
 from presage.schedulers.live.promise import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -32,7 +30,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             promise_of(row),
-            *((Text(row.why),) if why else ()),
+            *((row.why,) if why else ()),
         )
     return table
 

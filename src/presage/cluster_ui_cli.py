@@ -18,6 +18,7 @@ from presage.cluster_options import (
     check_controller,
     credentials_of,
 )
+from presage.pipelines.terminal import say
 
 HOST, PORT = "127.0.0.1", 50062
 
@@ -28,9 +29,7 @@ def ui(
     port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
     allow_remote: Annotated[
         bool,
-        typer.Option(
-            "--allow-remote", help="Listen beyond loopback: whoever gets there sees all jobs."
-        ),
+        typer.Option("--allow-remote", help="Listen beyond loopback, unencrypted."),
     ] = False,
     token_file: Token = None,
     ca: Authority = None,
@@ -39,13 +38,16 @@ def ui(
 ) -> None:
     """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C.
 
-    Whoever has an account on this machine can see it, with commands and logs of all jobs.
+    It prints an address with a token, which is valid until the command ends: browsers that have not
+    opened it are refused.
     """
     from presage.schedulers.live.client import ClusterClient
     from presage.schedulers.ui.server import serve_pages
+    from presage.serving.log import log_as_json
 
     check_controller(controller)
     credentials = credentials_of(token_file, ca, cert, key)
+    log_as_json()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -55,6 +57,6 @@ def ui(
         host=host,
         port=port,
         allow_remote=allow_remote,
-        on_ready=lambda url: typer.echo(f"the cluster at {controller} is shown at {url}", err=True),
+        on_ready=lambda url: say(f"the cluster at {controller} is shown at {url}", err=True),
         stopped=stopped,
     )

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from presage.features.device import detect
 from presage.features.errors import PresageError
 from presage.features.gpu import torch_runs_on_nvidia
 from presage.features.units import quantity
+from presage.pipelines.terminal import Console, Table, styled
 from presage.render import print_json
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ def print_report(findings: list[Finding], *, as_json: bool) -> None:
         return
     table = Table("what", "found", "")
     for finding in findings:
-        mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: ""}[finding.ok]
+        mark: Any = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
         table.add_row(finding.what, finding.found, mark)
     Console().print(table)
 

@@ -30,7 +30,7 @@ def drift(
         typer.Argument(
             metavar="[LOG...]",
             help="Outcome logs of servers, which may be running, or a folder of *.db.",
-            show_default="data/outcomes",
+            show_default="those of `presage serve`",
         ),
     ] = None,
     release: Annotated[
@@ -57,14 +57,15 @@ def drift(
     Judged are the outcomes that name the release. Exit status 0: no drift; 3: drift, and it is
     time for `dvc repro`; 1: it cannot be told.
     """
+    from presage.features.data_folder import data_folder
     from presage.models.drift import DriftPolicy
-    from presage.pipelines.ingest import LOGS, find_logs
+    from presage.pipelines.ingest import find_logs
     from presage.pipelines.progress import counted_progress
     from presage.serving.drift_watch import Answered
     from presage.serving.outcome_log import last_position
     from presage.serving.predictor import Predictor
 
-    found = find_logs(logs or [LOGS])
+    found = find_logs(logs or [data_folder() / "outcomes"])
     with _released(release, registry) as loaded:
         answered = Answered(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         rows = sum(map(last_position, found))
@@ -86,11 +87,11 @@ def drift(
 def _released(release: str, registry: str) -> Iterator[Release]:
     from presage.features.errors import RegistryError
     from presage.models.champion import find_champion, lay_down
+    from presage.models.pretrained import pretrained_release
     from presage.models.registry import Registry
     from presage.models.registry_uri import configured_uri, database_path
     from presage.models.release import load_release
     from presage.serving.follow import default_cache
-    from presage.serving.main import PRETRAINED
 
     uri = registry or configured_uri()
     if release and Path(release).is_dir():
@@ -111,7 +112,7 @@ def _released(release: str, registry: str) -> Iterator[Release]:
     elif registry:
         raise RegistryError(f"{uri}: no release is champion; promote one, or name one by --release")
     else:
-        yield load_release(PRETRAINED)
+        yield load_release(pretrained_release())
 
 
 def _each_once(paths: Iterable[Path]) -> Iterator[ReportedOutcome]:
@@ -151,9 +152,7 @@ def _counts(answered: Answered) -> dict[str, int]:
 
 
 def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table, box
 
     console = Console()
     title = f"outcomes beside the forecasts of release {answered.predictor.release_id}"
@@ -171,7 +170,7 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
             table.add_section()
             table.add_row(_NAMES[quantity], style="bold")
         table.add_row(
-            f" {_shown(row.slice_name) or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
+            f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
             _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
             _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
         )  # fmt: skip
@@ -208,13 +207,6 @@ _NAMES = {
     "runtime_s": "runtime",
     "in_domain": "in domain",
 }
-
-
-def _shown(name: str) -> str:
-    """A reporter's text, without what a terminal would obey."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "?" for c in name))
 
 
 def _beside(found: float | None, promised: float | None) -> str:

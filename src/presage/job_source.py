@@ -73,17 +73,7 @@ def _from_json(path: Path, iterations: int | None, said_otherwise: Sequence[str]
             f"at its own; leave it out, or extract the job again with `presage features MODEL "
             f"--{said_otherwise[0]} ... --json`"
         )
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise InvalidJobError(
-            f"{path}: cannot be read ({error.strerror}); check the path"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InvalidJobError(
-            f"{path}: not text ({error.reason}); write it with `presage features --json`"
-        ) from error
-    features = job_features.from_json(text, source=str(path))
+    features = job_features.read_json_file(path)
     if iterations is None:
         return features
     return replace(features, job=replace(features.job, iterations=iterations))

@@ -14,6 +14,7 @@ import typer
 
 from presage.features.errors import ConfigError, ServiceError
 from presage.live_forecaster import live_forecaster
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -53,7 +54,8 @@ Topology = Annotated[
     typer.Option(
         metavar="LEVEL=LABEL",
         help="Node label that names a level of the topology; by default "
-        "rack=network.topology.nvidia.com/leaf and spine=network.topology.nvidia.com/spine.",
+        "network.topology.nvidia.com/leaf names the rack, and network.topology.nvidia.com/spine "
+        "the spine.",
     ),
 ]
 Kubeconfig = Annotated[
@@ -87,7 +89,7 @@ def gate(
     )
     with _connected(kubeconfig, context) as (api, cache):
         stopping = _until_told()
-        typer.echo(f"planning gangs of {api.configuration.host}", err=True)
+        say(f"planning gangs of {api.configuration.host}", err=True)
         run_gate(planner, cache, Writer(api, cache.put), stopping)
 
 
@@ -107,24 +109,41 @@ def extender(
     tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its key.")] = None,
     client_ca: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="Ask for certificates that this one signed.")
+        Path | None,
+        typer.Option(metavar="PEM", help="Require client certificates that this one signed."),
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Require a token of this file (presage token); of role bind, to bind and preempt.",
+        ),
+    ] = None,
+    max_body_mib: Annotated[
+        int, typer.Option(min=1, max=128, help="Largest request with credentials, in MiB.")
+    ] = 32,
     resource: Resource = "nvidia.com/gpu",
     topology: Topology = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Answer kube-scheduler: where pods fit by what is foretold, and how well."""
+    """Answer kube-scheduler: where pods fit by their forecasts, and how well.
+
+    Without --client-ca or --tokens it listens on loopback only, and does not bind or preempt.
+    """
     from presage.schedulers.kubernetes.extender import Extender
+    from presage.schedulers.kubernetes.extender_http import BodyLimits
     from presage.schedulers.kubernetes.extender_server import ExtenderServer
     from presage.schedulers.kubernetes.live_cluster import LiveCluster
     from presage.serving.options import Tls
+    from presage.serving.token_file import TokenFile as AcceptedTokens
 
     if (tls_cert is None) != (tls_key is None):
         raise ServiceError("give both --tls-cert and --tls-key, or neither")
     if client_ca is not None and tls_cert is None:
         raise ServiceError("--client-ca goes with --tls-cert and --tls-key; give them too")
     tls = Tls(tls_cert, tls_key, client_ca) if tls_cert and tls_key else None
+    accepted = AcceptedTokens(tokens) if tokens else None
     limits, made, reading = (
         _gang(policy),
         live_forecaster(forecast, risk, token_file, ca),
@@ -134,9 +153,10 @@ def extender(
         stopping = _until_told()
         verbs = Extender(LiveCluster(api, cache), limits, made, reading)
         with ExtenderServer(
-            verbs, host=host, port=port, prefix=prefix, allow_remote=allow_remote, tls=tls
-        ) as server:
-            typer.echo(f"answering kube-scheduler at {server.url}", err=True)
+            verbs, host=host, port=port, prefix=prefix, allow_remote=allow_remote, tls=tls,
+            tokens=accepted, bodies=BodyLimits(body_mib=max_body_mib),
+        ) as server:  # fmt: skip
+            say(f"answering kube-scheduler at {server.url}", err=True)
             stopping.wait()
 
 
@@ -162,8 +182,7 @@ def gangs(
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table
 
     table = Table(title=f"{len(rows)} gangs")
     for column in ("gang", "state", "needs", "waiting", "released", "bound", "devices"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from presage.features.errors import RegistryError, ReleaseError
 from presage.models.learnt_from import CampaignFolder, CampaignRows, LearntFrom, learnt_from
 from presage.models.manifest import job_digest, read_job_digests
+from presage.models.pretrained import pretrained_release
 from presage.models.registry import SHORTEST_PREFIX
 from presage.models.registry_uri import CHAMPION, PREVIOUS
 from presage.models.release import load_release
@@ -77,7 +78,8 @@ class KnownRelease:
 def find_release(ref: str, registry: Registry) -> KnownRelease:
     """Release that a version, alias, id or folder names.
 
-    An id that the registry does not have may be that of a release of this checkout.
+    An id that the registry does not have may be that of a release of this checkout, or of the
+    installed one.
 
     Raises
     ------
@@ -94,7 +96,7 @@ def find_release(ref: str, registry: Registry) -> KnownRelease:
             with suppress(RegistryError):  # a folder needs none
                 versions = registry.versions()
             return _of_folder(Path(ref), versions)
-        for found in _local(()):
+        for found in _local((), (*LOCAL, pretrained_release())):
             if len(ref) >= SHORTEST_PREFIX and found.release_id.startswith(ref):
                 return found
         raise
@@ -105,7 +107,7 @@ def all_releases(registry: Registry) -> list[KnownRelease]:
     """Releases of the registry, newest first, and those of this checkout that it does not have."""
     versions = registry.versions()[::-1]
     found = [KnownRelease(_manifest(registry, one), None, one) for one in versions]
-    return found + [one for one in _local(versions) if one.registered is None]
+    return found + [one for one in _local(versions, LOCAL) if one.registered is None]
 
 
 def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
@@ -116,8 +118,10 @@ def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
         return {"release_id": one.release_id}
 
 
-def _local(versions: Sequence[RegisteredRelease]) -> Iterator[KnownRelease]:
-    for folder in LOCAL:
+def _local(
+    versions: Sequence[RegisteredRelease], folders: Sequence[Path]
+) -> Iterator[KnownRelease]:
+    for folder in folders:
         with suppress(ReleaseError):
             yield _of_folder(folder, versions)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from presage.address import check_address
 from presage.cluster_options import credentials_of
-from presage.features.errors import ServiceError
 
 if TYPE_CHECKING:
-    from presage.features.colocation import Colocation
-    from presage.features.device import Device
-    from presage.features.placement import Placement
     from presage.schedulers.forecasts import Forecaster
     from presage.serving.channel import Credentials
     from presage.serving.client import PresageClient
-    from presage.serving.forecasts import ColocationForecast, JobForecast
 
 T = TypeVar("T")
 
@@ -103,49 +98,4 @@ def _predictor(text: str, credentials: Credentials) -> Any:
         from presage.serving.predictor import Predictor
 
         return Predictor(load_release(Path(text)))
-    return _Service(service_of(text, _OPTION, credentials), text)
-
-
-class _Service:
-    """A prediction service; where it is silent, errors say so in words for a cluster's operator.
-
-    gRPC tries again until the time is up: of who is not there it says now that, and now that it is
-    slow.
-    """
-
-    def __init__(self, client: PresageClient, target: str) -> None:
-        self._client, self._target = client, target
-
-    def device(self, kind: str) -> Device:
-        return self._asked(lambda: self._client.device(kind))
-
-    def predict(self, placements: Sequence[Placement], *, coverage: float) -> list[JobForecast]:
-        return self._asked(lambda: self._client.predict(placements, coverage=coverage))
-
-    def predict_interference(
-        self, colocations: Sequence[Colocation], *, coverage: float
-    ) -> list[ColocationForecast]:
-        return self._asked(
-            lambda: self._client.predict_interference(colocations, coverage=coverage)
-        )
-
-    def _asked(self, ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except ServiceError as error:
-            if not _is_silence(error.__cause__):
-                raise
-            raise ServiceError(
-                f"no answer from the forecast service at {self._target} within {TIMEOUT_S:g} s; "
-                "does it run?"
-            ) from error
-
-
-def _is_silence(cause: Any) -> bool:
-    """Whether an error is gRPC's own word that nobody answered."""
-    import grpc
-
-    from presage.serving.channel import server_said
-
-    silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-    return isinstance(cause, grpc.RpcError) and cause.code() in silent and not server_said(cause)
+    return service_of(text, _OPTION, credentials)

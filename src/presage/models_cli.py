@@ -24,6 +24,7 @@ from presage.models_tables import (
     print_releases,
     side_by_side,
 )
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from presage.models.registry import RegisteredRelease, Registry
@@ -61,7 +62,7 @@ def list_releases(registry: Uri = "", as_json: AsJson = False) -> None:
     if as_json:
         _print_json([_facts(release) for release in releases])
     elif not releases:
-        typer.echo("no release yet; `dvc repro` registers one")
+        say("no release yet; `dvc repro` registers one")
     else:
         print_releases(releases)
 
@@ -104,7 +105,7 @@ def show(
         return
     print_release(release, manifest)
     if download is not None:
-        typer.echo(f"release folder: {download}")
+        say(f"release folder: {download}")
 
 
 def _show_lineage(ref: str, registry: Registry, *, as_json: bool) -> None:
@@ -131,9 +132,8 @@ def learnt_from(
     as_json: AsJson = False,
 ) -> None:
     """List the releases that learnt from a campaign, a machine or a job: to withdraw bad rows."""
-    from rich.console import Console
-
     from presage import lineage
+    from presage.pipelines.terminal import Console
 
     if not (campaign or machine or job):
         raise RegistryError("say which: a campaign, --machine NAME or --job ID")
@@ -177,7 +177,7 @@ def gate(
         return
     if decision is not None:
         print_table(decision)
-    typer.echo(f"release {release.release_id} would be {decided['outcome']}: {decided['reason']}")
+    say(f"release {release.release_id} would be {decided['outcome']}: {decided['reason']}")
 
 
 @app.command()
@@ -209,9 +209,9 @@ def promote(
     if as_json:
         _print_json({"champion": _facts(after), "before": before and _facts(before)})
     elif is_champion:
-        typer.echo(f"release {after.release_id} is champion already: nothing moved")
+        say(f"release {after.release_id} is champion already: nothing moved")
     else:
-        typer.echo(
+        say(
             f"release {after.release_id} (version {after.version}) is champion now, by hand"
             f"{'' if said_yes else ' and regardless of the gate'}; the gate last said: "
             f"{gate_said(release)}"
@@ -228,7 +228,7 @@ def rollback(reason: Why = "", by: Who = "", registry: Uri = "", as_json: AsJson
     if as_json:
         _print_json({"champion": _facts(after), "before": before and _facts(before)})
     else:
-        typer.echo(f"release {after.release_id} (version {after.version}) is champion again")
+        say(f"release {after.release_id} (version {after.version}) is champion again")
         _say_withdrawn(before)
 
 
@@ -239,7 +239,7 @@ def journal(registry: Uri = "", as_json: AsJson = False) -> None:
     if as_json:
         _print_json([asdict(entry) for entry in entries])
     elif not entries:
-        typer.echo("no entry yet: the champion was never changed")
+        say("no entry yet: the champion was never changed")
     else:
         print_journal(entries)
 
@@ -262,7 +262,7 @@ def register(
     if as_json:
         _print_json(_facts(opened.resolve(version)))
     else:
-        typer.echo(f"release {release.release_id} is version {version}, and its files are whole")
+        say(f"release {release.release_id} is version {version}, and its files are whole")
 
 
 @app.command()
@@ -273,7 +273,7 @@ def delete(ref: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
     if as_json:
         _print_json(_facts(gone))
     else:
-        typer.echo(
+        say(
             f"release {gone.release_id} (version {gone.version}) and its run are deleted; "
             "`mlflow gc` frees the bytes"
         )
@@ -316,7 +316,7 @@ def _facts(release: RegisteredRelease) -> dict[str, Any]:
 
 def _say_withdrawn(before: RegisteredRelease | None) -> None:
     if before is not None:
-        typer.echo(
+        say(
             f"release {before.release_id} is withdrawn: `dvc repro` will not bring it back, "
             f"`presage models promote {before.release_id}` does"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+from presage.pipelines.terminal import Console, Table, Tree, say, show_whole, styled
 
 if TYPE_CHECKING:
     from presage.lineage import Learnt
@@ -74,9 +74,6 @@ def ingredients(
 
 def print_releases(releases: list[RegisteredRelease]) -> None:
     """A line for each release."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table()
     for title in ("version", "release", "aliases", "registered"):
         table.add_column(title, no_wrap=True)
@@ -90,13 +87,11 @@ def print_releases(releases: list[RegisteredRelease]) -> None:
             release.registered_at[:16].replace("T", " "),
             f"{outcome}; withdrawn by hand" if release.withdrawn_at else outcome,
         )
-    Console().print(table)
+    show_whole(table)
 
 
 def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
     """A release: facts, metrics, devices."""
-    from rich.console import Console
-
     versions = (f"{name} {version}" for name, version in manifest["versions"].items())
     facts = {
         "release": f"{release.release_id}, version {release.version}",
@@ -110,7 +105,7 @@ def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> No
         "versions": ", ".join(versions),
     }
     for name, value in facts.items():
-        typer.echo(f"{name:<11} {value}")
+        say(f"{name:<11} {value}")
     console = Console()
     console.print(_metrics_table(figures(manifest)))
     console.print(_devices_table(manifest))
@@ -118,8 +113,6 @@ def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> No
 
 def _metrics_table(figures: Figures) -> Any:
     """One line per predictor and metric, one column per split."""
-    from rich.table import Table
-
     splits = list(dict.fromkeys(split for _, split, _ in figures))
     table = Table("predictor", "metric", title="metrics on what was not trained on")
     for split in splits:
@@ -131,8 +124,6 @@ def _metrics_table(figures: Figures) -> Any:
 
 
 def _devices_table(manifest: Mapping[str, Any]) -> Any:
-    from rich.table import Table
-
     table = Table("device", "cores", "memory GiB", "fp32 GFLOP/s", "GB/s", title="devices")
     for device in manifest["devices"]:
         table.add_row(
@@ -149,21 +140,17 @@ def print_diff(
     ids: list[str], figures: list[dict[str, Any]], made_of: Mapping[str, tuple[Any, Any]]
 ) -> None:
     """Metrics of two releases side by side, and what they were made of where that differs."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table("predictor", "split", "metric", title="metrics; * is the better one")
     for name in ids:
         table.add_column(name, justify="right", no_wrap=True)
     for row in figures:
         sides = (f"{_number(row[s])} {'*' if row['better'] == s else ' '}" for s in "ab")
         table.add_row(row["predictor"], row["split"], row["metric"], *sides)
-    console = Console()
-    console.print(table)
+    show_whole(table)
     for name, (x, y) in made_of.items():
-        typer.echo(f"{name}: {x} | {y}")
+        say(f"{name}: {x} | {y}")
     if not made_of:
-        typer.echo("made of the same data and versions")
+        say("made of the same data and versions")
 
 
 def _number(value: float | None) -> str:
@@ -172,11 +159,10 @@ def _number(value: float | None) -> str:
 
 def print_lineage(facts: Mapping[str, Any]) -> None:
     """Where a release came from, as a tree: files, run, tables, rows."""
-    from rich.console import Console
-    from rich.tree import Tree
-
     where = f"version {facts['version']}" if facts["version"] else facts["folder"]
-    tree = Tree(f"[bold]release {facts['release_id']}[/] " + ", ".join([where, *facts["aliases"]]))
+    title = styled(f"release {facts['release_id']} ", "bold")
+    title.append_text(styled(", ".join([where, *facts["aliases"]]), "not bold"))
+    tree = Tree(title)
     files = tree.add("predictors, sha256 of each ONNX file")
     for name, digest in facts["predictors"].items():
         files.add(f"{name:<20} {digest}")
@@ -188,7 +174,7 @@ def print_lineage(facts: Mapping[str, Any]) -> None:
         made_of.add("not known: it was made before releases said so")
     else:
         _add_learnt_from(made_of, facts["learnt_from"], facts["tables_here"])
-    Console(highlight=False, soft_wrap=True).print(tree)
+    show_whole(tree)
 
 
 def _run_lines(run: Mapping[str, Any] | None) -> Iterator[str]:
@@ -260,9 +246,6 @@ def _rows_line(groups: Sequence[Mapping[str, Any]]) -> str:
 
 def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
     """Which releases learnt from some measurements, and what can be done about it."""
-    from rich.console import Console
-    from rich.table import Table
-
     shown = Table()
     for title in ("version", "release", "aliases", "taught by", "judged by", "through"):
         shown.add_column(title, overflow="fold")
@@ -288,9 +271,6 @@ def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
 
 def print_journal(entries: list[Entry]) -> None:
     """Changes of the champion, in the order given."""
-    from rich.console import Console
-    from rich.table import Table
-
     shown = Table("entry", "when", "champion", "before", "verdict", "who", "why")
     for entry in entries:
         new, old = (

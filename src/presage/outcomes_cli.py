@@ -22,7 +22,7 @@ def ingest(
         typer.Argument(
             metavar="[LOG...]",
             help="Outcome logs of servers, which may be running, or a folder of *.db.",
-            show_default="data/outcomes",
+            show_default="those of `presage serve`",
         ),
     ] = None,
     to: Annotated[
@@ -41,7 +41,8 @@ def ingest(
     Reading them again changes nothing. What cannot be is in quarantine.jsonl there, with the
     reason.
     """
-    from presage.pipelines.ingest import LOGS, PRETRAINED
+    from presage.features.data_folder import data_folder
+    from presage.pipelines.ingest import PRETRAINED
     from presage.pipelines.ingest import ingest as ingest_logs
     from presage.pipelines.recency import read_recency
     from presage.pipelines.withdrawn import read_withdrawals
@@ -49,7 +50,7 @@ def ingest(
 
     start = pretrained or (PRETRAINED if PRETRAINED.is_dir() else None)
     done = ingest_logs(
-        logs or [LOGS],
+        logs or [data_folder() / "outcomes"],
         to,
         recency=read_recency(),
         withdrawals=read_withdrawals(),

@@ -8,16 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from presage.features.device import Device
 from presage.features.forecast import Forecast
 from presage.features.job import JobFeatures
 from presage.features.placement import Placement
 from presage.features.schema import columns, matrix
 from presage.features.units import quantity
+from presage.pipelines.terminal import Console, Table, styled
 from presage.serving.forecasts import ColocationForecast, JobForecast
+from presage.serving.job_features import to_json
 
 if TYPE_CHECKING:
     from presage.pipelines.assessment import Assessment
@@ -75,7 +74,7 @@ def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_jso
     values = matrix([Placement(job, device)], feature_set)[0]
     named = dict(zip(columns(feature_set), (float(v) for v in values), strict=True))
     if as_json:
-        print_json(asdict(job))
+        print_json(json.loads(to_json(job)))
         return
     console = Console()
     ops = Table(title=f"{job.job.name}, one step at batch size {job.job.batch_size}")
@@ -109,7 +108,7 @@ def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_jso
     )
     unknown = sum(row.count for row in job.op_stats if row.kind == "Other")
     if unknown:
-        console.print(f"[yellow]{unknown} operators are of no known kind: out of domain[/yellow]")
+        console.print(styled(f"{unknown} operators are of no known kind: out of domain", "yellow"))
 
 
 def forecast_json(forecast: Forecast) -> dict[str, Any]:
@@ -274,13 +273,3 @@ def _ours_first(models: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cells(found: Mapping[Any, Any]) -> list[str]:
     return [f"{found[k]:,.{digits}f}" if k in found else "" for k, digits in _FIGURES.values()]
-
-
-def show_whole(table: Table) -> None:
-    """As wide as its figures are, also where the terminal is not."""
-    from rich.measure import Measurement
-
-    console = Console()
-    wide = console.options.update(width=10_000)
-    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
-    console.print(table)

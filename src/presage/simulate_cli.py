@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from presage.devices_cli import DevicesFile
 from presage.features.errors import ConfigError, PresageError
+from presage.pipelines.terminal import say
 from presage.trace_cli import tell_left_out
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator.simulation import Simulation
 
 _OF_SWEEPS = ("sweep", "output", "workers", "ray")
+_OF_BOTH = ("as_json", "devices")
 _WORLD, _OUTPUT, _SWEEP = "The world", "What is written", "Sweeps"
 
 
@@ -62,7 +65,8 @@ def simulate(
         float, typer.Option(help="Spread of the log-normal factors put on forecasts.")
     ] = 0.0,
     bias: Annotated[float, typer.Option(help="Median of those factors.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    devices: DevicesFile = None,
     measured: Annotated[
         Path | None,
         typer.Option(
@@ -273,11 +277,11 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
     from presage.schedulers.standing import ENDED
 
     for why, times in run.forecasts.failures.items():
-        typer.echo(f"{name}: forecaster failed {times:,} times: {why}", err=True)
+        say(f"{name}: forecaster failed {times:,} times: {why}", err=True)
     for kind, jobs in run.forecasts.untold.items() if foretells else ():
-        typer.echo(f"{name}: nothing is foretold of {jobs:,} jobs on {kind!r}", err=True)
+        say(f"{name}: nothing is foretold of {jobs:,} jobs on {kind!r}", err=True)
     for kind, jobs in run.forecasts.strange.items():
-        typer.echo(
+        say(
             f"{name}: {jobs:,} jobs on {kind!r} are unlike all that the release learnt from: its "
             "bounds of memory promise nothing there",
             err=True,
@@ -285,18 +289,18 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
     rejected = [(job_id, why) for _, what, job_id, why in run.log.entries if what == "reject"]
     if rejected:
         job_id, why = rejected[0]
-        typer.echo(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
+        say(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
     starved = [
         job_id for job_id in run.ledger.jobs if run.ledger.standing(job_id).phase not in ENDED
     ]
     if starved:
-        typer.echo(
+        say(
             f"{name}: jobs never started, or not again: {len(starved):,}, first {starved[0]!r}",
             err=True,
         )
     refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
     if refused:
-        typer.echo(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)
+        say(f"{name}: {len(refused):,} decisions refused, first: {refused[0]}", err=True)
 
 
 def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
@@ -317,7 +321,7 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
         _print_compared(compared(outcomes))
     for name, one in zip(names_of(scenarios), found, strict=True):
         if isinstance(one, PresageError):
-            typer.echo(f"{name}: {one}", err=True)
+            say(f"{name}: {one}", err=True)
     if len(outcomes) < len(found):
         raise ConfigError(
             f"{len(found) - len(outcomes):,} of {len(found):,} simulations failed, as said above"
@@ -325,9 +329,7 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
 
 
 def _print_compared(rows: list[dict[str, str]]) -> None:
-    from rich.table import Table
-
-    from presage.render import show_whole
+    from presage.pipelines.terminal import Table, show_whole
 
     table = Table(title="means, and 95 % intervals over seeds")
     for title in rows[0]:
@@ -341,7 +343,7 @@ def _check_mode(context: typer.Context, *, sweeps: bool) -> None:
     """Refuse options that would do nothing: most of them of a sweep, some of anything else."""
     for name in context.params:
         given = context.get_parameter_source(name)
-        if name == "as_json" or given is None or given.name != "COMMANDLINE":
+        if name in _OF_BOTH or given is None or given.name != "COMMANDLINE":
             continue
         option = f"--{name.replace('_', '-')}"
         if sweeps and name not in _OF_SWEEPS:
@@ -391,9 +393,7 @@ def _write(text: str, path: Path) -> None:
 
 def _print(found: dict[str, Metrics]) -> None:
     """A row a metric, a column a policy; the best is bold."""
-    from rich.table import Table
-
-    from presage.render import show_whole
+    from presage.pipelines.terminal import Table, show_whole, styled
     from presage.schedulers.report.figures import columns_of
 
     table = Table()
@@ -403,6 +403,6 @@ def _print(found: dict[str, Metrics]) -> None:
     for column in columns_of(found):
         cells = [column.cells[name] for name in found]
         unit = f" {column.unit}" if column.unit else ""
-        shown = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in cells]
+        shown = [styled(cell.text, "bold") if cell.best else cell.text for cell in cells]
         table.add_row(f"{column.title}{unit}", *shown)
     show_whole(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.features.errors import ConfigError
+from presage.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.traces.summary import Summary
@@ -129,7 +130,7 @@ def _write(output: Path, trace: Trace) -> None:
 
 
 def _tell(output: Path, trace: Trace) -> None:
-    typer.echo(f"{output}: {len(trace.jobs):,} jobs")
+    say(f"{output}: {len(trace.jobs):,} jobs")
     tell_left_out(trace.left_out)
 
 
@@ -137,12 +138,11 @@ def tell_left_out(left_out: Mapping[str, int]) -> None:
     """Say how many rows of a file are no jobs, and why, if there are any."""
     if left_out:
         reasons = ", ".join(f"{rows:,} {why}" for why, rows in left_out.items())
-        typer.echo(f"{sum(left_out.values()):,} rows left out: {reasons}")
+        say(f"{sum(left_out.values()):,} rows left out: {reasons}")
 
 
 def _print(found: Summary) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from presage.pipelines.terminal import Console, Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("jobs", f"{found.jobs:,}")

@@ -18,7 +18,7 @@ def test_a_precision_without_its_own_peak_runs_at_fp32s():
 
 
 def test_an_unknown_kind_names_the_nearest():
-    with pytest.raises(UnknownDeviceError, match="nearest is 'v100'"):
+    with pytest.raises(UnknownDeviceError, match="did you mean 'v100'"):
         find_device("V1000")
 
 

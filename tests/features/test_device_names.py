@@ -57,7 +57,29 @@ GPUS = [one for one in catalogue().values() if one.compute_capability > 0]
         ("NVIDIA H200", "h200"),
         ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA B200", "b200"),
-        # By published tables
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("Tesla V100-SXM2-32GB-LS", None),
+        ("NVIDIA A100-SXM-64GB", None),
+        ("NVIDIA A40-48Q", None),
+        ("NVIDIA H200 SXM5 141GB", "h200"),
+        # By published tables, instance types and Kubernetes labels
+        ("V100M16", "v100-16gb"),
+        ("V100M32", "v100"),
+        ("NVIDIA_A100-PCIE-40GB", "a100-40gb"),
+        ("a100-40g", "a100-40gb"),
+        ("a100_80g", "a100-80gb"),
+        ("A100 SXM", "a100-40gb"),
+        ("A100-SXM-80G", "a100-80gb-sxm"),
+        ("H100-80GB-SXM5", "h100"),
+        ("nvidia-h100-80gb", "h100"),
+        ("H100-PCIe-80GB", "h100-pcie"),
+        ("Tesla T4 16GB", "t4"),
+        ("T4-PCIe-16GB", "t4"),
+        ("GeForce RTX 3060 12GB", "rtx-3060"),
+        ("NVIDIA GeForce RTX 4060 Ti 16GB", None),
+        ("GTX 1060 3GB", None),
+        ("V100 24GB", None),
+        ("V100 PCIe SXM2", None),
         ("rtx3090", "rtx-3090"),
         ("4090", "rtx-4090"),
         ("2080ti", "rtx-2080-ti"),
@@ -105,7 +127,7 @@ def test_every_kind_is_found_by_itself_in_any_writing():
 
 def test_a_device_may_be_asked_for_by_any_name():
     assert find_device("NVIDIA GeForce RTX 4090") == catalogue()["rtx-4090"]
-    with pytest.raises(UnknownDeviceError, match=r"'FooBar 9' is not known.*devices\.yaml"):
+    with pytest.raises(UnknownDeviceError, match=r"kind 'FooBar 9' is in the cat.*--devices FILE"):
         find_device("FooBar 9")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +30,8 @@ def _mutated_bytes(sample: Sample, donors: Sequence[Sample], rng: random.Random)
 def _mutated_json(sample: Sample, donors: Sequence[Sample], rng: random.Random) -> Sample:
     if rng.random() < 0.3:
         return _mutated_bytes(sample, donors, rng)
-    whole = json.loads(to_json(make_job()))
+    # As protobuf has it, or as before it.
+    whole = json.loads(to_json(make_job())) if rng.random() < 0.5 else asdict(make_job())
     edits = [an_edit(whole, rng) for _ in range(rng.choice((1, 1, 2)))]
     return Sample(sample.suffix, edited(whole, edits).encode())
 

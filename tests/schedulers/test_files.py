@@ -44,7 +44,10 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ("nodes: [{name: n0, devices: 0, kind: v100}]", "devices=0, must be >= 1"),
         ("nodes: [{name: n0, devices: many, kind: v100}]", "'many' is not a whole number"),
         ("nodes: [{name: 7, devices: 1, kind: v100}]", "name=7 is not text"),
-        ("nodes: [{name: n0, devices: 1, kind: v10}]", "no catalogue, nearest is .*memory_gib"),
+        (
+            "nodes: [{name: n0, devices: 1, kind: v10}]",
+            "'v10' is in the catalogue; did you mean .*memory_gib",
+        ),
         *(
             (f"nodes: [{{name: n0, devices: 1, kind: v100, memory_gib: {value}}}]", words)
             for value, words in (

@@ -21,6 +21,7 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.table import Table
 from presage.schedulers.forecasts import Forecaster, Forecasts, Outlook
 from presage.schedulers.fresh_forecasts import MOST_RETRY_S, FreshForecasts
+from presage.schedulers.live.wire import read_told, write_told
 from presage.schedulers.simulator.measured import Measured
 from presage.serving.client import PresageClient
 from presage.serving.predictor import Predictor
@@ -80,6 +81,18 @@ def test_as_many_answers_as_questions_whatever_their_order_and_company(forecaste
         again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
         assert again is slowdowns is None or again[::-1] == pytest.approx(slowdowns)
     assert list(forecaster.outlooks([])) == list(forecaster.slowdowns([])) == []
+
+
+def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
+    forecaster, jobs, request
+):
+    name = request.node.callspec.params["forecaster"]
+    of_release = load_release(ROOT / "data/pretrained/release").release_id
+    forecasts = Forecasts(forecaster, DEVICES)
+    sent = write_told("cpu-2", forecasts.outlook(jobs[0], "cpu-2"))
+
+    assert sent.release_id == (of_release if name.endswith("release") else "")
+    assert read_told([sent])["cpu-2"].release_id == sent.release_id
 
 
 def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
@@ -180,9 +193,9 @@ def test_of_a_service_that_is_silent_the_cluster_says_so_whatever_grpc_calls_it(
     with socket.socket() as mute:  # takes connections, and never answers
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        for target in ("127.0.0.1:1", f"127.0.0.1:{mute.getsockname()[1]}"):
+        silent = f"127.0.0.1:{mute.getsockname()[1]}"
+        causes = {"127.0.0.1:1": "connection refused", silent: "something listens there"}
+        for target, cause in causes.items():
             told = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
             told.runtime_s(jobs[0])
-            assert told.failure == (
-                f"no answer from the forecast service at {target} within 1 s; does it run?"
-            )
+            assert told.failure.startswith(f"no prediction service at {target}: {cause}")

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from presage.serving.channel import Credentials
 
 
 @dataclass
@@ -77,3 +80,8 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def own_metadata(server: Any) -> Any:
+    """What calls of the user that started a server are made with."""
+    return Credentials().metadata_for(server.target)()

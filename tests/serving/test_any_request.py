@@ -34,6 +34,7 @@ from presage.serving import (
     wire_requests,
 )
 from presage.serving.call import Calls
+from presage.serving.callers import ROLES
 from presage.serving.feature_rows import MOST_FEATURE
 from presage.serving.metrics import Metrics
 from presage.serving.oip.messages import FILE
@@ -139,6 +140,7 @@ class Context:
     def __init__(self) -> None:
         self.code, self.details = Code.OK, ""
         self.written: list[bytes] = []
+        self.unread: list[bytes] = []
 
     def time_remaining(self) -> float:
         return 60.0
@@ -151,6 +153,9 @@ class Context:
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
+
+    async def read(self) -> Any:
+        return self.unread.pop() if self.unread else grpc.aio.EOF
 
     async def write(self, content: bytes) -> None:
         self.written.append(content)
@@ -168,7 +173,7 @@ class Answering:
         metrics = Metrics()
         served = Served(metrics)
         served.offer(RELEASE)
-        calls, work = Calls(metrics), Work(metrics)
+        calls, work = Calls(metrics, anonymous_roles=frozenset(ROLES)), Work(metrics)
         outcomes = OutcomeLog(folder / "log.db")
 
         async def reload() -> None:
@@ -195,10 +200,11 @@ class Answering:
             yield content
 
         try:
-            if handler.request_streaming:
+            if handler.response_streaming:
                 await handler.stream_stream(requests(), context)
             else:
-                context.written.append(await handler.unary_unary(content, context))
+                context.unread = [content]
+                context.written.append(await handler.stream_unary(None, context))
         except Ended:
             pass
         return context.code, context.details, context.written

@@ -195,7 +195,7 @@ def test_a_device_is_the_releases_own_before_the_catalogues(backend, cpu):
 
 
 def test_an_unknown_device_names_the_nearest(backend):
-    with pytest.raises(UnknownDeviceError, match="nearest is 'h200'"):
+    with pytest.raises(UnknownDeviceError, match="did you mean 'h200'"):
         backend.device("h20")
 
 

@@ -11,15 +11,22 @@ import pytest
 
 from presage.features.errors import OverloadedError
 from presage.serving.backlog import Backlog, servers
+from presage.serving.open_calls import OpenCalls
 
 
 class Waiting:
-    """Calls of a server that wait until they are let go; at most 3 may."""
+    """Calls of a server that are open until they are let go; at most 3 may wait.
 
-    def __init__(self) -> None:
+    They wait as if Python had not been handed them, unless ``open_calls`` sees them.
+    """
+
+    def __init__(self, *, sees: bool = False) -> None:
         before = servers()
         self.server = grpc.aio.server()
-        self.backlog = Backlog(before, 3)
+        self.open_calls = OpenCalls()
+        self.backlog = Backlog(before, self.open_calls, 3)
+        if sees:
+            self.server.add_generic_rpc_handlers((self.open_calls,))
         self._let_go = asyncio.Event()
         self._calls: list[Any] = []
         handlers: dict[str, Any] = {"Hold": grpc.unary_unary_rpc_method_handler(self._hold)}
@@ -51,8 +58,8 @@ class Waiting:
 
 
 @asynccontextmanager
-async def waiting():
-    held = Waiting()
+async def waiting(*, sees: bool = False):
+    held = Waiting(sees=sees)
     port = held.server.add_insecure_port("127.0.0.1:0")
     await held.server.start()
     try:
@@ -137,5 +144,34 @@ def test_a_pause_is_no_time_that_answers_took():
             await held.end()
             await more(5)  # all at once, an hour later
             assert retry_after_s(held.backlog, 4600.0) == pytest.approx(5 * 0.001)
+
+    asyncio.run(main())
+
+
+def test_calls_that_were_handed_over_keep_none_waiting():
+    async def main():
+        async with waiting(sees=True) as (held, more):
+            await more(5)
+            assert held.open_calls.count == 5
+            held.backlog.check(1000.0)
+            await held.end()
+            assert held.open_calls.count == 0
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_cancelled_while_they_wait_do_not_wait_for_ever():
+    """A client that opens and cancels calls faster than they are handed over leaves none behind."""
+
+    async def main():
+        async with waiting(sees=True) as (held, more):
+            await more(4)
+            for call in held._calls:
+                call.cancel()
+            held._calls.clear()
+            await held._until(0)
+            while held.open_calls.count:
+                await asyncio.sleep(0.01)
+            held.backlog.check(1000.0)
 
     asyncio.run(main())

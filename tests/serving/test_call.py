@@ -30,7 +30,7 @@ from presage.features.errors import (
 )
 from presage.serving.access_log import AccessLog
 from presage.serving.call import RETRY_AFTER, STATUS, Call, Calls, status_of
-from presage.serving.callers import Caller, Tokens
+from presage.serving.callers import ROLES, Caller, Tokens
 from presage.serving.limits import RateLimit
 from presage.serving.log import LOGGER, log_as_json
 from presage.serving.metrics import Metrics
@@ -84,7 +84,7 @@ async def serving(calls: Calls, role: str | None = "predict", **more):
     async with answering(handler) as channel:
 
         def ask(method: str, *arguments, **options):
-            is_stream = handlers[method].request_streaming
+            is_stream = handlers[method].response_streaming
             kind = channel.stream_stream if is_stream else channel.unary_unary
             return kind(f"/test.Service/{method}")(*arguments, **options)
 
@@ -96,6 +96,9 @@ def count(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def calls_with(**options) -> Calls:
+    """Without tokens, calls that everybody may make."""
+    if "tokens" not in options:
+        options.setdefault("anonymous_roles", frozenset(ROLES))
     return Calls(Metrics(), **options)
 
 
@@ -115,6 +118,11 @@ class Logged:
         self.access_log.flush()
         self.access_log._waiting.join()
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
+def calls_of(logged) -> list[dict[str, Any]]:
+    """The lines of the access log."""
+    return [line for line in logged() if line["event"] == "call"]
 
 
 @pytest.fixture
@@ -347,7 +355,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
             await ended(ask("Later", b"", metadata=[("x-request-id", "r-3")]))
 
     asyncio.run(main())
-    first, second, third = logged()
+    first, second, third = calls_of(logged)
     assert first.pop("time")
     assert 0 < first.pop("ms") < 5000
     assert first == {
@@ -356,7 +364,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
     }  # fmt: skip
     # Whoever was refused is named, too, where that is known.
     assert (second["code"], second["client"], second["rows"]) == ("PERMISSION_DENIED", "report", 0)
-    assert (third["code"], third["client"]) == ("UNAUTHENTICATED", "")
+    assert (third["code"], third["client"]) == ("UNAUTHENTICATED", "127.0.0.1")
     assert third["request_id"] == "r-3"
 
 
@@ -473,7 +481,7 @@ def test_a_token_is_in_no_log(logged, tokens, caplog):
 
     asyncio.run(main())
     written = json.dumps(logged()) + caplog.text
-    assert len(logged()) == 5  # four calls, one defect
+    assert len(logged()) == 6  # four calls, one defect, one failed authentication
     assert not [sent for sent in (*token.values(), "wr0ng-wr0ng") if sent in written]
 
 

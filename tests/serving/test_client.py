@@ -60,7 +60,7 @@ def forecast(median=1.0):
 def test_nobody_there_is_an_error_that_says_how_to_start_one(job, cpu):
     with (
         PresageClient("127.0.0.1:1") as client,
-        pytest.raises(ServiceError, match=r"no prediction service at 127\.0\.0\.1:1 .*presage ser"),
+        pytest.raises(ServiceError, match=r"no prediction service at 127\.0\.0\.1:1: .*presage se"),
     ):
         client.predict([Placement(job(), cpu)])
 

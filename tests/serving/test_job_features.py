@@ -1,7 +1,9 @@
 import json
+from dataclasses import asdict
 
 import onnx
 import pytest
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -9,7 +11,9 @@ from onnx import TensorProto, helper
 from presage.features.errors import GraphError, InvalidJobError
 from presage.features.graph import OpGraph, OpNode
 from presage.features.memory import MemoryEstimate
+from presage.serving import wire
 from presage.serving.job_features import from_graph, from_json, from_module, from_onnx, to_json
+from presage.serving.v1 import prediction_pb2 as pb
 
 
 def test_a_graph_becomes_the_features_of_a_job():
@@ -109,7 +113,7 @@ def test_json_brings_back_the_same_features(job, batch_size, flops, name, size):
 
 
 def test_what_has_a_default_may_be_left_out(job):
-    content = json.loads(to_json(job()))
+    content = asdict(job())
     for name in ("graph_digest", "memory_format", "loads_data", "framework_version"):
         del content["job"][name]
     del content["op_stats"][1]["parameters"]
@@ -121,15 +125,46 @@ def test_what_has_a_default_may_be_left_out(job):
 def test_json_tells_what_memory_is_held_for_and_not_its_peak(job):
     content = json.loads(to_json(job(batch_size=1)))
 
-    assert "peak_live_bytes" not in content
     assert content["memory"] == {
-        "parameter_bytes": 400_000, "gradient_bytes": 400_000, "optimizer_state_bytes": 800_000,
-        "activation_bytes": 440_000, "workspace_bytes": 8_000, "batch_bytes": 2_000,
+        "parameter_bytes": "400000", "gradient_bytes": "400000", "optimizer_state_bytes": "800000",
+        "activation_bytes": "440000", "workspace_bytes": "8000", "batch_bytes": "2000",
     }  # fmt: skip
 
 
+def test_json_is_the_protobuf_json_of_a_job_and_the_form_before_it_is_still_read(job):
+    features = job()
+    message = json_format.Parse(to_json(features), pb.Job())
+
+    assert message == wire.write_job(features)
+    assert from_json(json_format.MessageToJson(message)) == features  # camelCase, as protoc has it
+    assert from_json(json.dumps(asdict(features))) == features
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bach_size": 1}, 'no field named "bach_size"'),
+        ({"batch_size": "many"}, "batch_size"),
+        ({"batch_size": 0}, "job.batch_size=0, must be >= 1"),
+        ({"op_stats": [{"kind": "Conv9D"}]}, "job.op_stats[0].kind is not known"),
+        ({"op_stats": 3}, "op_stats"),
+        ({"memory": {"memory": {}}}, "memory"),
+        ({"parameters": 2**64}, "parameters"),
+    ],
+)
+def test_a_wrong_field_of_protobuf_json_is_named_in_one_line(job, change, said):
+    content = json.loads(to_json(job())) | change
+    with pytest.raises(InvalidJobError) as caught:
+        from_json(json.dumps(content), source="j.json")
+
+    assert str(caught.value).startswith("j.json: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def changed(job, *way, to):
-    content = json.loads(to_json(job()))
+    content = asdict(job())
+    content["op_stats"] = list(content["op_stats"])
     place = content
     for step in way[:-1]:
         place = place[step]

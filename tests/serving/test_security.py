@@ -140,7 +140,7 @@ def test_no_secret_is_ever_logged(release, tokens, job, cpu, tmp_path):
         "scheduler",
         "reader",
         "operator",
-        "",
+        "127.0.0.1",
     }
     for secret in (*secrets.values(), "guess-of-somebody"):
         assert secret not in said
@@ -198,8 +198,8 @@ def test_certificates_that_cannot_be_are_named(release, pems, tmp_path, change, 
         start_server(release, Options(port=0, tls=change(Tls(*pems["server"]), tmp_path)))
 
 
-def test_with_tls_it_may_listen_beyond_loopback(release, pems):
-    options = Options(host="0.0.0.0", port=0, tls=Tls(*pems["server"]))
+def test_with_tls_and_tokens_it_may_listen_beyond_loopback(release, pems, tokens):
+    options = Options(host="0.0.0.0", port=0, tls=Tls(*pems["server"]), tokens=tokens[0])
     with start_server(release, options) as server:
         assert server.port
 

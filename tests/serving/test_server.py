@@ -15,10 +15,12 @@ from presage.features.errors import ReleaseError, ServiceError
 from presage.features.placement import Placement
 from presage.models.release import load_release
 from presage.serving import wire
+from presage.serving.channel import Credentials
 from presage.serving.client import PresageClient
 from presage.serving.options import Options
 from presage.serving.prediction_service import SERVICE_NAME
 from presage.serving.server import start_server
+from presage.serving.token_file import add_token
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import free_port
@@ -115,7 +117,7 @@ def test_an_unknown_device_is_not_found_and_the_nearest_is_named(stub, job):
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
 
     assert code is grpc.StatusCode.NOT_FOUND
-    assert "nearest is 'h200'" in details
+    assert "did you mean 'h200'" in details
 
 
 def test_junk_is_refused_and_the_server_goes_on_answering(channel, stub):
@@ -197,10 +199,17 @@ def test_it_listens_beyond_loopback_only_when_told_to(release, host):
         start_server(release, Options(host=host, port=0))
 
 
-def test_told_to_it_listens_beyond_loopback(release):
+def test_beyond_loopback_it_needs_to_know_its_callers(release):
+    with pytest.raises(ServiceError, match=r"0\.0\.0\.0 is not a loopback.*--tokens.*--client-ca"):
+        start_server(release, Options(host="0.0.0.0", port=0, allow_remote=True))
+
+
+def test_told_to_it_listens_beyond_loopback(release, tmp_path):
+    token = add_token(tmp_path / "tokens", "ann", ["predict"])
+    options = Options(host="0.0.0.0", port=0, allow_remote=True, tokens=tmp_path / "tokens")
     with (
-        start_server(release, Options(host="0.0.0.0", port=0, allow_remote=True)) as server,
-        PresageClient(f"127.0.0.1:{server.port}") as client,
+        start_server(release, options) as server,
+        PresageClient(f"127.0.0.1:{server.port}", credentials=Credentials(token=token)) as client,
     ):
         assert client.release().release_id == release.release_id
 

@@ -24,7 +24,7 @@ from presage.serving.outcomes import Outcome
 from presage.serving.server import _loop, start_server
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.processes import until
+from tests.serving.processes import own_metadata, until
 
 Code = grpc.StatusCode
 
@@ -79,7 +79,7 @@ def test_an_unknown_device_and_a_bad_share_are_errors_for_their_own_rows(stub, j
     for j in range(3):
         assert not rows[4 * j].HasField("error")
         assert rows[4 * j + 2].error.grpc_status_code == Code.NOT_FOUND.value[0]
-        assert "nearest is 'h200'" in rows[4 * j + 2].error.message
+        assert "did you mean 'h200'" in rows[4 * j + 2].error.message
         assert rows[4 * j + 3].error.message.startswith("devices[3].share: share of 2.0")
 
 
@@ -101,7 +101,7 @@ def test_a_call_of_which_nothing_can_be_answered_ends_with_the_first_rows_status
     request.devices[0].kind, request.devices[1].kind = "h20", "nobody's"
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.NOT_FOUND
-    assert details.startswith("devices[0].kind is not known; nearest is 'h200'")
+    assert details.startswith("devices[0].kind is not known; did you mean 'h200'")
 
 
 def test_a_bad_member_is_an_error_for_its_colocation(stub, job):
@@ -396,7 +396,9 @@ def test_an_outcomes_jobs_are_read_side_by_side_and_errors_name_them(release, jo
         start_server(release, Options(port=0, outcomes=tmp_path / "log.db")) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
-        answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(report, timeout=10)
+        answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(
+            report, timeout=10, metadata=own_metadata(server)
+        )
     assert (answer.accepted, [row.index for row in answer.refused]) == (2, [1, 2])
     assert answer.refused[0].error.message.startswith("outcomes[1].job: no operator")
     assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
@@ -421,10 +423,10 @@ def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
             return read(*args)
 
         patch.setattr(wire_outcomes, "read_outcomes", noted)
-        stub = pb_grpc.PredictionServiceStub(channel)
-        assert stub.ReportOutcomes(report, timeout=30).accepted == 1024
+        stub, own = pb_grpc.PredictionServiceStub(channel), own_metadata(server)
+        assert stub.ReportOutcomes(report, timeout=30, metadata=own).accepted == 1024
         small = pb.ReportOutcomesRequest(outcomes=report.outcomes[:1])
-        assert stub.ReportOutcomes(small, timeout=30).duplicates == 1
+        assert stub.ReportOutcomes(small, timeout=30, metadata=own).duplicates == 1
     assert threads[0].startswith("presage-batch")
     assert threads[1] == "presage-server"
 
@@ -445,6 +447,8 @@ def test_a_server_without_a_log_says_so(client, job, cpu):
 def test_bytes_that_are_no_message_are_an_invalid_argument(server, method):
     with grpc.insecure_channel(server.target) as channel:
         call: Any = channel.unary_unary(f"/presage.v1.PredictionService/{method}")
-        code, details = status_of(lambda: call(b"\xff" * 100, timeout=5))
+        code, details = status_of(
+            lambda: call(b"\xff" * 100, timeout=5, metadata=own_metadata(server))
+        )
     assert code is Code.INVALID_ARGUMENT
     assert details.startswith("100 bytes are no presage.v1.")

@@ -53,6 +53,8 @@ def refused(_request, _call):
 
 
 def serving(provider, **options):
+    if "tokens" not in options:
+        options["anonymous_roles"] = frozenset({"predict"})
     calls = Calls(Metrics(), span=spans_of(provider), **options)
     handlers = {
         "Echo": calls.unary("Echo", "predict", lambda request, _call: request),

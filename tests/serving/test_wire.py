@@ -328,7 +328,7 @@ def test_an_unknown_kind_of_device_names_its_place(release, job):
 
     assert sorted(errors) == [1, 3]  # the placements on that device; the others are answered
     assert isinstance(errors[1], UnknownDeviceError)
-    said = r"devices\[0\]\.kind is not known; nearest is 'v100.*data_sheet"
+    said = r"devices\[0\]\.kind is not known; did you mean 'v100.*data_sheet"
     assert re.match(said, str(errors[1]))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from presage.features.errors import ExpiredError, OverloadedError
 from presage.serving.call import Call
+from presage.serving.callers import Caller
 from presage.serving.metrics import Metrics
 from presage.serving.work import INLINE_BYTES, INLINE_ROWS, THREADS, Work
 
@@ -19,7 +20,7 @@ LARGE = INLINE_ROWS + 1
 
 
 def call(*, left_s: float = 60.0) -> Call:
-    return Call("Predict", "r", deadline_s=time.monotonic() + left_s)
+    return Call("Predict", "r", Caller("ann", frozenset()), deadline_s=time.monotonic() + left_s)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from presage.features.errors import RefusedAgentError, TaskFolderError
+from presage.features.errors import ConfigError, RefusedAgentError, TaskFolderError
 from presage.schedulers.agent import agent as agent_module
 from presage.schedulers.agent.agent import Agent, AgentOptions
 from presage.schedulers.agent.connection import serve_node
@@ -35,7 +37,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
 from presage.serving.log import LOGGER
-from tests.schedulers.agent.node import SLEEPS, SOURCE, Node, ended
+from tests.schedulers.agent.node import SLEEPS, SOURCE, Node, alive, ended, job_pid, shim_pid
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -84,9 +86,17 @@ def controller_that_says(answer):
 class Played:
     """An agent on a state folder, and what it hears of a controller."""
 
-    def __init__(self, state: Path, *slots: Slot) -> None:
+    def __init__(self, state: Path, *slots: Slot, allow_root_jobs: bool = True) -> None:
         self.state = state
-        self.agent = Agent(AgentOptions("a", slots or (CPU,), state, state / "checkpoints"))
+        self.agent = Agent(
+            AgentOptions(
+                "a",
+                slots or (CPU,),
+                state,
+                state / "checkpoints",
+                allow_root_jobs=allow_root_jobs,
+            )
+        )
 
     def lives(self, *steps, within_s: float = 60.0):
         """From its begin on: orders are the answer to a report, anything else is waited for."""
@@ -428,6 +438,69 @@ def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, mon
     assert not played.folder("job.1").started
 
 
+def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state, monkeypatch):
+    """As a shim does that is killed while the disk has no room for what it has to note first."""
+    holds = (
+        "import sys, time; from pathlib import Path;"
+        "from presage.schedulers.agent.task_folder import TaskFolder;"
+        "TaskFolder(Path(sys.argv[1])).hold(); print('held', flush=True); time.sleep(600)"
+    )
+    shims: list[subprocess.Popen[bytes]] = []
+
+    def holds_only(task):
+        shim = subprocess.Popen(
+            [sys.executable, "-c", holds, task.folder.path],
+            env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        shims.append(shim)
+        assert shim.stdout is not None
+        return shim.stdout.readline() == b"held\n"
+
+    monkeypatch.setattr(agent_module, "launch", holds_only)
+    played = Played(state)
+
+    def dies() -> bool:
+        if played.runs("job"):
+            monkeypatch.setattr(agent_module, "launch", launch)
+            shims[0].kill()
+            shims[0].communicate()
+        return bool(shims) and shims[0].returncode is not None
+
+    played.lives(orders(order("job", "pass")), dies, lambda: played.ended("job"))
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.finished
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_a_job_whose_shim_is_stopped_ends_after_its_lease(state, has_restarted):
+    """Also by an agent that was started again meanwhile."""
+    job = order("job", SLEEPS)
+    job.job.grace_s = 0.1
+    played = Played(state)
+    pids: list[int] = []
+
+    def stops() -> bool:
+        if not played.runs("job"):
+            return False
+        pids.append(job_pid(played.folder("job.1")))
+        os.kill(shim_pid(played.folder("job.1")), signal.SIGSTOP)
+        return True
+
+    steps = [orders(job, lease_s=1.5), stops]
+    if has_restarted:
+        played.lives(*steps)
+        played.dies()
+        played, steps = Played(state), []
+    played.lives(*steps, lambda: played.ended("job"))
+    assert not alive(pids[0])
+    over = played.agent.core.tasks["job", 1].seen
+    assert over is not None
+    assert over.exit is not None
+    assert over.exit.lost
+
+
 def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
     lease = Renewal(tmp_path)
     first = lease.order()
@@ -519,6 +592,13 @@ def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written)
     assert len(played.agent._agent_id) == 32
     played.dies()
     assert Played(state).agent._agent_id == played.agent._agent_id
+
+
+@pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])
+def test_an_agent_whose_name_is_damaged_says_where_and_what_to_do(state, written):
+    (state / "agent.id").write_bytes(written)
+    with pytest.raises(ConfigError, match=r"agent\.id: is damaged.* remove it"):
+        Played(state)
 
 
 class Locks(pb_grpc.NodeServiceServicer):

@@ -245,6 +245,20 @@ def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it(
     assert node.task("task").paused
 
 
+def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_has_fallen():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(9.0, usage_milli=1000, task=None)  # it has not yet said how far it is
+    node.runs(10.0, usage_milli=1000, task=0.1)
+    assert node.task("task").paused
+
+    for now_s in range(11, 31):
+        node.runs(float(now_s), usage_milli=0, task=0.1)
+
+    assert not node.task("task").paused
+
+
 def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
     node = Node()
     node.order("task", 300, latency_sensitive=True)

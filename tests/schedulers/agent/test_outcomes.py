@@ -93,6 +93,51 @@ def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
     assert (row.share, row.neighbours[0].share) == (expected, expected)
 
 
+def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_device():
+    one = task("one")
+    assert told(one).release_id == ""  # placed without a forecast, or by one of no release
+
+    one.order.told.add(kind="h100", release_id="another release")
+    assert told(one).release_id == ""
+    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    assert told(one).release_id == "the release"
+
+
+@pytest.mark.parametrize("changed", ["share", "company"])
+def test_times_are_left_out_where_one_share_and_one_company_do_not_describe_the_run(changed):
+    one, other = task("one"), task("other")
+    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    if changed == "share":
+        one.steady = False
+    else:  # it ended and was forgotten, so that the outcome cannot name it
+        together(one, other)
+
+    row = told(one)
+    for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
+        assert not row.HasField(name)
+    assert (row.release_id, row.memory_peak_bytes) == ("the release", 2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("beside_s", "named", "timed"),
+    [(0.0, False, True), (9.0, False, True), (30.0, False, False), (60.0, True, True)],
+)
+def test_a_neighbour_is_named_or_was_there_too_briefly_to_matter(beside_s, named, timed):
+    one, other = task("one"), task("other")
+    row = told(one, together(one, other, beside_s))
+    assert (bool(row.neighbours), row.HasField("step_time_median_s")) == (named, timed)
+
+
+def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_job_alone():
+    one, other = task("one"), task("other")
+    job = Job("other", 0.0, iterations=1000)
+    other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, grants=other.grants)
+
+    row = told(one, together(one, other))
+    assert not row.neighbours
+    assert not row.HasField("step_time_median_s")
+
+
 @pytest.mark.parametrize(
     ("how", "failure"),
     [({"out_of_memory": True}, "out-of-memory"), ({"how": "ended with status 1"}, "crash")],

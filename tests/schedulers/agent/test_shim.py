@@ -148,7 +148,7 @@ def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
         "CUDA_VISIBLE_DEVICES": "",
         "PRESAGE_TASK": "a%2fb.1",
         "PRESAGE_STATE": str(node.state),
-        "PRESAGE_PROGRESS": str(folder.path / "progress.json"),
+        "PRESAGE_PROGRESS": str(folder.path / "job" / "progress.json"),
         "PRESAGE_CHECKPOINT": str(node.state / "checkpoints" / "job"),
     }
     assert (cwd, cpus, leads, blocked, read) == ("/", [0], True, [], "")

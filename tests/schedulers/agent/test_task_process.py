@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -63,15 +64,28 @@ time.sleep(600)
 
 def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
     folder = node.make(SLEEPS).folder
-    folder.lock_file.unlink()
     assert folder.holder() is None
-    folder.lock_file.symlink_to(folder.lock_file)  # opening it fails, as with too many files open
 
-    assert folder.holder() == 0
-    assert state_of(folder) is TaskState.RUNNING
-    with pytest.raises(TaskFolderError, match="is held"):
-        remove(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # no more files can be opened
+    try:
+        assert folder.holder() == 0
+        assert state_of(folder) is TaskState.RUNNING
+        with pytest.raises(TaskFolderError, match="is held"):
+            remove(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")]
+)
+def test_a_lock_that_a_job_replaced_is_held_by_nobody(node, make):
+    folder = node.make(SLEEPS).folder
     folder.lock_file.unlink()
+    make(folder.lock_file)
+
+    assert folder.holder() is None
 
 
 def test_a_folder_of_an_attempt_is_made_once(node):

@@ -43,7 +43,10 @@ class Told:
             return None
         runtime_s = 100.0 if kind == "v100" else 200.0
         memory_bytes = 40 * GIB if job.model == "301" else 4 * GIB
-        return Outlook(runtime_s, int(job.model), memory_bytes, high_s=1.2 * runtime_s)
+        high_s, release_id = 1.2 * runtime_s, f"of {kind}"
+        return Outlook(
+            runtime_s, int(job.model), memory_bytes, high_s=high_s, release_id=release_id
+        )
 
 
 class World:
@@ -142,6 +145,19 @@ def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_
     assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
     assert told["v100"].promised_s == 120.0
     assert not world.core.orders("b").tasks
+
+
+def test_an_order_names_the_release_of_each_forecast_also_after_a_restart_from_the_journal():
+    world = World()
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("job", model="300")
+    world.decide()
+    world.core = world.begin()
+
+    (order,) = world.core.orders("a").tasks
+    releases = {told.kind: told.release_id for told in order.told}
+    assert releases == {"v100": "of v100", "k80": "of k80"}
 
 
 def test_a_job_that_was_taken_is_known_and_another_of_its_name_is_refused():

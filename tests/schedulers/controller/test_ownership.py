@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from typing import Any
 
 import grpc
 import pytest
@@ -82,7 +83,7 @@ def test_a_node_that_was_let_in_cannot_declare_more_later(users):
 
 @pytest.mark.parametrize("method", ["submit", "cancel", "list", "explain", "drain"])
 def test_a_node_can_do_nothing_that_users_can(users, method):
-    arguments = {
+    arguments: dict[str, list[Any]] = {
         "submit": [[users.job("x")]], "cancel": [["anns"]], "explain": ["anns"], "drain": ["n0"]
     }  # fmt: skip
     with users.client("n0") as n0, pytest.raises(ForbiddenError, match="it takes the role"):
@@ -302,14 +303,16 @@ def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
     try:
         with ClusterClient(f"127.0.0.1:{port}", credentials=shown, timeout_s=20.0) as client:
             until(client.list)
-        channel = grpc.secure_channel(f"127.0.0.1:{port}", shown.of_channel())
+        credentials = shown.of_channel()
+        assert credentials is not None
+        channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
         with channel:
             agent = Agent(channel, "", "n0", (DEVICE,) * 3, "")
             assert agent.orders().lease_s
             agent.close()
             with pytest.raises(grpc.RpcError) as error:
                 Agent(channel, "", "n1", (DEVICE,), "").orders()
-            assert "'n0' may be node 'n0', not 'n1'" in error.value.details()
+            assert "'n0' may be node 'n0', not 'n1'" in str(error.value.details())
     finally:
         process.terminate()
         process.wait(30)

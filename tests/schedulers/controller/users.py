@@ -78,7 +78,11 @@ class Users:
 
     def job(self, name: str, **more: Any) -> pb.Job:
         """Return a job whose command and environment are secret."""
-        secret = {"command": ["train", "--key=hunter2"], "folder": "/home/ann/secret", "gpus": 1}
+        secret: dict[str, Any] = {
+            "command": ["train", "--key=hunter2"],
+            "folder": "/home/ann/secret",
+            "gpus": 1,
+        }
         return pb.Job(job_id=name, environment={"TOKEN": "hunter3"}, **(secret | more))
 
     @contextmanager
@@ -105,7 +109,7 @@ class Agent:
         devices: tuple[pb.Device, ...],
         problem: str,
     ) -> None:
-        self.stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
+        self.stub: Any = pb_grpc.NodeServiceStub(channel)
         self.metadata = Credentials(token).metadata
         self._reports: queue.Queue[pb.NodeReport | None] = queue.Queue()
         self._node, self._devices, self._number, self._problem = node, devices, 0, problem

@@ -10,6 +10,7 @@ pkg/scheduler/extender.go.
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 KEYS = {
     "urlPrefix", "filterVerb", "prioritizeVerb", "bindVerb", "preemptVerb", "weight",
     "nodeCacheCapable", "ignorable", "httpTimeout", "managedResources",
+    "enableHTTPS", "tlsConfig",
 }  # fmt: skip
 
 
@@ -54,6 +56,20 @@ def field(answer: Any, name: str) -> Any:
     return next((v for k, v in answer.items() if k.lower() == name.lower()), None)
 
 
+def tls_of(config: Json) -> ssl.SSLContext | None:
+    """Of `tlsConfig`, as extender.go's makeTransport reads it; None where there is none."""
+    files = config.get("tlsConfig")
+    if files is None:
+        if config.get("enableHTTPS"):
+            raise ValueError("extender: enableHTTPS without a CA trusts any server; not done here")
+        return None
+    if files.keys() != {"certFile", "keyFile", "caFile"}:
+        raise ValueError(f"extender: tlsConfig {sorted(files)} not understood here")
+    context = ssl.create_default_context(cafile=files["caFile"])
+    context.load_cert_chain(files["certFile"], files["keyFile"])
+    return context
+
+
 class Extender:
     """One entry of `extenders` in a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)."""
 
@@ -64,6 +80,7 @@ class Extender:
             raise ValueError("extender: a prioritizer needs a positive weight")
         self._config = config
         self._timeout_s = duration_s(config["httpTimeout"]) if config.get("httpTimeout") else 0.0
+        self._tls = tls_of(config)
         self.name: str = config["urlPrefix"]
         self.ignorable = bool(config.get("ignorable"))
         self.binds = bool(config.get("bindVerb"))
@@ -167,6 +184,9 @@ class Extender:
         url = f"{self.name.rstrip('/')}/{self._config[verb]}"
         timeout_s = self._timeout_s or DEFAULT_TIMEOUT_S
         try:
-            return call("POST", url, arguments, timeout_s=timeout_s, expected=range(200, 201))
+            return call(
+                "POST", url, arguments, timeout_s=timeout_s, expected=range(200, 201),
+                tls=self._tls,
+            )  # fmt: skip
         except HttpError as error:
             raise ExtenderError(str(error)) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from http.client import HTTPConnection, HTTPException
+import ssl
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 class HttpError(Exception):
@@ -22,13 +24,20 @@ def call(
     body: Any = None,
     *,
     timeout_s: float,
+    tls: ssl.SSLContext | None = None,
     expected: range = range(200, 300),
     content_type: str = "application/json",
     user_agent: str = "kube-scheduler",
 ) -> Any:
     parts = urlsplit(url)
-    connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
-    headers = {"Content-Type": content_type, "User-Agent": user_agent}
+    host, headers = parts.hostname or "", {"Content-Type": content_type, "User-Agent": user_agent}
+    if tls is None:
+        connection = HTTPConnection(host, parts.port or 80, timeout=timeout_s)
+    else:
+        connection = HTTPSConnection(host, parts.port or 443, timeout=timeout_s, context=tls)
+    if parts.username is not None:  # as Go's HTTP client does it (net/http, Client.send)
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -22,6 +22,7 @@ from presage.schedulers.kubernetes.live_cluster import LiveCluster
 from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, PLAN, POD_GROUP_LABEL, RESERVED
 from presage.schedulers.policies.gang import Gang
 from presage.serving.job_features import to_json
+from presage.serving.token_file import TokenFile, add_token
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB
 from tests.schedulers.kubernetes.api_server import ApiServer
@@ -214,11 +215,14 @@ def test_what_would_help_is_preempted_where_no_gang_falls_apart():
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_a6_kube_scheduler_puts_a_pod_where_the_extender_likes_it_best(by_name):
-    with world(*four()) as one, ExtenderServer(one.extender, port=0) as http:
+def test_a6_kube_scheduler_puts_a_pod_where_the_extender_likes_it_best(by_name, tmp_path):
+    token = add_token(tmp_path / "tokens", "kube-scheduler", ["bind"])
+    tokens = TokenFile(tmp_path / "tokens")
+    with world(*four()) as one, ExtenderServer(one.extender, port=0, tokens=tokens) as http:
         one.create("pods", on("p4", "b", 4), on("p2", "a", 2), on("p8", "c", 8), on("p12", "d", 12))
         verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")}
-        config = {"urlPrefix": http.url, "weight": 5, "nodeCacheCapable": by_name, **verbs}
+        url = http.url.replace("://", f"://presage:{token}@")
+        config = {"urlPrefix": url, "weight": 5, "nodeCacheCapable": by_name, **verbs}
         one.create("pods", asking())
         (bound,) = KubeScheduler(one.server.url, [config]).step()
         assert bound.node == "b"

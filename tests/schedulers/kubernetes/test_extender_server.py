@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from presage.features.errors import InvalidRequestError, ServiceError
+from presage.schedulers.kubernetes.extender_http import BodyLimits
 from presage.schedulers.kubernetes.extender_server import ExtenderServer
 from presage.schedulers.kubernetes.extender_types import (
     BindArgs,
@@ -31,7 +32,9 @@ from presage.schedulers.kubernetes.extender_types import (
     Victims,
 )
 from presage.schedulers.kubernetes.snapshot import Json
+from presage.serving.http.connection import HttpLimits
 from presage.serving.options import Tls
+from presage.serving.token_file import TokenFile, add_token
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError, Filtered
 from tests.serving.certificates import make_authority, make_certificate
 
@@ -93,8 +96,30 @@ def verbs() -> Verbs:
 
 
 @pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """Accepted tokens; that of ``kube-scheduler`` may bind, that of ``reader`` may not."""
+    for name, role in (("kube-scheduler", "bind"), ("reader", "predict")):
+        token = add_token(tmp_path / "tokens", name, [role])
+        (tmp_path / f"{name}.token").write_text(token)
+    return tmp_path / "tokens"
+
+
+@pytest.fixture
+def token(token_file: Path) -> str:
+    return (token_file.parent / "kube-scheduler.token").read_text()
+
+
+@pytest.fixture
 def server(verbs: Verbs) -> Iterator[ExtenderServer]:
-    with ExtenderServer(verbs, port=0, most_body_mib=1) as server:
+    """Without credentials."""
+    with ExtenderServer(verbs, port=0, bodies=BodyLimits(body_mib=1)) as server:
+        yield server
+
+
+@pytest.fixture
+def closed(verbs: Verbs, token_file: Path) -> Iterator[ExtenderServer]:
+    """With tokens."""
+    with ExtenderServer(verbs, port=0, tokens=TokenFile(token_file)) as server:
         yield server
 
 
@@ -111,22 +136,24 @@ def ask(
     path: str,
     body: bytes | None = None,
     tls: ssl.SSLContext | None = None,
+    **headers: str,
 ) -> tuple[int, str, HTTPResponse]:
     with closing(connect(server, tls)) as connection:
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer
 
 
-def extender(server: ExtenderServer, *, by_name: bool = True) -> Extender:
+def extender(server: ExtenderServer, *, by_name: bool = True, token: str = "") -> Extender:
     """As kube-scheduler configures it."""
     verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")}
-    return Extender({"urlPrefix": server.url, **verbs, "weight": 2, "nodeCacheCapable": by_name})
+    url = server.url.replace("://", f"://presage:{token}@") if token else server.url
+    return Extender({"urlPrefix": url, **verbs, "weight": 2, "nodeCacheCapable": by_name})
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_kube_scheduler_is_answered_by_the_verbs(server, verbs, by_name):
-    asks = extender(server, by_name=by_name)
+def test_kube_scheduler_is_answered_by_the_verbs(closed, verbs, token, by_name):
+    asks = extender(closed, by_name=by_name, token=token)
 
     assert asks.filter(POD, NODES) == Filtered(NODES[1:], {"n0": "kept for others"}, {})
     assert asks.scores(POD, NODES) == {"n0": 0, "n1": 20, "n2": 40}
@@ -147,7 +174,11 @@ def test_kube_scheduler_is_answered_by_the_verbs(server, verbs, by_name):
 def test_health_and_status_are_there_to_be_seen(server):
     assert ask(server, "GET", "/healthz")[:2] == (200, "ok")
     assert ask(server, "HEAD", "/healthz")[:2] == (200, "")
-    assert json.loads(ask(server, "GET", "/status?pretty")[1]) == {"forecasts": "up", "asked": 0}
+    assert json.loads(ask(server, "GET", "/status?pretty")[1]) == {
+        "forecasts": "up",
+        "asked": 0,
+        "failed_logins": 0,
+    }
 
 
 def test_paths_are_below_the_prefix(verbs):
@@ -163,7 +194,8 @@ def test_paths_are_below_the_prefix(verbs):
     [
         ("POST", "/filter", b"{", 400, "the body is no JSON .*; send ExtenderArgs"),
         ("POST", "/filter", None, 400, "the body is no JSON"),
-        ("POST", "/bind", b'{"podname": "a"}', 400, "PodNamespace is missing or null"),
+        ("POST", "/bind", b'{"podname": "a"}', 401, "without credentials .*--client-ca or --tok"),
+        ("POST", "/preempt", b"{}", 401, "without credentials .*--client-ca or --tokens"),
         ("POST", "/sort", b"{}", 404, "nothing is here; known are /filter, /prioritize, /bind"),
         ("GET", "/filter", None, 405, "/filter takes POST, not GET"),
         ("DELETE", "/status", None, 405, "/status takes GET, not DELETE"),
@@ -235,7 +267,8 @@ def test_a_body_of_unknown_length_is_refused_and_ends_the_connection(server, hea
     "said", [b"", b"POST /fil", b"POST /filter HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
 )
 def test_a_silent_client_is_hung_up_on(verbs, said):
-    with ExtenderServer(verbs, port=0, silent_s=0.2) as server:
+    limits = HttpLimits(idle_s=0.2, head_s=0.2, body_s=0.2)
+    with ExtenderServer(verbs, port=0, limits=limits) as server:
         where = urlsplit(server.url)
         with socket.create_connection((where.hostname, where.port), timeout=10) as client:
             client.sendall(said)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import ssl
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import typer
@@ -111,6 +116,34 @@ def test_the_guide_shows_what_the_commands_print(tmp_path):
     for line in printed:
         assert line in GUIDE
     assert json.dumps([gang], indent=2).removeprefix("[\n").removesuffix("\n]") in GUIDE
+
+
+def test_the_certificates_that_the_guide_makes_are_those_that_the_manifests_name(tmp_path):
+    for command in re.findall(r"^ *\$ (openssl .*)$", GUIDE, re.MULTILINE):
+        subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    (container,) = the("Deployment", "presage-extender")["spec"]["template"]["spec"]["containers"]
+    named = [Path(one).name for one in container["args"] if one.startswith("/etc/presage/")]
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.crt")
+    server.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    server.verify_mode = ssl.CERT_REQUIRED
+    (entry,) = the("KubeSchedulerConfiguration")["extenders"]
+    files = {key: tmp_path / Path(path).name for key, path in entry["tlsConfig"].items()}
+    client = ssl.create_default_context(cafile=files["caFile"])
+    client.load_cert_chain(files["certFile"], files["keyFile"])
+
+    assert named == ["tls.crt", "tls.key", "ca.crt"]
+    shake_hands(server, client, urlsplit(entry["urlPrefix"]).hostname or "")
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """Raises SSLError where one does not trust the other."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    theirs = client.wrap_bio(to_client, to_server, server_hostname=name)
+    for side in (theirs, ours, theirs, ours):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert ours.getpeercert()
 
 
 def test_the_guide_shows_what_kube_scheduler_is_told():

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,7 +50,7 @@ def server(tmp_path) -> Iterator[ApiServer]:
 
 
 @contextmanager
-def presage(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def presage(tmp_path: Path, *arguments: str) -> Iterator[Any]:
     """A command that runs on, once it has said that it does."""
     command = [sys.executable, "-m", "presage", "kubernetes", *arguments]
     command += ["--kubeconfig", str(tmp_path / "kubeconfig")]
@@ -58,7 +59,7 @@ def presage(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             assert process.stderr is not None
             line = process.stderr.readline()
             assert line.startswith(("planning", "answering")), line + process.stderr.read()
-            process.said = line  # type: ignore[attr-defined]
+            vars(process)["said"] = line
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield process
         finally:
@@ -123,7 +124,7 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
     new = pod("new", gpus=1, annotations=annotations)
     nobody = "127.0.0.1:9"
     with presage(tmp_path, "extender", "--forecast", nobody, "--port", "0") as process:
-        url = process.said.split()[-1]  # type: ignore[attr-defined]
+        url = process.said.split()[-1]
         body = json.dumps({"Pod": new, "NodeNames": ["n0", "n1"]}).encode()
         request = urllib.request.Request(url + "/filter", body)
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -149,7 +150,7 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
             (("--token-file", str(tmp_path / "token")), "ok"),
         ):
             with presage(tmp_path, *ask, *more) as process:
-                url = process.said.split()[-1]  # type: ignore[attr-defined]
+                url = process.said.split()[-1]
                 request = urllib.request.Request(url + "/filter", json.dumps(body).encode())
                 with urllib.request.urlopen(request, timeout=20) as answer:
                     assert json.load(answer)["NodeNames"] == ["n0"]

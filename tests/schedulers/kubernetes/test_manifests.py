@@ -37,9 +37,11 @@ from presage.schedulers.kubernetes.names import (
 )
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.job_features import from_json
+from presage.serving.options import Tls
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.kube_scheduler import Bound, KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod
+from tests.serving.certificates import make_authority, make_certificate
 
 FOLDER = Path(__file__).parents[3] / "examples" / "kubernetes"
 ALL = [
@@ -173,7 +175,13 @@ def test_kube_scheduler_asks_where_the_extender_listens():
 
     assert where.hostname == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
     assert where.port == port["port"] == container["ports"][0]["containerPort"] == DEFAULT_PORT
+    assert (where.scheme, extender["enableHTTPS"]) == ("https", True)
     assert container["args"][container["args"].index("--port") + 1] == str(DEFAULT_PORT)
+    (volume,), (mount,) = deployment["spec"]["volumes"], container["volumeMounts"]
+    assert volume["name"] == mount["name"]
+    for option in ("--tls-cert", "--tls-key", "--client-ca"):
+        path = container["args"][container["args"].index(option) + 1]
+        assert path.startswith(f"{mount['mountPath']}/")
     assert service["spec"]["selector"] == deployment["metadata"]["labels"]
 
 
@@ -206,17 +214,23 @@ class Backwards:
         return {}
 
 
-def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is_gone():
+def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is_gone(tmp_path):
     configuration = the("KubeSchedulerConfiguration")
+    authority = make_authority(tmp_path, "ca")
+    tls = Tls(*make_certificate(tmp_path, "tls", authority), client_ca=authority[0])
+    certificate, key = make_certificate(tmp_path, "scheduler", authority)
+    files = {"certFile": str(certificate), "keyFile": str(key), "caFile": str(authority[0])}
     with ApiServer() as server:
         for name in ("n0", "n1"):
             server.create("nodes", node(name))
         server.create("pods", pod("plain"))
         server.create("pods", pod("trains", gpus=8))
         verbs = Backwards(server)
-        with ExtenderServer(verbs, port=0) as extender:
+        with ExtenderServer(verbs, port=0, tls=tls) as extender:
             (entry,) = configuration["extenders"]
-            asked = {**configuration, "extenders": [{**entry, "urlPrefix": extender.url}]}
+            assert entry["tlsConfig"].keys() == files.keys()
+            entry = {**entry, "urlPrefix": extender.url, "tlsConfig": files}
+            asked = {**configuration, "extenders": [entry]}
             scheduler = KubeScheduler.configured(server.url, asked)
             assert scheduler.step() == [
                 Bound("default", "plain", "n0"),

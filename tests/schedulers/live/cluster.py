@@ -129,7 +129,8 @@ class LiveCluster:
             [
                 *by, "--node", node, "--controller", self.target,
                 "--state", self.folder / node, "--checkpoints", self.folder / "checkpoints",
-                "--device", f"{kind}={cpu}", "--memory-gib", 2, "--heartbeat-s", 0.5, *more,
+                "--device", f"{kind}={cpu}", "--memory-gib", 2, "--heartbeat-s", 0.5,
+                *(["--allow-root-jobs"] if os.geteuid() == 0 else []), *more,
             ],
         )  # fmt: skip
 

@@ -6,14 +6,13 @@ python dying_agent.py MOMENT [options of `presage cluster agent`]
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from presage.cli import app
-from presage.schedulers.agent import agent
+from presage.schedulers.agent import agent, task_process
 
 
 def die(*_: Any, **__: Any) -> Any:
@@ -34,7 +33,7 @@ def main() -> None:
     if moment in ("create", "launch", "want", "remove"):
         setattr(module, moment, die)
     elif moment == "renamed":  # a folder that is being removed
-        shutil.rmtree = die  # type: ignore[assignment]
+        vars(task_process)["remove_tree"] = die
     elif moment == "created":  # but its folder has not its name yet
         rename = Path.rename
         Path.rename = lambda *words: die() if "tasks" in str(words[1]) else rename(*words)  # type: ignore

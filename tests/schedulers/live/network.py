@@ -14,15 +14,18 @@ _NOBODY = "02:00:00:00:00:99"
 
 
 class Network:
-    """Made by :func:`network`."""
+    """Made by :func:`network`; of several at a time each has a number of its own."""
 
-    def __init__(self) -> None:
-        self.namespace = f"presage{os.getpid()}"
-        self._wire = f"pr{os.getpid()}"
+    def __init__(self, number: int = 77) -> None:
+        suffix = f"{os.getpid()}" if number == 77 else f"{os.getpid()}-{number}"
+        self.namespace = f"presage{suffix}"
+        self._wire = f"pr{suffix}"
+        self.controller_address = CONTROLLER.replace("77", str(number))
+        self.agent_address = AGENT.replace("77", str(number))
         # By side: how to name its namespace, its device, and the other's address.
         self._sides: dict[str, tuple[tuple[str, ...], str, str]] = {
-            "controller": ((), self._wire, AGENT),
-            "agent": (("-n", self.namespace), "a0", CONTROLLER),
+            "controller": ((), self._wire, self.agent_address),
+            "agent": (("-n", self.namespace), "a0", self.controller_address),
         }
 
     @property
@@ -34,7 +37,10 @@ class Network:
         """Raises OSError or CalledProcessError where that is not allowed."""
         _ip("netns", "add", self.namespace)
         _ip("link", "add", self._wire, "type", "veth", "peer", "a0", "netns", self.namespace)
-        for side, address in (("controller", CONTROLLER), ("agent", AGENT)):
+        for side, address in (
+            ("controller", self.controller_address),
+            ("agent", self.agent_address),
+        ):
             where, device, _ = self._sides[side]
             _ip(*where, "addr", "add", f"{address}/30", "dev", device)
             _ip(*where, "link", "set", device, "up")

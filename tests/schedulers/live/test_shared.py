@@ -63,6 +63,7 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
     (told,) = rows["one"].told
     assert (told.compute_milli, told.memory_bytes) == (outlook.compute_milli, outlook.memory_bytes)
     assert told.promised_s == pytest.approx(outlook.promised_s)
+    assert told.release_id == load_release(RELEASE).release_id
     share = f"{outlook.compute_milli / 10:g} %"
     words = " ".join(asked("explain", "two").split())
     assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words

@@ -17,7 +17,7 @@ LONG_MS = 30_000  # of a machine that is busy with other tests
 
 @contextmanager
 def served(target):
-    """The pages of a controller; their address."""
+    """The pages of a controller; the address that lets a browser in."""
     ready, stopped, at = threading.Event(), threading.Event(), []
 
     def note(url):

@@ -140,13 +140,13 @@ def test_what_is_looked_for_is_found_while_one_types_and_is_in_the_address(url, 
     wait_until(page, "document.querySelectorAll('#jobs tbody tr').length === 1")
     refreshed(page)
 
-    assert page.url == f"{url}?q=WRIT"
+    assert page.url == f"{url.partition('?')[0]}?q=WRIT"
     assert page.input_value("#words") == "WRIT"
     assert page.evaluate("document.activeElement.id") == "words"
     assert page.locator("article.node").count() == 1
     page.select_option("#state", "waiting")
     wait_until(page, "document.querySelector('#jobs .empty') !== null")
-    assert page.url == f"{url}?q=WRIT&state=waiting"
+    assert page.url == f"{url.partition('?')[0]}?q=WRIT&state=waiting"
     assert page.said == []
 
 

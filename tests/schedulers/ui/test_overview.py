@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from presage.schedulers.ui.bars import device_bars
 from presage.schedulers.ui.figures import clock, how_long, size, state_of
-from presage.schedulers.ui.overview import Wanted, head_of_queue, overview_of
+from presage.schedulers.ui.overview import Wanted, head_of_queue, is_over, overview_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.stand_in import (
     GIB,
@@ -142,6 +142,26 @@ def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_fo
         ("memory", "large"),
         ("busy", "busy"),
     ]
+
+
+def test_whatever_is_drawn_in_red_needs_attention():
+    jobs = [
+        running("leaving", late=True, phase=pb.LEAVING),
+        running("paused", late=True, phase=pb.PAUSED),
+        running("slow", latency_sensitive=False, elapsed_s=5000.0, remaining_s=10.0),
+        running("large", latency_sensitive=False, peak_memory_bytes=21 * GIB),
+    ]
+    seen = {one.name: one for one in view_of(listing(jobs)).trouble}
+    assert {one.what for one in seen.values()} == {"late", "slow", "memory"}
+    assert seen["slow"].said == "takes 1 h 24 min, at most 1 h 18 min were predicted"
+
+    for seed in range(5):
+        view = view_of(large(20, 8, 30, seed=seed), Wanted(everything=True))
+        named = {one.name for one in view.trouble}
+        red = [row for row in view.rows if is_over(row) or row.status.late]
+        assert red
+        assert {row.status.job.job_id for row in red} <= named
+        assert {node.name for node in view.nodes if node.state != "up"} <= named
 
 
 def test_a_late_job_is_late_until_it_leaves():

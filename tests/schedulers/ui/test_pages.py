@@ -8,21 +8,26 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 from presage.features.errors import ServiceError
+from presage.features.safe_text import is_visible
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.ui import tail
+from presage.schedulers.ui.access import PageAccess
 from presage.schedulers.ui.lookout import Lookout
 from presage.schedulers.ui.pages import application
 from presage.schedulers.ui.server import serve_pages
 from presage.schedulers.ui.tail import Tail, last_lines
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.ui.conftest import served
-from tests.schedulers.ui.stand_in import StandIn, large, listing, running, waiting
+from tests.schedulers.ui.stand_in import GIB, StandIn, large, listing, running, waiting
 
 EVIL = "<script>alert(1)</script>"
 MOST_BYTES = 1_000_000
@@ -38,8 +43,20 @@ def stand_in():
 @pytest.fixture
 def client(stand_in):
     with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
-        hosts = frozenset({"127.0.0.1", "localhost", "::1"})
-        yield application(lookout, stand_in.target, hosts=hosts).test_client()
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        yield let_in(application(lookout, stand_in.target, access, hosts=hosts), access)
+
+
+def let_in(app, access, host="localhost"):
+    """A browser that has opened the address with the token."""
+    browser = app.test_client()
+    assert browser.get(access.link("/"), base_url=f"http://{host}").status_code == 303
+    return browser
+
+
+def browser():
+    """Keeps cookies."""
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
 
 def until(condition):
@@ -72,6 +89,37 @@ def test_all_that_users_write_is_text(client, stand_in):
         assert 'style="' not in page.text
 
 
+def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
+    evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
+    stand_in.found = listing([running("a", user=evil, model=evil, why=evil)])
+    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = evil
+    stand_in.log = f"first\n{evil}\nlast".encode()
+    stand_in.events = [pb.Event(entry=7, what="Started", job_id=evil, node=evil, detail=evil)]
+    until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
+    until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
+
+    for page in (client.get("/"), client.get("/jobs/a"), client.get(f"/?q={quote(evil)}")):
+        assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
+
+
+def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_in):
+    def shows(*jobs):
+        stand_in.found = listing(jobs)
+        name = jobs[0].job.job_id
+        return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
+
+    assert "Nothing: every node is up, no job is late" in shows(running("good"))
+    odd: dict[str, dict[str, Any]] = {
+        "slow": {"latency_sensitive": False, "elapsed_s": 5000.0},
+        "late": {"late": True, "phase": pb.LEAVING},
+        "large": {"peak_memory_bytes": 21 * GIB},
+    }
+    for name, fields in odd.items():
+        page = shows(running(name, **fields))
+        assert "Nothing:" not in page
+        assert 'Needs attention <span class="n">1</span>' in page
+
+
 def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
     page = client.get("/")
     policy = page.headers["Content-Security-Policy"]
@@ -91,8 +139,11 @@ def test_another_name_for_this_host_is_refused(client, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:50062", "LOCALHOST:1"])
-def test_a_forwarded_port_is_this_host_too(client, host):
-    assert client.get("/", headers={"Host": host}).status_code == 200
+def test_a_forwarded_port_is_this_host_too(stand_in, host):
+    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        asking = let_in(application(lookout, stand_in.target, access, hosts=hosts), access, host)
+        assert asking.get("/", base_url=f"http://{host}").status_code == 200
 
 
 @pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
@@ -130,7 +181,7 @@ def test_jobs_that_are_not_listed_are_said(client, stand_in):
 
     assert "80 % given to 2 jobs that are not listed" in page
     assert 'href="/jobs/"' not in page
-    assert "of the jobs that are listed" in page
+    assert "no job of those that are listed" in page
 
 
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
@@ -211,9 +262,10 @@ def test_a_controller_that_is_not_there_is_said_and_no_error():
         taken.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{taken.getsockname()[1]}"
     with Lookout(lambda: ClusterClient(target, timeout_s=2.0)) as lookout:
-        asking = application(lookout, target).test_client()
+        access = PageAccess()
+        asking = let_in(application(lookout, target, access), access, "any.example")
         for path in ("/", "/jobs/a"):
-            page = asking.get(path, headers={"Host": "any.example"})
+            page = asking.get(path, base_url="http://any.example")
             assert page.status_code == 200
             assert "no answer since" in page.text
             assert f"no controller at {target}" in page.text
@@ -248,8 +300,8 @@ def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
     ) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", said)
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", said)
+        with browser().open(url, timeout=30) as answer:
             assert stand_in.target in answer.read().decode()
         process.terminate()
         assert process.wait(30) == 0
@@ -258,7 +310,7 @@ def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
 
 def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
     with served(stand_in.target) as url:
-        port = int(url.rstrip("/").rpartition(":")[2])
+        port = urlsplit(url).port
         idle = socket.create_connection(("127.0.0.1", port))
     idle.close()
 
@@ -277,6 +329,6 @@ def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
     stand_in.found.failed.append(failed)
 
     page = client.get("/").text
-    trouble = page[page.index("Needs a look") : page.index("Lately")]
+    trouble = page[page.index("Needs attention") : page.index("Recent events")]
     assert "/jobs/broken" in trouble
     assert "it ran out of memory" in trouble

@@ -1,0 +1,16 @@
+"""The release that is installed with Presage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import presage
+
+
+def pretrained_release() -> Path:
+    """Return the folder of the release that is part of the installed package.
+
+    It is package data: a wheel holds the files, a checkout links ``src/presage/pretrained`` to
+    ``data/pretrained``. So it is found from any current folder.
+    """
+    return Path(presage.__file__).parent / "pretrained" / "release"

@@ -1,0 +1,66 @@
+"""Opening files that a job may have replaced: never blocks, never follows, never reads much.
+
+A job can put anything in the place of a file that it may write to: a FIFO, whose opening waits for
+a writer, a symbolic link to a file of somebody else's, a device, a folder, a sparse file of
+terabytes. Every such file is opened here. Imports Python's own library alone: jobs use it too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+# O_NONBLOCK also for a regular file: a lease of fcntl(2) on it would make its opening wait.
+_SAFE = 0
+for _name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY"):
+    _SAFE |= getattr(os, _name, 0)  # not all systems that a job may run on have them
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a regular file, as os.open; the caller closes the descriptor.
+
+    Raises
+    ------
+    OSError
+        As os.open; ``EINVAL`` where there is something else than a regular file, ``ELOOP`` where
+        there is a symbolic link.
+    """
+    try:
+        _check(os.lstat(path), path)  # opening a device may already do something to it
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    # What would empty a file waits until it is known to be a regular one.
+    opened = os.open(path, flags & ~os.O_TRUNC | _SAFE, mode)
+    try:
+        _check(os.fstat(opened), path)
+        if flags & os.O_TRUNC:
+            os.ftruncate(opened, 0)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
+
+
+def read_small(path: Path, most_bytes: int) -> bytes:
+    """All of a small regular file.
+
+    Raises
+    ------
+    OSError
+        As :func:`open_regular`; ``EFBIG`` where it has more than ``most_bytes``.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -1,0 +1,68 @@
+"""A wall clock that can be moved for some processes, and for all that they start."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+
+# The machine's own clock is not ours to set: a library between the processes and the kernel adds
+# seconds to CLOCK_REALTIME, as a file has them.
+SHIFT = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+static volatile long long *shift;
+static int (*real)(clockid_t, struct timespec *);
+__attribute__((constructor)) static void begin(void) {
+    int file = open(getenv("TEST_CLOCK"), O_RDONLY);
+    shift = mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
+    real = dlsym(RTLD_NEXT, "clock_gettime");
+}
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, at);
+    if (!failed && shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        at->tv_sec += *shift;
+    return failed;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
+
+
+def shift_library(folder: Path) -> Path:
+    """Compile the library; raises OSError or CalledProcessError where there is no compiler."""
+    source, library = folder / "shift.c", folder / "shift.so"
+    source.write_text(SHIFT)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+class ShiftedClock:
+    """A file with the seconds that are added to the wall clock of processes in its environment."""
+
+    def __init__(self, path: Path, library: Path) -> None:
+        self._path = path
+        self._path.write_bytes(struct.pack("q", 0))
+        self.environment = {"LD_PRELOAD": str(library), "TEST_CLOCK": str(path)}
+
+    def shift(self, seconds: int) -> None:
+        """Let the clock be so many seconds ahead."""
+        with self._path.open("r+b") as file:
+            file.write(struct.pack("q", seconds))

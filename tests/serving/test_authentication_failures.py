@@ -1,0 +1,83 @@
+"""Failed authentications are logged once a second for each host, and answered ever later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from presage.serving import authentication_failures
+from presage.serving.authentication_failures import (
+    FORGET_S,
+    LONGEST_DELAY_S,
+    AuthenticationFailures,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def delay_s(clock):
+    failures = AuthenticationFailures(clock=clock)
+    return lambda host="a": failures.delay_s(host, "Predict", "r-1")
+
+
+def test_each_failure_of_a_host_doubles_the_delay_up_to_a_limit(delay_s):
+    delays_s = [delay_s() for _ in range(20)]
+
+    assert delays_s[:3] == [0.01, 0.02, 0.04]
+    assert delays_s == sorted(delays_s)
+    assert delays_s[-1] == LONGEST_DELAY_S
+
+
+def test_other_hosts_are_not_delayed_and_a_quiet_minute_is_forgiven(delay_s, clock):
+    for _ in range(10):
+        delay_s("a")
+    assert delay_s("b") == 0.01
+
+    clock.now_s += FORGET_S + 1
+    assert delay_s("a") == 0.01
+
+
+def test_a_host_has_one_line_a_second_that_counts_its_failures(delay_s, clock, caplog):
+    caplog.set_level(logging.WARNING, logger="presage.serving")
+    for _ in range(5):
+        delay_s()
+    clock.now_s += 1
+    delay_s()
+
+    lines = [row.fields for row in caplog.records]
+    assert [line["failures"] for line in lines] == [1, 5]
+    assert lines[0]["client"] == "a"
+    assert lines[0]["method"] == "Predict"
+
+
+def test_calls_that_are_delayed_are_bounded_in_number(monkeypatch):
+    monkeypatch.setattr(authentication_failures, "_MOST_DELAYED", 3)
+    monkeypatch.setattr(authentication_failures, "_FIRST_DELAY_S", 60.0)
+
+    async def main() -> float:
+        failures = AuthenticationFailures()
+        delayed = [asyncio.create_task(failures.note("a", "Predict", "r")) for _ in range(3)]
+        await asyncio.sleep(0)
+        begin_s = time.monotonic()
+        await failures.note("a", "Predict", "r")
+        for task in delayed:
+            assert not task.done()
+            task.cancel()
+        return time.monotonic() - begin_s
+
+    assert asyncio.run(main()) < 1.0

@@ -1,0 +1,149 @@
+"""Floods of a real server by clients that begin calls and do not end them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from presage.features.errors import UnauthenticatedError
+from presage.serving.channel import Credentials
+from presage.serving.client import PresageClient
+from presage.serving.connections import Connections, connections
+from presage.serving.options import Options
+from presage.serving.server import start_server
+from presage.serving.token_file import add_token
+from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.http2 import PREDICT, Connection
+from tests.serving.processes import free_port, serving, until
+
+STREAM = "/presage.v1.PredictionService/PredictStream"
+WATCH = "/grpc.health.v1.Health/Watch"
+MIB = 2**20
+
+
+@pytest.fixture(params=["open to this machine", "TLS and tokens"])
+def server(request, release, tmp_path):
+    """A server as a process, the CA of its certificate, and a client's credentials."""
+    options, credentials, ca = [], Credentials(), None
+    if request.param == "TLS and tokens":
+        authority = make_authority(tmp_path, "authority")
+        certificate, key = make_certificate(tmp_path, "server", authority)
+        ca = authority[0]
+        token = add_token(tmp_path / "tokens", "ann", ["predict"])
+        options = ["--tls-cert", certificate, "--tls-key", key, "--tokens", tmp_path / "tokens"]
+        credentials = Credentials(token=token, ca=ca)
+    told = ("--release", release.folder, "--no-outcomes", *options)
+    with serving(*told, cwd=tmp_path) as running:
+        yield running, ca, credentials
+
+
+@contextmanager
+def connected(server, count: int):
+    running, ca, _ = server
+    with ExitStack() as stack:
+        opened = [Connection(running.port, ca) for _ in range(count)]
+        for one in opened:
+            stack.callback(one.close)
+        yield opened
+
+
+def resident_bytes(pid: int) -> int:
+    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("VmRSS"))
+
+
+def test_thousands_of_calls_that_do_nothing_stop_nobody(server):
+    """1,000 half-open calls, 1,000 idle streams and 1,000 health watches, while others ask."""
+    running, _, credentials = server
+    with (
+        PresageClient(running.target, timeout_s=30, credentials=credentials) as client,
+        connected(server, 12) as opened,
+    ):
+        for position, one in enumerate(opened):
+            for _ in range(250):
+                stream = one.call((PREDICT, STREAM, WATCH)[position % 3], credentials.token)
+                if position % 3 == 2:
+                    one.message(stream, 0, 0)
+            client.release()
+        for _ in range(200):
+            client.release()
+        # Half-open calls end by themselves; streams and watches stay for as long as they like.
+        half_open, idle = opened[::3], opened[1::3]
+        until(lambda: all(len(one.ended) == 250 for one in half_open))
+        assert not any(one.ended for one in idle)
+        client.release()
+
+
+@pytest.mark.parametrize("count", [1, 25])  # connections
+def test_messages_that_never_end_take_little_memory(server, count):
+    """250 messages of 4 MiB, each but for its last bytes, by clients without a token."""
+    running, _, credentials = server
+    pid = running.process.pid
+    with PresageClient(running.target, timeout_s=30, credentials=credentials) as client:
+        client.release()
+        idle_bytes = resident_bytes(pid)
+        peaks, done = [idle_bytes], threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.005):
+                peaks.append(resident_bytes(pid))
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        with connected(server, count) as opened:
+            sending = [
+                threading.Thread(
+                    target=one.message, args=(one.call(), 4 * MIB - 1, 4 * MIB - 100, 2.0)
+                )
+                for one in opened
+                for _ in range(250 // count)
+            ]
+            for one in sending:
+                one.start()
+            for _ in range(50):
+                client.release()
+            for one in sending:
+                one.join()
+        done.set()
+        watching.join()
+        assert max(peaks) - idle_bytes < 150 * MIB
+        client.release()
+
+
+def test_without_a_token_no_byte_of_a_message_is_waited_for(server):
+    running, ca, _ = server
+    if ca is None:
+        pytest.skip("this server lets strangers read")
+    with connected(server, 1) as (one,):
+        stream = one.call()
+        until(lambda: stream in one.ended)
+        assert one.message(stream, 4 * MIB, 100) == 0
+    with (
+        PresageClient(running.target, credentials=Credentials(ca=ca)) as client,
+        pytest.raises(UnauthenticatedError),
+    ):
+        client.release()
+
+
+def test_the_least_used_connections_of_a_host_give_way(release):
+    port = free_port()
+    with start_server(release, Options(port=port)) as server:
+        bounded = Connections(lambda: port, most_of_a_host=10)
+        with PresageClient(server.target) as client, ExitStack() as stack:
+            client.release()
+            (honest,) = connections(port)
+            bounded.is_used(honest.peer)
+            opened = [Connection(port) for _ in range(30)]
+            for one in opened:
+                stack.callback(one.close)
+            until(lambda: len(list(connections(port))) == 31)
+            assert bounded.bound() == 0  # all are new: a first call may be on its way
+            assert bounded.bound() == 21
+            until(lambda: sum(one.closed.is_set() for one in opened) == 21)
+            time.sleep(0.1)
+            assert honest.peer in {one.peer for one in connections(port)}
+            client.release()

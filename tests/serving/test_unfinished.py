@@ -1,0 +1,86 @@
+"""Requests that arrive slowly are ended in time, and the oldest first when there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from presage.features.errors import ExpiredError, OverloadedError
+from presage.serving.unfinished import Unfinished
+
+
+async def never() -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+async def at_once() -> bytes:
+    return b"whole"
+
+
+def test_a_whole_request_is_returned_and_not_counted():
+    async def main():
+        unfinished = Unfinished()
+        assert await unfinished.receive(at_once) == b"whole"
+        assert len(unfinished) == 0
+
+    asyncio.run(main())
+
+
+def test_a_request_that_does_not_arrive_is_ended_in_time():
+    freed = []
+
+    async def main():
+        unfinished = Unfinished(lambda: freed.append(1), receive_s=0.01)
+        with pytest.raises(ExpiredError, match=r"did not arrive whole within 0\.01 s"):
+            await unfinished.receive(never)
+        assert len(unfinished) == 0
+
+    asyncio.run(main())
+    assert freed
+
+
+def test_the_oldest_is_ended_where_too_many_are_unfinished():
+    async def main():
+        unfinished = Unfinished(most=3)
+        waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        assert [one.done() for one in waiting] == [True, True, False, False, False]
+        for one in waiting[:2]:
+            with pytest.raises(OverloadedError, match="still arriving"):
+                await one
+        for one in waiting[2:]:
+            one.cancel()
+
+    asyncio.run(main())
+
+
+def test_slow_requests_are_ended_while_memory_is_short():
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(growth_bytes=10, memory=lambda: memory[0])
+        waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
+        await asyncio.sleep(0.2)
+        assert not any(one.done() for one in waiting)
+        memory[0] = 11
+        await asyncio.sleep(0.1)
+        assert [one.done() for one in waiting] == [True] * 5 + [False] * 4
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_call_that_its_client_cancels_is_not_mistaken_for_a_slow_one():
+    async def main():
+        unfinished = Unfinished()
+        task = asyncio.create_task(unfinished.receive(never))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(unfinished) == 0
+
+    asyncio.run(main())

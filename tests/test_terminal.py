@@ -1,0 +1,286 @@
+"""Nothing that a user, a file or the network says can do more to a terminal than be read on it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import presage
+from presage import (
+    benchmark_cli,
+    cli,
+    cluster_tables,
+    doctor,
+    drift_cli,
+    models_tables,
+    render,
+    simulate_cli,
+    trace_cli,
+)
+from presage.features.device import find_device
+from presage.features.forecast import Forecast
+from presage.features.safe_text import error_line, printable
+from presage.lineage import KnownRelease, Learnt
+from presage.models.drift import Row as DriftRow
+from presage.models.gate import Decision
+from presage.models.journal import Entry
+from presage.models.registry import RegisteredRelease
+from presage.pipelines import decision, terminal
+from presage.pipelines.importers.run import Summary as Imported
+from presage.pipelines.ingest import Ingested
+from presage.pipelines.merge import Merged
+from presage.schedulers.simulator.metrics import Metrics
+from presage.schedulers.traces.summary import Summary
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.forecasts import ColocationForecast, JobForecast
+from tests.features.examples import features
+from tests.hostile import ATTACKS, check_safe, made, message, texts
+from tests.schedulers.ui.stand_in import StandIn, listing, running, waiting
+
+SOURCE = Path(presage.__file__).parent
+# Of rich: all of it, or a bar's columns.
+USES_RICH = {
+    "pipelines/terminal.py": "rich",
+    "pipelines/progress.py": "rich.progress",
+    "pipelines/profile.py": "rich.progress",
+}
+
+
+def sources() -> list[tuple[str, ast.Module]]:
+    """Every module that is ours, by its path."""
+    paths = [*SOURCE.glob("*.py"), *SOURCE.glob("*/**/*.py")]
+    return [(str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in paths]
+
+
+def imports(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_rich_is_reached_by_the_terminal_module_alone():
+    """So no cell, title or sentence is rendered but by its console, which escapes them."""
+    for path, tree in sources():
+        used = {name for name in imports(tree) if name.split(".")[0] == "rich"}
+        allowed = USES_RICH.get(path)
+        assert all(allowed and name.startswith(allowed) for name in used), (path, used)
+
+
+def test_words_are_printed_by_say_alone():
+    """``typer.echo`` is left for JSON, whose encoder escapes by itself."""
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.echo":
+                assert ast.unparse(node.args[0]).startswith("json.dumps("), (path, node.lineno)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "sys.stdout.write",
+                "sys.stderr.write",
+                "print",
+            ):
+                said = ast.unparse(node.args[0])
+                assert "error_line(" in said or "error" not in said, (path, node.lineno)
+
+
+def registered(text: str) -> Any:
+    return made(RegisteredRelease, text, decision={"outcome": text, "reason": text})
+
+
+def manifest(text: str) -> dict[str, Any]:
+    device = {
+        "kind": text, "cores": 1, "memory_bytes": 1, "peak_flops_per_s": {"fp32": 1.0},
+        "memory_bandwidth_bytes_per_s": 1.0,
+    }  # fmt: skip
+    return {
+        "metrics": {text: {text: {"mlp": {text: 1.0}}}}, "versions": {text: text},
+        "data_digest": text, "trained_devices": [text], "devices": [device],
+    }  # fmt: skip
+
+
+def lineage(text: str) -> dict[str, Any]:
+    table = {"rows": 1, "sha256": text}
+    rows = {
+        "campaign": text, "machine": text, "executions": 1, "colocations": 1,
+        "held_out_executions": 1, "held_out_colocations": 1,
+    }  # fmt: skip
+    told = {
+        "folders": [{"folder": text, "tables": {text: table}, "campaigns": [text]}], "rows": [rows],
+    }  # fmt: skip
+    before = {"release_id": text, "networks": {text: text}, "learnt_from": told}
+    run = {
+        "registered_at": text, "registered_by": text, "run_id": text, "git_commit": text,
+        "git_changed": [text], "dvc_lock_sha256": text,
+    }  # fmt: skip
+    return {
+        "version": 1, "folder": text, "release_id": text, "aliases": [text],
+        "predictors": {text: text}, "run": run, "data_digest": text,
+        "learnt_from": told | {"began_with": before}, "tables_here": {text: {text: text}},
+    }  # fmt: skip
+
+
+def print_cluster(text: str) -> None:
+    listed = message(pb.ListResponse, text)
+    explained = message(pb.Explanation, text)
+    for phase in (pb.RUNNING, pb.WAITING):
+        listed.jobs[0].phase = explained.status.phase = phase
+        for table in (
+            cluster_tables.job_table(listed, why=True),
+            cluster_tables.node_table(listed),
+            cluster_tables.now_table(explained),
+            cluster_tables.told_table(explained),
+            cluster_tables.candidate_table(explained),
+            cluster_tables.history_table(explained),
+        ):
+            assert table.row_count or phase == pb.WAITING
+            terminal.show_whole(table)
+
+
+def print_models(text: str) -> None:
+    release = registered(text)
+    models_tables.print_releases([release])
+    models_tables.print_release(release, manifest(text))
+    row = {"predictor": text, "split": text, "metric": text, "a": 1.0, "b": 2.0, "better": "a"}
+    models_tables.print_diff([text, text], [row], {text: (text, text)})
+    models_tables.print_lineage(lineage(text))
+    known = KnownRelease({"release_id": text}, None, release)
+    models_tables.print_learnt([made(Learnt, text, release=known)], text)
+    models_tables.print_journal([made(Entry, text)])
+
+
+def print_pipelines(text: str) -> None:
+    decision.print_table(made(Decision, text))
+    render.print_import(made(Imported, text), as_json=False)
+    done = made(Ingested, text, rows={"outcomes": 1, text: 1}, quarantined={text: 1})
+    render.print_ingested(done, Path("x"), as_json=False)
+    render.print_merged(Merged({text: 1}, 1), Path("x"), as_json=False)
+
+
+def print_forecasts(text: str) -> None:
+    job = features()
+    job = replace(job, job=replace(job.job, name=text or "-", family=text))
+    device = replace(find_device("v100"), kind=text)
+    one = Forecast(1.0, 1.0, 1.0, "bytes", True, text)
+    render.print_forecasts([job], [JobForecast(one, one, one, one)], device, as_json=False)
+    together = ColocationForecast((one,), True, 1.0)
+    render.print_colocation([job], together, device, as_json=False)
+    render.print_features(job, device, "published", as_json=False)
+
+
+def print_others(text: str) -> None:
+    doctor.print_report(
+        [doctor.Finding(text, text, ok) for ok in (True, False, None)], as_json=False
+    )
+    simulate_cli._print({text: made(Metrics, text)})
+    simulate_cli._print_compared([{text: text}])
+    trace_cli._print(made(Summary, text))
+    row = made(DriftRow, text, quantity="slowdown")
+    predictor = SimpleNamespace(release_id=text)
+    answered = SimpleNamespace(
+        predictor=predictor, outcomes=3, of_others=1, of_none=1, refused=1, untold=1
+    )
+    drift_cli._print(answered, [row], show_all=True)  # type: ignore[arg-type]
+    slices = {text: {key: {"mape": 1.0, "rows": 1} for key in (text, f"{text}b")}}
+    result = SimpleNamespace(
+        task=text, split=text, rows=1, unit=text, mlp={text: 1.0}, baselines={text: {}},
+        seconds=1.0, seed=1, slices=slices,
+    )  # fmt: skip
+    benchmark_cli._show(result)  # type: ignore[arg-type]
+    terminal.say(text)
+
+
+PRINTERS = (print_cluster, print_models, print_pipelines, print_forecasts, print_others)
+
+
+@pytest.mark.parametrize("print_all", PRINTERS)
+@settings(max_examples=15, deadline=None)
+@given(text=texts)
+def test_no_text_in_any_table_does_anything_to_the_terminal(print_all, text):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        print_all(text)
+    check_safe(printed.getvalue())
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_every_known_attack_is_shown_in_the_list_of_jobs(text, capsys):
+    print_cluster(text)
+    printed = capsys.readouterr().out
+    check_safe(printed)
+    assert printed.count("┏") == printed.count("┗") + printed.count("┡")  # no line was forged
+
+
+@given(texts)
+def test_an_error_is_one_line_however_it_is_worded(text):
+    line = error_line(ValueError(text))
+    check_safe(line)
+    assert "\n" not in line
+
+
+def test_a_text_of_visible_letters_stays_as_it_is():
+    for text in ("job-1 [gpu]", "名前", "שלום", "naïve", "a\\nb", "résumé/π"):
+        assert printable(text) == text
+
+
+def test_what_is_not_seen_is_shown_and_what_is_long_is_bounded():
+    assert printable("a\x1b[1m\u202eb\u200b\n") == r"a\x1b[1m\u202eb\u200b\n"
+    assert printable("x" * 50, 10) == "xxxxxxxxx…"
+    assert printable("名" * 50, 10) == "名名名名…"
+    assert len(printable("x" * 10**6)) == 1000
+
+
+def test_a_wrong_option_is_one_line_and_status_2(monkeypatch, capsys):
+    for words in (["predict"], ["nosuch"], ["predict", "--no\x1b[2Jsuch"], ["models", "show"]):
+        monkeypatch.setattr("sys.argv", ["presage", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr().err
+        assert end.value.code == 2
+        assert said.startswith("error: ")
+        assert said.count("\n") == 1
+        check_safe(said)
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "\x1b[2J\x1b]0;t\x07", "a\nforged", "\u202eb\u200b"])
+def test_what_a_controller_says_is_only_read_whichever_command_asks(text, monkeypatch, capsys):
+    listed = listing([running("a", user=text, why=text), waiting(text or "b", 1)])
+    listed.policy = listed.forecaster = listed.nodes[0].name = listed.nodes[0].why = text
+    with StandIn(listed) as controller:
+        for words in (["ps", "--all"], ["ps", "--nodes"], ["explain", "a"], ["explain", text]):
+            run(monkeypatch, "cluster", words[0], "--controller", controller.target, *words[1:])
+            printed = capsys.readouterr()
+            check_safe(printed.out + printed.err)
+            assert printed.out
+        assert run(monkeypatch, "cluster", "explain", "--controller", controller.target, "?" + text)
+        said = capsys.readouterr().err
+        check_safe(said)
+        assert said.count("\n") == 1
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The command's exit status."""
+    monkeypatch.setattr("sys.argv", ["presage", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
+def test_lineage_is_whole_in_a_terminal_narrower_than_its_lines(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    digest, folder = "d" * 64, f"data/{'long/' * 20}folder"
+    models_tables.print_lineage(lineage(digest) | {"folder": folder, "version": None})
+    printed = capsys.readouterr().out
+
+    assert folder in printed
+    assert f"data digest {digest}" in printed
+    assert "…" not in printed
