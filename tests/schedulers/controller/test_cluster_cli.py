@@ -55,8 +55,9 @@ def process(*words, log):
 class Asking:
     """One controller, asked by commands, and by a client of this process."""
 
-    def __init__(self, target, *options, credentials=None):
+    def __init__(self, target, *options, credentials=None, folder=Path()):
         self.target, self._options, self._credentials = target, options, credentials
+        self.folder = folder
 
     def words(self, command, *words):
         return [command, "--controller", self.target, *self._options, *words]
@@ -102,8 +103,7 @@ def ask(tmp_path_factory):
     with process(
         "up", "--port", str(port), "--state", str(folder), "--lease-s", "20", log=folder / "up.log"
     ):
-        asking = Asking(f"127.0.0.1:{port}")
-        asking.folder = folder
+        asking = Asking(f"127.0.0.1:{port}", folder=folder)
         asking.until(lambda found: any(not node.why for node in found.nodes))
         yield asking
         left = [name for name, row in asking.jobs().items() if not row.ended_unix_s]

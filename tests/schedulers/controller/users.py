@@ -120,9 +120,15 @@ class Agent:
         """Send a report."""
         self._number += 1
         values = {"node": self._node, "devices": self._devices, "problem": self._problem} | more
-        values = {"takes_pieces": True} | values
         self._reports.put(
-            pb.NodeReport(agent_id="a", number=self._number, tasks=tasks, orders=orders, **values)
+            pb.NodeReport(
+                agent_id="a",
+                takes_pieces=True,
+                number=self._number,
+                tasks=tasks,
+                orders=orders,
+                **values,
+            )
         )
 
     def _heartbeats(self) -> Iterator[pb.NodeReport]:
