@@ -138,7 +138,8 @@ class Journal:
         Parameters
         ----------
         key_file : Path, optional
-            With its key; by default PATH.key beside the file, or ``data/cluster/journal.key``.
+            By default PATH.key beside the file; for PostgreSQL cluster/journal.key of the data
+            folder.
 
         Raises
         ------

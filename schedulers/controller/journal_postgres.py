@@ -7,15 +7,14 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from presage.features.data_folder import data_folder
 from presage.features.errors import ConfigError, JournalError, UnsureJournalError, one_line
 
-KEY_FILE = Path("data/cluster/journal.key")  # by default: the database is on another machine
 _LOCK_CLASS = 0x70_72_65_73  # "pres": of the two numbers of a lock the first, ours
 _LOCK = f"{_LOCK_CLASS}, hashtext(coalesce(current_schema(), ''))"
 _PATIENCE_S = 1.0  # until the server has noticed that a process which had the lock is gone
@@ -70,7 +69,8 @@ class PostgresStore:
             ) from None
         self._options: dict[str, Any] = {**_DEFAULTS, **options}
         host, port = (options.get(name) for name in ("host", "port"))
-        self.key_file = KEY_FILE
+        # The database is on another machine.
+        self.key_file = data_folder() / "cluster" / "journal.key"
         self.where = (
             f"postgresql://{host or 'localhost'}{f':{port}' if port else ''}"
             f"/{options.get('dbname') or ''}"

@@ -92,7 +92,7 @@ def controller(
             envvar="PRESAGE_JOURNAL_KEY",
             metavar="FILE",
             help="Key that its records are checked and environments encrypted with; made when "
-            "missing. By default FILE.key, or journal.key in the state folder for PostgreSQL.",
+            f"missing. By default FILE.key; for PostgreSQL journal.key {_IN}.",
         ),
     ] = None,
     policy: Policy = "sharing",
@@ -168,10 +168,7 @@ def controller(
         await run_controller(working, options, policy, _ready, metrics)
 
     try:
-        url = journal or str(_state() / "controller.db")
-        if journal_key is None and url.startswith("postgres"):  # it has no folder of its own
-            journal_key = _state() / "journal.key"
-        with Journal.open(url, journal_key) as opened:
+        with Journal.open(journal or str(_state() / "controller.db"), journal_key) as opened:
             uvloop.run(serve())
     finally:
         if stop_showing is not None:

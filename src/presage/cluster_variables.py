@@ -10,9 +10,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import typer
-
 from presage.features.errors import ConfigError, one_line
+from presage.pipelines.terminal import say
 
 _MOST_BYTES = 1024 * 1024  # no job is larger
 
@@ -59,7 +58,7 @@ def _read(path: Path) -> dict[str, str]:
     if len(content) > _MOST_BYTES:
         raise ConfigError(f"--env-file {path}: is larger than {_MOST_BYTES} bytes; write less")
     if mode & 0o077:
-        typer.echo(f"--env-file {path}: other users can read it; chmod 600 {path}", err=True)
+        say(f"--env-file {path}: other users can read it; chmod 600 {path}", err=True)
     return dict(_pair(path, number, line) for number, line in enumerate(lines, 1) if _says(line))
 
 

@@ -90,6 +90,21 @@ def attempts_never_overlap(views: Views) -> Iterator[str]:
                 yield f"attempt {other} of job {job} began after attempt {one}"
 
 
+def attempts_are_over_when_given_up(views: Views) -> Iterator[str]:
+    """Once a watcher has received that an attempt returned or its job ended, none of it is alive.
+
+    Without slack: also of a node that was given up, where the controller has waited for its lease.
+    """
+    given_up = views.given_up()
+    for line in views.ledger:
+        at = given_up.get((line.job, line.attempt))
+        if at is not None and line.at > at:
+            yield (
+                f"attempt {line.attempt} of job {line.job} wrote {line.what!r} "
+                f"{(line.at - at) / 1e9:.3f} s after the controller had given it up"
+            )
+
+
 def attempts_are_placed_first(views: Views) -> Iterator[str]:
     """No process begins an attempt that the journal has not placed."""
     placed = Counter(e["job"] for e in views.journal().values() if e["what"] == "Placed")
@@ -174,7 +189,7 @@ def watchers_see_every_event_in_order(views: Views) -> Iterator[str]:
     One that was cut off asks for those after the last that it has received.
     """
     journal = views.journal()
-    last: dict[Any, Any] = {}
+    last: dict[str, int] = {}
     for event in views.events:
         entry, process = event.value["entry"], event.process
         before = last.get(process)
@@ -226,20 +241,18 @@ def cancelled_jobs_do_not_begin(views: Views) -> Iterator[str]:
         if line.what == "begin" and at is not None and line.at > at + bound_ns:
             late_s = (line.at - at) / 1e9
             yield f"attempt {line.attempt} of job {line.job} began {late_s:.1f} s after its cancel"
-    last = views.final_read
-    if last is None:
-        return
-    for job in sorted(acknowledged):
-        if last.jobs.get(job, (ABSENT, 0))[0] not in TERMINAL:
-            yield f"job {job} was cancelled and is {last.jobs.get(job)}"
+    final = {} if views.final_read is None else views.final_read.jobs
+    for job in sorted(acknowledged.keys() & final.keys()):
+        if final[job][0] not in TERMINAL:
+            yield f"job {job} was cancelled and is {final[job]}"
 
 
 def ends_are_true(views: Views) -> Iterator[str]:
     """A job that FINISHED has come to its end, and one that is CANCELLED was asked to."""
-    last = views.final_read
+    final = {} if views.final_read is None else views.final_read.jobs
     ended = {line.job for line in views.ledger if line.what == "end"}
     asked = {one.asked for one in views.operations if one.what == "cancel"}
-    for job, (phase, _) in sorted(last.jobs.items()) if last is not None else ():
+    for job, (phase, _) in sorted(final.items()):
         if phase == FINISHED and job not in ended:
             yield f"job {job} is FINISHED, and no attempt came to its end"
         if phase == CANCELLED and job not in asked:
@@ -270,6 +283,7 @@ LAWS: Mapping[str, Callable[[Views], Iterable[str]]] = {
         together_or_not_at_all,
         the_same_job_is_taken_again,
         attempts_never_overlap,
+        attempts_are_over_when_given_up,
         attempts_are_placed_first,
         saved_work_is_kept,
         jobs_are_linearizable,

@@ -67,6 +67,11 @@ def an_earlier_attempt_begins_later() -> Story:
     return story.event("Placed", "a").ledger("begin", "a", 3, 5).ledger("begin", "a", 2, 5)
 
 
+def alive_after_it_was_given_up() -> Story:
+    story = first_attempt().event("Returned", "a", "node n0 was not heard of for 14 s")
+    return story.ledger("tick", "a", 1, 7)
+
+
 def never_placed() -> Story:
     return Story().submit("a").event("Submitted", "a").ledger("begin", "a", 1)
 
@@ -202,6 +207,7 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
     "together or not at all": [half_of_a_batch],
     "the same job is taken again": [refused_the_second_time],
     "attempts never overlap": [overlap, beside, began_twice, an_earlier_attempt_begins_later],
+    "attempts are over when given up": [alive_after_it_was_given_up],
     "attempts are placed first": [never_placed],
     "saved work is kept": [began_before_what_was_saved],
     "jobs are linearizable": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -90,6 +90,21 @@ class Views:
         for event in self.journal().values():
             if event["job"]:
                 found[event["job"]].append(event)
+        return found
+
+    def given_up(self) -> dict[tuple[str, int], int]:
+        """When a watcher first received that an attempt returned, or that its job ended."""
+        received: dict[int, int] = {}
+        for event in self.events:
+            entry = event.value["entry"]
+            received[entry] = min(event.at, received.get(entry, event.at))
+        attempts: Counter[str] = Counter()
+        found: dict[tuple[str, int], int] = {}
+        for entry, said in self.journal().items():
+            job: str = said["job"]
+            attempts[job] += said["what"] == "Placed"
+            if said["what"] in ("Returned", "Ended"):
+                found.setdefault((job, attempts[job]), received[entry])
         return found
 
     def calls_of_jobs(self) -> dict[str, list[Call]]:

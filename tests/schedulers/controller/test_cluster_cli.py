@@ -488,8 +488,8 @@ def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monk
     ("encrypted", "more", "told"),
     [
         (False, (), "without --tls-cert nothing is encrypted"),
-        (False, ("--allow-remote",), "callers have to be authenticated; give --tokens"),
-        (True, (), "callers have to be authenticated; give --tokens"),
+        (False, ("--allow-remote",), "could call; pass --tokens FILE"),
+        (True, (), "could call; pass --tokens FILE"),
     ],
 )
 def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted, more, told):
