@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import grpc
 from presage.features.errors import ConfigError, PresageError, RefusedAgentError
 from presage.schedulers.agent.agent import Agent
 from presage.schedulers.agent.outcomes import Outbox
+from presage.schedulers.live.pieces import whole_orders
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
@@ -26,7 +27,7 @@ _TELL_S = 5.0  # from one try to tell outcomes to the next
 _REFUSED = frozenset((grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT))
 _NOT_LET_IN = frozenset((grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED))
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),  # as many jobs as the controller has for it
+    ("grpc.max_receive_message_length", 2 * MOST_MESSAGE_BYTES),  # a piece of its orders
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -122,7 +123,7 @@ async def _attached(
     )
     async with channel:
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
-        call = stub.Attach(agent.reports(), metadata=credentials.metadata)
+        call = stub.Attach(_reports(agent), metadata=credentials.metadata)
         sending = asyncio.create_task(_send_logs(agent, stub, credentials))
         reading = asyncio.create_task(_obey(agent, call, target))
         try:
@@ -136,12 +137,22 @@ async def _attached(
             call.cancel()
 
 
+async def _reports(agent: Agent) -> AsyncIterator[pb.NodeReport]:
+    async for report in agent.reports():
+        report.takes_pieces = True
+        yield report
+
+
 async def _obey(agent: Agent, call: Any, target: str) -> None:
-    before = agent.heard
-    async for orders in call:
+    before, orders = agent.heard, None
+    async for piece in call:
+        orders = whole_orders(orders, piece)
+        if orders.more:
+            continue
         if agent.heard == before:
             log(logging.INFO, "attached", target=target)
         agent.hear(orders)
+        orders = None
 
 
 async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:

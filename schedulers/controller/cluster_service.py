@@ -27,12 +27,11 @@ from presage.schedulers.controller.ownership import check_owner, owns, sees_deta
 from presage.schedulers.controller.records import Record, of_json
 from presage.schedulers.controller.status import node_status, public_part, status_of
 from presage.schedulers.live.submitted_job import MOST_NAME
-from presage.schedulers.live.wire import MOST_JOB_BYTES, read_job
+from presage.schedulers.live.wire import MOST_JOB_BYTES, MOST_JOBS, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.call import Call, Calls
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ClusterService"].full_name
-MOST_JOBS = 1_000  # of one Submit
 MOST_KNOWN = 1_000_000
 MOST_HISTORY = 100
 MOST_LISTED = 20_000

@@ -14,6 +14,7 @@ from presage.features.errors import ForbiddenError, InvalidRequestError
 from presage.schedulers.controller.cluster_service import parsed
 from presage.schedulers.controller.controller import Controller
 from presage.schedulers.controller.logs import Logs
+from presage.schedulers.live.pieces import orders_in_pieces
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.call import Call, Calls
 from presage.serving.callers import Caller
@@ -67,7 +68,10 @@ class NodeService:
         reading = self._streams[first.node] = asyncio.create_task(stream.read(requests))
         try:
             async for orders in stream.orders(reading):
-                yield orders.SerializeToString()
+                # An agent of an earlier version takes each message for all of its orders.
+                pieces = orders_in_pieces(orders) if first.takes_pieces else (orders,)
+                for piece in pieces:
+                    yield piece.SerializeToString()
         finally:
             reading.cancel()
             if self._streams.get(first.node) is reading:

@@ -27,7 +27,8 @@ SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", -1),  # all of a node's jobs are told together
+    ("grpc.max_send_message_length", -1),  # a list of all jobs
+    ("grpc.max_concurrent_streams", 256),  # of one connection
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

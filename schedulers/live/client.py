@@ -16,6 +16,7 @@ from presage.features.errors import (
     UnauthenticatedError,
     UnknownJobError,
 )
+from presage.schedulers.live.pieces import submit_requests
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
@@ -79,12 +80,16 @@ class ClusterClient:
         self._stub: Any = pb_grpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def submit(self, jobs: Sequence[pb.Job]) -> list[str]:
-        """Submit jobs, all or none; once this returns they are on the controller's disk.
+        """Submit jobs; once this returns they are on the controller's disk.
 
-        Those that were submitted before, and so are known, are returned: it may be done again.
+        Up to 1,000 jobs of 4 MiB together go in one call, of which all are taken or none. More go
+        in several calls, one after another: where one fails, those before it are taken. Jobs that
+        were submitted before, and so are known, are returned: it may be done again.
         """
-        answer = self._ask("Submit", pb.SubmitRequest(jobs=jobs))
-        return list(answer.known)
+        known: list[str] = []
+        for request in submit_requests(jobs):
+            known += self._ask("Submit", request).known
+        return known
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End jobs for good."""

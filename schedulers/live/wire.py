@@ -21,8 +21,11 @@ from presage.serving import wire as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MOST_GPUS = 1024  # of one job, on one node
-MOST_MESSAGE_BYTES = 64 * 1024 * 1024  # a thousand jobs with their operator statistics
-MOST_JOB_BYTES = 1024 * 1024  # of one job, as it travels: all of a node's do so together
+# Of one message to the controller, and of one piece of a node's orders: small, because a server
+# holds it before it knows who sends it. What is larger goes in pieces.
+MOST_MESSAGE_BYTES = 4 * 1024 * 1024
+MOST_JOB_BYTES = 1024 * 1024  # of one job, as it travels
+MOST_JOBS = 1_000  # of one Submit
 
 
 def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:

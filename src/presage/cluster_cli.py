@@ -336,13 +336,15 @@ def watch(
     import json
     import time
 
+    from presage.cluster_tables import detail_of
+
     with connected(controller, token_file, ca, cert, key) as client:
         for event in client.watch(jobs or (), after=after):
             if as_json:
                 typer.echo(json.dumps(_json(event)))
                 continue
             at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
-            about = " ".join(filter(None, (event.job_id, event.node, event.detail)))
+            about = " ".join(filter(None, (event.job_id, event.node, detail_of(event))))
             say(f"{at} {event.what.lower()} {about}")
 
 

@@ -126,8 +126,13 @@ def history_table(found: pb.Explanation) -> Table:
     table.add_column("detail", max_width=MOST_DETAIL, overflow="fold")
     for event in found.history:
         at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.at_unix_s))
-        table.add_row(at, event.what.lower(), event.node, event.detail)
+        table.add_row(at, event.what.lower(), event.node, detail_of(event))
     return table
+
+
+def detail_of(event: pb.Event) -> str:
+    """What is said of an event, and the caller that caused it."""
+    return "; ".join(filter(None, (event.detail, event.by and f"by {event.by}")))
 
 
 def phase_of(row: pb.JobStatus) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from presage.schedulers.live.wire import to_json
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving import job_features
 from presage.serving.channel import Credentials
+from presage.serving.local_token import account, local_token_path
 from presage.serving.token_file import add_token
 from tests.features.examples import features
 from tests.serving.certificates import make_authority, make_certificate
@@ -53,8 +55,9 @@ def process(*words, log):
 class Asking:
     """One controller, asked by commands, and by a client of this process."""
 
-    def __init__(self, target, *options, credentials=None):
+    def __init__(self, target, *options, credentials=None, folder=Path()):
         self.target, self._options, self._credentials = target, options, credentials
+        self.folder = folder
 
     def words(self, command, *words):
         return [command, "--controller", self.target, *self._options, *words]
@@ -100,7 +103,7 @@ def ask(tmp_path_factory):
     with process(
         "up", "--port", str(port), "--state", str(folder), "--lease-s", "20", log=folder / "up.log"
     ):
-        asking = Asking(f"127.0.0.1:{port}")
+        asking = Asking(f"127.0.0.1:{port}", folder=folder)
         asking.until(lambda found: any(not node.why for node in found.nodes))
         yield asking
         left = [name for name, row in asking.jobs().items() if not row.ended_unix_s]
@@ -162,6 +165,49 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
 
     here("cancel", "first", "second")
     ask.until_phase(pb.CANCELLED, "first", "second")
+
+
+def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, here):
+    (node,) = ask.all().nodes
+    private = [path for path in ask.folder.iterdir() if path.is_file() and path.name != "up.log"]
+    names = {path.name for path in private}
+    assert {"tokens", "n0.token", "n0.log", "controller.log", "controller.db.key"} <= names
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in private} == dict.fromkeys(
+        names, 0o600
+    )
+    user, agent = (line.split() for line in (ask.folder / "tokens").read_text().splitlines())
+    assert user[:2] == [account(), "view,submit,admin"]
+    assert agent[:2] == ["node-n0", "agent"]
+    assert agent[3:] == ["node=n0", f"devices={node.devices[0].kind}:1"]
+    assert (
+        stat.S_IMODE(local_token_path(int(ask.target.rpartition(":")[2])).stat().st_mode) == 0o600
+    )
+
+
+def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
+    before = (ask.folder / "tokens").read_bytes()
+    status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
+
+    assert status == 1
+    assert "another `presage cluster up` runs on it" in said
+    assert (ask.folder / "tokens").read_bytes() == before
+    assert ask.all().nodes
+
+
+def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    status, out, said = run(*ask.words("ps"))
+
+    assert (status, out) == (1, "")
+    assert "asks who calls; pass --token-file" in said
+
+
+def test_explain_says_who_submitted_a_job(ask, here):
+    here("submit", "--name", "whose", "--gpus", "2", "--", "true")
+    told = here("explain", "whose")
+    here("cancel", "whose")
+
+    assert f"best-effort; by {account()}" in told
 
 
 def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(

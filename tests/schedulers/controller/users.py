@@ -16,6 +16,7 @@ import grpc
 
 from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.live.pieces import whole_orders
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.channel import Credentials
@@ -120,7 +121,14 @@ class Agent:
         self._number += 1
         values = {"node": self._node, "devices": self._devices, "problem": self._problem} | more
         self._reports.put(
-            pb.NodeReport(agent_id="a", number=self._number, tasks=tasks, orders=orders, **values)
+            pb.NodeReport(
+                agent_id="a",
+                takes_pieces=True,
+                number=self._number,
+                tasks=tasks,
+                orders=orders,
+                **values,
+            )
         )
 
     def _heartbeats(self) -> Iterator[pb.NodeReport]:
@@ -133,8 +141,10 @@ class Agent:
                 yield report
 
     def orders(self) -> pb.NodeOrders:
-        """Return the next orders."""
-        found: pb.NodeOrders = next(self._call)
+        """Return the next orders, whose pieces were messages of gRPC's usual size."""
+        found = None
+        while found is None or found.more:
+            found = whole_orders(found, next(self._call))
         return found
 
     def ordered(self, *names: str) -> pb.NodeOrders:

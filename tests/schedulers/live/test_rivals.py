@@ -127,6 +127,7 @@ def test_a_database_that_loses_its_connections_loses_no_job(cluster):
         postgres(Path(place), "presage") as url,
     ):
         cluster.journal = url
+        cluster.environment["PRESAGE_JOURNAL_KEY"] = str(cluster.folder / "journal.key")
         cluster.agent("n0")
         every = itertools.repeat((*PRESAGE, "controller"))
         with restarted(cluster, every), psycopg.connect(url, autocommit=True) as other:
