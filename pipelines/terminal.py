@@ -9,12 +9,12 @@ name cannot reach a terminal by another way.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rich import box
 from rich.console import Console as _Console
 from rich.console import JustifyMethod, OverflowMethod
-from rich.highlighter import Highlighter
 from rich.measure import Measurement
 from rich.style import Style
 from rich.table import Table
@@ -41,7 +41,7 @@ class Console(_Console):
         emoji: bool | None = None,
         markup: bool | None = None,
         highlight: bool | None = None,
-        highlighter: Highlighter | None = None,
+        highlighter: Callable[[str | Text], Text] | None = None,
     ) -> Text:
         """Return the text of a ``str``; rich calls this for all of them, cells and titles too."""
         del emoji, markup

@@ -53,7 +53,8 @@ def is_late(error: Any) -> bool:
 def why_unconnected(channel: grpc.Channel) -> str:
     """Return why a channel has no connection; "" where it has one, or it cannot be told."""
     try:
-        channel.unary_unary(_PROBE)(b"", timeout=PROBE_S)
+        ask: Any = channel.unary_unary(_PROBE)
+        ask(b"", timeout=PROBE_S)
     except grpc.RpcError as error:
         return _unavailable(error)
     except ValueError:  # the channel was closed meanwhile
@@ -64,7 +65,8 @@ def why_unconnected(channel: grpc.Channel) -> str:
 async def why_unconnected_async(channel: grpc.aio.Channel) -> str:
     """As :func:`why_unconnected`."""
     try:
-        await channel.unary_unary(_PROBE)(b"", timeout=PROBE_S)
+        ask: Any = channel.unary_unary(_PROBE)
+        await ask(b"", timeout=PROBE_S)
     except grpc.RpcError as error:
         return _unavailable(error)
     except grpc.aio.UsageError:

@@ -24,6 +24,8 @@ PACKAGES = (
     "nvidia-ml-py",
 )  # fmt: skip
 
+_MARKS = {True: ("ok", "green"), False: ("no", "red"), None: ("", "")}
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -52,8 +54,8 @@ def print_report(findings: list[Finding], *, as_json: bool) -> None:
         return
     table = Table("what", "found", "")
     for finding in findings:
-        mark = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
-        table.add_row(finding.what, finding.found, mark)
+        word, style = _MARKS[finding.ok]
+        table.add_row(finding.what, finding.found, styled(word, style))
     Console().print(table)
 
 

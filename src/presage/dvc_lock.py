@@ -40,7 +40,7 @@ def enter_into_lock(campaign: Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     if done.returncode:
         print(  # noqa: T201
-            f"{campaign} is not in dvc.lock ({' '.join(done.stderr.split())}): before `dvc exp "
+            f"{campaign} is not in dvc.lock ({error_line(done.stderr)}): before `dvc exp "
             f"run`, which would put back what was there, `dvc commit -f {STAGE}`",
             file=sys.stderr,
         )
