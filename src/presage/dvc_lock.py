@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from presage.features.safe_text import error_line
+
 LOCAL, STAGE = Path("data/profiles/local"), "profile"
 
 
