@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.features.errors import ForeignReleaseError, RegistryError, ReleaseError
+from presage.features.safe_text import printable
 from presage.models import gate
 from presage.models.champion import peek_champion
 from presage.models.gate import Decision, GatePolicy
@@ -325,12 +326,13 @@ def main(argv: list[str] | None = None) -> None:
         decided, decision = rehearse(release, args.features, uri=uri, policy=policy)
         if decision is not None:
             print_table(decision)
-        print(f"dry run, nothing was changed: {_told(release, decided)}")  # noqa: T201
+        told = printable(_told(release, decided), None)
+        print(f"dry run, nothing was changed: {told}")  # noqa: T201
         return
     said = _run(
         release, args.features, args.decision, uri=uri, policy=policy, evaluation=args.evaluation
     )
-    print(said)  # noqa: T201
+    print(printable(said, None))  # noqa: T201
     if args.verdict is not None:
         _write(verdict(json.loads(args.decision.read_text())), args.verdict)
 

@@ -299,7 +299,7 @@ def read_json_file(path: Path) -> JobFeatures:
     return from_json(text, source=str(path))
 
 
-def _from_message(content: Mapping[str, Any], source: str) -> JobFeatures:
+def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
     """Of protobuf JSON."""
     from google.protobuf.json_format import ParseDict, ParseError
 

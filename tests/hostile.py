@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 from presage.features.safe_text import is_visible
@@ -54,8 +55,9 @@ def message(cls: type[Message], text: str, depth: int = 3) -> Any:
             continue
         if field.message_type is not None:
             if depth:
-                kind: Any = field.message_type
-                inner = message(kind._concrete_class, text, depth - 1)
+                inner_type: Any = field.message_type
+                inner_class = GetMessageClass(inner_type)
+                inner = message(inner_class, text, depth - 1)
                 if field.is_repeated:
                     getattr(made, field.name).append(inner)
                 else:

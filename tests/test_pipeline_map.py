@@ -8,8 +8,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-# They move files and bars; what is computed does not depend on them.
-EDGES = {"presage.pipelines.stage", "presage.pipelines.progress"}
+# They move files and print; what is computed does not depend on them.
+EDGES = {f"presage.pipelines.{name}" for name in ("stage", "progress", "terminal")}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ PACKAGES = (
     "nvidia-ml-py",
 )  # fmt: skip
 
+_MARKS = {True: ("ok", "green"), False: ("no", "red"), None: ("", "")}
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -54,8 +56,8 @@ def print_report(findings: list[Finding], *, as_json: bool) -> None:
         return
     table = Table("what", "found", "")
     for finding in findings:
-        mark: Any = {True: styled("ok", "green"), False: styled("no", "red"), None: ""}[finding.ok]
-        table.add_row(finding.what, finding.found, mark)
+        word, style = _MARKS[finding.ok]
+        table.add_row(finding.what, finding.found, styled(word, style))
     Console().print(table)
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from presage.features.safe_text import error_line
+
 LOCAL, STAGE = Path("data/profiles/local"), "profile"
 
 
@@ -40,7 +42,7 @@ def enter_into_lock(campaign: Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     if done.returncode:
         print(  # noqa: T201
-            f"{campaign} is not in dvc.lock ({' '.join(done.stderr.split())}): before `dvc exp "
+            f"{campaign} is not in dvc.lock ({error_line(done.stderr)}): before `dvc exp "
             f"run`, which would put back what was there, `dvc commit -f {STAGE}`",
             file=sys.stderr,
         )

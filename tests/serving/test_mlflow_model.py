@@ -108,7 +108,7 @@ def test_mlflow_models_serve_says_what_presage_says(environment, tmp_path, relea
         with pytest.raises(urllib.error.HTTPError) as refused:
             ask(url, json.dumps({"dataframe_records": [{"job": {}, "device": "cpu-2"}]}))
         assert refused.value.code == 400
-        assert "row 0: job: job is missing" in refused.value.read().decode()
+        assert "row 0: job: job.precision is not known" in refused.value.read().decode()
     finally:
         os.killpg(process.pid, 15)
         process.wait(30)

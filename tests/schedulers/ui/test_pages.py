@@ -109,13 +109,12 @@ def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_
         return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
 
     assert "Nothing: every node is up, no job is late" in shows(running("good"))
-    odd: dict[str, dict[str, Any]] = {
-        "slow": {"latency_sensitive": False, "elapsed_s": 5000.0},
-        "late": {"late": True, "phase": pb.LEAVING},
-        "large": {"peak_memory_bytes": 21 * GIB},
-    }
-    for name, fields in odd.items():
-        page = shows(running(name, **fields))
+    for job in (
+        running("slow", latency_sensitive=False, elapsed_s=5000.0),
+        running("late", late=True, phase=pb.LEAVING),
+        running("large", peak_memory_bytes=21 * GIB),
+    ):
+        page = shows(job)
         assert "Nothing:" not in page
         assert 'Needs attention <span class="n">1</span>' in page
 
