@@ -95,7 +95,7 @@ class CheckoutSource:
     def __init__(self, uri: str, before: Path, *, signed: bool = False) -> None:
         self._champion = RegistrySource(uri, signed=signed)
         self._before = FolderSource(before)
-        self._source: Source = self._before
+        self._source: FolderSource | RegistrySource = self._before
 
     def mark(self) -> str:
         """Of whichever is to be served."""

@@ -22,7 +22,7 @@ from presage.serving.options import (
 )
 
 if TYPE_CHECKING:
-    from presage.serving.follow import Source
+    from presage.serving.follow import CheckoutSource, Source
 
 DRAIN_S = 1.0
 
@@ -198,7 +198,7 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def default_source(*, signed: bool = False) -> Source:
+def default_source(*, signed: bool = False) -> CheckoutSource:
     """Return what is served, and asked by `presage predict`, where no release is named.
 
     The champion of the configured registry; before there is one, the release that comes with

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pynvml
 import pytest
 
@@ -87,7 +89,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_a_fault(monkeypatch):
     [(0, "as its submitter's account"), (1000, "any submitter can read its files and token")],
 )
 def test_it_says_what_an_agent_of_this_user_means_for_its_jobs(monkeypatch, uid, says):
-    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
 
     (found,) = (one for one in doctor.diagnose("", "") if one.what == "cluster jobs")
 

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
