@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -161,6 +161,16 @@ def no_span(_method: str, _context: Any) -> Any:
     return _NO_SPAN
 
 
+@asynccontextmanager
+async def errors_as_statuses(context: Any) -> AsyncIterator[None]:
+    """End the call with an error's status where there is one."""
+    try:
+        yield
+    except PresageError as error:
+        without_frames(error)
+        await context.abort(status_of(error), _details(error), _retry_hint(error))
+
+
 def status_of(error: PresageError) -> grpc.StatusCode:
     """The status that an error of ours ends a call with."""
     return STATUS.get(type(error), Code.INTERNAL)
@@ -229,7 +239,7 @@ class Calls:
             call = Call(name, _request_id(metadata), _host(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
-                request = await self.unfinished.receive(context.read)
+                request = await self.unfinished.receive(context.read) or b""
                 if self.backlog is not None:
                     self.backlog.is_whole()
                 call.check_time()
@@ -261,6 +271,8 @@ class Calls:
             self.in_flight += 1
             try:
                 await self._admit(call, role, context, metadata, begin_s)
+                if call.caller.is_anonymous:
+                    requests = self.unfinished.messages(context.read)
                 with self.span(name, context):
                     async with aclosing(method(requests, call)) as responses:
                         async for response in responses:
@@ -332,7 +344,7 @@ class Calls:
                 f"this takes the role {role!r}, which calls without a token do not have here; send "
                 "the metadata `authorization: Bearer TOKEN`"
             )
-        return replace(call.caller, roles=self.anonymous_roles)
+        return replace(call.caller, roles=self.anonymous_roles, is_anonymous=True)
 
     async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; does nothing to one that has been ended from outside.

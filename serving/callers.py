@@ -42,6 +42,8 @@ class Caller:
         Jobs that it may have at once, not counting those that ended; 0 for any number.
     max_bytes : int
         Size of these jobs together, as they travel; 0 for any.
+    is_anonymous : bool
+        Whether it has neither a token nor a certificate.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Caller:
     devices: tuple[tuple[str, int], ...] = ()
     max_jobs: int = 0
     max_bytes: int = 0
+    is_anonymous: bool = False
 
     def must_be(self, role: str) -> None:
         """Raise ForbiddenError unless the caller has that role."""

@@ -13,6 +13,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
+from presage.serving.call import errors_as_statuses
+from presage.serving.unfinished import Unfinished
+
+MOST_WATCHES = 5_000  # at once: each costs 20 KiB, and anyone may have one
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Health"].full_name
 
 _Status = pb.HealthCheckResponse
@@ -25,6 +29,7 @@ class Health:
         self._statuses = dict.fromkeys(names, _Status.NOT_SERVING)
         self._changed = asyncio.Event()
         self._closing = False
+        self._watches = 0
 
     def serve(self) -> None:
         """All that has a name answers from now on."""
@@ -35,16 +40,40 @@ class Health:
         self._closing = True
         self._set(_Status.NOT_SERVING)
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """What a server needs to answer."""
-        of_request = pb.HealthCheckRequest.FromString
-        check = grpc.unary_unary_rpc_method_handler(
-            self._check, of_request, _Status.SerializeToString
+    def handlers(self, unfinished: Unfinished) -> grpc.GenericRpcHandler:
+        """Return what a server needs to answer.
+
+        Anyone may ask, so requests are bounded by ``unfinished``. To gRPC they are streams of one
+        message: others it would receive whole before it calls.
+        """
+
+        async def read(context: Any) -> Any:
+            async with errors_as_statuses(context):
+                return await unfinished.receive(context.read) or pb.HealthCheckRequest()
+
+        async def check(_requests: object, context: Any) -> Any:
+            return await self._check(await read(context), context)
+
+        async def watch(_requests: object, context: Any) -> AsyncIterator[Any]:
+            request = await read(context)
+            if self._watches >= MOST_WATCHES:
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{MOST_WATCHES} watches are open, as many as may be; call Check now and then",
+                )
+            self._watches += 1
+            try:
+                async for status in self._watch(request):
+                    yield status
+            finally:
+                self._watches -= 1
+
+        of_request, of_status = pb.HealthCheckRequest.FromString, _Status.SerializeToString
+        check_handler = grpc.stream_unary_rpc_method_handler(check, of_request, of_status)
+        watch_handler = grpc.stream_stream_rpc_method_handler(watch, of_request, of_status)
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME, {"Check": check_handler, "Watch": watch_handler}
         )
-        watch = grpc.unary_stream_rpc_method_handler(
-            self._watch, of_request, _Status.SerializeToString
-        )
-        return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Check": check, "Watch": watch})
 
     def _set(self, status: int) -> None:
         self._statuses = dict.fromkeys(self._statuses, status)
@@ -58,7 +87,7 @@ class Health:
             )
         return _Status(status=self._statuses[request.service])
 
-    async def _watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:
+    async def _watch(self, request: Any) -> AsyncIterator[Any]:
         said = None
         while True:
             changed = self._changed

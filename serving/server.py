@@ -18,7 +18,6 @@ from typing import Any, Self, TypeVar
 
 import grpc
 import uvloop
-from grpc_reflection.v1alpha import reflection
 
 from presage.models.drift import DriftPolicy
 from presage.models.release import PREDICTORS, Release
@@ -30,6 +29,7 @@ from presage.serving.connections import Connections
 from presage.serving.descriptors import descriptors
 from presage.serving.drift_watch import DriftWatch
 from presage.serving.follow import Follower, Source
+from presage.serving.grpc_options import ChannelOptions, bounded_options
 from presage.serving.limits import RateLimit
 from presage.serving.listen import add_port, address_of, check_callers, target
 from presage.serving.local_token import LocalToken
@@ -38,6 +38,7 @@ from presage.serving.metrics import Metrics
 from presage.serving.open_calls import OpenCalls
 from presage.serving.options import Options
 from presage.serving.outcome_log import OutcomeLog
+from presage.serving.reflection import add_reflection
 from presage.serving.served import Served
 from presage.serving.token_file import TokenFile
 from presage.serving.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
@@ -57,27 +58,17 @@ _LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
 _PAUSE = 10  # from look to look, times what a look took: with many connections that is long
 
 
-def _channel_options(options: Options) -> list[tuple[str, int]]:
-    return [
+def _options(shares_port: bool) -> ChannelOptions:
+    return (
+        *bounded_options(MAX_MESSAGE_BYTES),
         # Without it Linux would let two servers listen on one port, each getting half of the calls.
-        ("grpc.so_reuseport", int(options.shared_port)),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.http2.max_frame_size", FRAME_BYTES),
-        # What gRPC cancels by itself, without a reason: far beyond what Backlog refuses with one.
-        ("grpc.server.max_pending_requests", 10_000),
-        ("grpc.server.max_pending_requests_hard_limit", 20_000),
-        # Of each connection, for what is read; by itself gRPC takes up to 4 MiB.
-        ("grpc.experimental.tcp_max_read_chunk_size", 64 * 1024),
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.max_concurrent_streams", 256),  # of one connection; a client keeps the others back
         ("grpc.max_connection_idle_ms", 600_000),  # without a call; a client connects again
-        # Who connects and says nothing, and who has gone without saying so.
-        ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ]
+    )
 
 
 class Server:
@@ -119,7 +110,7 @@ class Server:
                 every_s=options.drift_s,
             )  # fmt: skip
         before = servers()
-        self._server = grpc.aio.server(options=_channel_options(options))
+        self._server = grpc.aio.server(options=_options(options.shared_port))
         open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
         self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
@@ -135,10 +126,15 @@ class Server:
         )
         inference = inference_service.InferenceService(self.served, self._calls, self._work)
         self._server.add_generic_rpc_handlers(
-            (open_calls, self._prediction.handlers(), inference.handlers(), self._health.handlers())
+            (
+                open_calls,
+                self._prediction.handlers(),
+                inference.handlers(),
+                self._health.handlers(self._calls.unfinished),
+            )
         )
-        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, pool=descriptors())
+        names = (*SERVICES, health.SERVICE_NAME)
+        add_reflection(self._server, names, self._calls.unfinished, descriptors())
 
     async def start(self, source: Release | Source) -> None:
         """Listen, load what the source says, and answer.

@@ -3,21 +3,28 @@
 gRPC gives a message to Python when it is whole; until then a client that sends slowly, or not at
 all, costs what it has sent. When too many messages are unfinished, or memory grows while they are,
 the calls that have waited longest are ended: an honest message is whole within milliseconds.
+Streams may be idle for any time. Whether one is idle or in the middle of a message is not known:
+while memory grows, idle ones are ended too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
-from typing import Any
+from typing import Any, Self
+
+import grpc
 
 from presage.features.errors import ExpiredError, OverloadedError
 from presage.serving.malloc import in_use_bytes
 
-MOST_UNFINISHED = 2_000  # requests that are received at once
+Read = Callable[[], Awaitable[Any]]
+
+MOST_UNFINISHED = 2_000  # requests that are received at once; and as many streams
 RECEIVE_S = 10.0  # from a call's metadata to the end of its message
 GROWTH_BYTES = 32 * 1024 * 1024  # of memory while requests are received, before some are ended
+_CALL_BYTES = 24 * 1024  # of an open call without a message, which is no reason to end it
 _CHECK_S = 0.01  # between two checks of memory
 _SLOW_S = 0.1  # a message that takes longer may be ended to free memory
 _FEW = 4  # requests of the largest size that memory always has room for
@@ -45,16 +52,18 @@ class Unfinished:
     ) -> None:
         self._freed, self._memory = freed, memory
         self._most, self._receive_s, self._growth_bytes = most, receive_s, growth_bytes
-        self._open: dict[asyncio.Timeout, float] = {}  # in the order in which they began
+        # Calls with one request, and streams, each in the order in which they began to wait.
+        self._open: dict[asyncio.Timeout, float] = {}
+        self._streams: dict[asyncio.Timeout, float] = {}
         self._ended: set[asyncio.Timeout] = set()
-        self._before_bytes = 0  # when only few were being received
+        self._before_bytes = 0  # the least since more than a few are being received
         self._checking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._streams)
 
-    async def receive(self, read: Callable[[], Awaitable[Any]]) -> bytes:
-        """Return a call's only message; b"" if its client sends none.
+    async def receive(self, read: Read) -> Any:
+        """Return a call's only message; None if its client sends none.
 
         Parameters
         ----------
@@ -68,14 +77,19 @@ class Unfinished:
         OverloadedError
             The call was ended for others: too many are unfinished, or they take too much memory.
         """
+        message = await self._wait(read, self._open, self._receive_s)
+        return None if message is grpc.aio.EOF else message
+
+    async def _wait(
+        self, read: Read, among: dict[asyncio.Timeout, float], within_s: float | None
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        timeout = asyncio.timeout(self._receive_s)
+        timeout = asyncio.timeout(within_s)
         try:
             async with timeout:
-                self._open[timeout] = loop.time()
+                among[timeout] = loop.time()
                 self._bound(loop)
-                message = await read()
-            return message if isinstance(message, bytes) else b""
+                return await read()
         except TimeoutError:
             self._freed()
             if timeout in self._ended:
@@ -89,30 +103,65 @@ class Unfinished:
                 "or ask for less at once"
             ) from None
         finally:
-            self._open.pop(timeout, None)
+            among.pop(timeout, None)
             self._ended.discard(timeout)
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> None:
-        if len(self._open) > self._most:
-            self._end(1, loop)
-        if len(self._open) > _FEW and self._checking is None:
-            self._before_bytes = self._memory()
+        for waiting in (self._open, self._streams):
+            if len(waiting) > self._most:
+                self._end(waiting, 1, loop)
+        if len(self) > _FEW and self._checking is None:
+            self._before_bytes = self._messages_bytes()
             self._checking = loop.call_later(_CHECK_S, self._check, loop)
+
+    def _messages_bytes(self) -> int:
+        """Return the memory in use, but for the open calls themselves."""
+        return self._memory() - len(self) * _CALL_BYTES
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         """End slow requests while memory has grown too much since only few were received."""
         self._checking = None
-        if len(self._open) <= _FEW:
+        if len(self) <= _FEW:
             return
-        if self._memory() - self._before_bytes > self._growth_bytes:
-            until_s = loop.time() - _SLOW_S
-            slow = sum(1 for since_s in self._open.values() if since_s < until_s)
-            self._end(max(slow - _FEW, 0), loop)
+        now_bytes = self._messages_bytes()
+        self._before_bytes = min(self._before_bytes, now_bytes)
+        if now_bytes - self._before_bytes > self._growth_bytes:
+            until_s, left = loop.time() - _SLOW_S, _FEW
+            for waiting in (self._streams, self._open):
+                slow = sum(1 for since_s in waiting.values() if since_s < until_s)
+                self._end(waiting, max(slow - left, 0), loop)
+                left = max(left - slow, 0)
         self._checking = loop.call_later(_CHECK_S, self._check, loop)
 
-    def _end(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+    def _end(
+        self, waiting: dict[asyncio.Timeout, float], count: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         """End the calls that have waited longest."""
-        for timeout in tuple(islice(self._open, count)):
-            del self._open[timeout]
+        for timeout in tuple(islice(waiting, count)):
+            del waiting[timeout]
             self._ended.add(timeout)
             timeout.reschedule(loop.time())
+
+    def messages(self, read: Read) -> AsyncIterator[Any]:
+        """Return a stream's messages, whose next one may come at any time.
+
+        Iterating raises OverloadedError where the stream was ended because too many are open, or
+        to free memory.
+        """
+        return _Messages(lambda: self._wait(read, self._streams, None))
+
+
+class _Messages:
+    """Not a generator, which would be left to the garbage collector where its call is cancelled."""
+
+    def __init__(self, wait: Read) -> None:
+        self._wait = wait
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self._wait()
+        if message is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return message

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
 from presage.schedulers.controller import cluster_service, node_service
 from presage.schedulers.controller.controller import Controller
@@ -15,24 +14,27 @@ from presage.schedulers.controller.logs import Logs
 from presage.schedulers.live.wire import MOST_MESSAGE_BYTES
 from presage.serving import health
 from presage.serving.access_log import AccessLog
+from presage.serving.backlog import Backlog, servers
 from presage.serving.call import Calls
+from presage.serving.connections import Connections
+from presage.serving.grpc_options import ChannelOptions, bounded_options
 from presage.serving.listen import add_port, address_of, check_callers, target
 from presage.serving.local_token import LocalToken
+from presage.serving.malloc import FreedMemory
 from presage.serving.metrics import Metrics
+from presage.serving.open_calls import OpenCalls
 from presage.serving.options import Options
+from presage.serving.reflection import add_reflection
 from presage.serving.token_file import TokenFile
 
 _LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the user that started it
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
-_OPTIONS = (
+_OPTIONS: ChannelOptions = (
+    *bounded_options(MOST_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),  # a list of all jobs
-    ("grpc.max_concurrent_streams", 256),  # of one connection
-    ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
 
 
@@ -59,33 +61,42 @@ async def run_controller(
         loop.add_signal_handler(number, stopped.set)
     address = address_of(options)
     check_callers(address, options)
+    before = servers()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
+    open_calls, connections = OpenCalls(), Connections(lambda: port)
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
     access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
+        backlog=Backlog(before, open_calls, options.queue_calls),
         access_log=access_log,
         certificates=options.asks_for_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
+        freed=FreedMemory(),
+        connections=connections,
     )
     logs = Logs(controller)
     served = health.Health(("", *SERVICES))
     server.add_generic_rpc_handlers(
         (
+            open_calls,
             cluster_service.ClusterService(controller, calls, logs, policy).handlers(),
             node_service.NodeService(controller, calls, logs).handlers(),
-            served.handlers(),
+            served.handlers(calls.unfinished),
         )
     )
-    reflection.enable_server_reflection((*SERVICES, reflection.SERVICE_NAME), server)
+    add_reflection(server, SERVICES, calls.unfinished)
     await controller.begin()
     if local is not None:
         local.write()
+    bounding = asyncio.create_task(connections.run())
     try:
         await _serve(controller, server, served, stopped, lambda: on_ready(target(address, port)))
     finally:
+        bounding.cancel()
+        calls.close()
         if local is not None:
             local.remove()
         if access_log is not None:

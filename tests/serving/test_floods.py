@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +15,14 @@ from presage.serving.options import Options
 from presage.serving.server import start_server
 from presage.serving.token_file import add_token
 from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.floods import MIB, growth_under_unfinished_bytes
 from tests.serving.http2 import PREDICT, Connection
 from tests.serving.processes import free_port, serving, until
 
 STREAM = "/presage.v1.PredictionService/PredictStream"
-WATCH = "/grpc.health.v1.Health/Watch"
-MIB = 2**20
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 @pytest.fixture(params=["open to this machine", "TLS and tokens"])
@@ -51,11 +51,6 @@ def connected(server, count: int):
         yield opened
 
 
-def resident_bytes(pid: int) -> int:
-    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("VmRSS"))
-
-
 def test_thousands_of_calls_that_do_nothing_stop_nobody(server):
     """1,000 half-open calls, 1,000 idle streams and 1,000 health watches, while others ask."""
     running, _, credentials = server
@@ -81,43 +76,29 @@ def test_thousands_of_calls_that_do_nothing_stop_nobody(server):
 @pytest.mark.parametrize("count", [1, 25])  # connections
 def test_messages_that_never_end_take_little_memory(server, count):
     """250 messages of 4 MiB, each but for its last bytes, by clients without a token."""
-    running, _, credentials = server
-    pid = running.process.pid
+    running, ca, credentials = server
     with PresageClient(running.target, timeout_s=30, credentials=credentials) as client:
-        client.release()
-        idle_bytes = resident_bytes(pid)
-        peaks, done = [idle_bytes], threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.005):
-                peaks.append(resident_bytes(pid))
-
-        watching = threading.Thread(target=watch)
-        watching.start()
-        with connected(server, count) as opened:
-            sending = [
-                threading.Thread(
-                    target=one.message, args=(one.call(), 4 * MIB - 1, 4 * MIB - 100, 2.0)
-                )
-                for one in opened
-                for _ in range(250 // count)
-            ]
-            for one in sending:
-                one.start()
-            for _ in range(50):
-                client.release()
-            for one in sending:
-                one.join()
-        done.set()
-        watching.join()
-        assert max(peaks) - idle_bytes < 150 * MIB
-        client.release()
+        grown_bytes = growth_under_unfinished_bytes(
+            running.process.pid, running.port, client.release, ca=ca, connections=count
+        )
+    assert grown_bytes < 150 * MIB
 
 
+@pytest.mark.parametrize("method", [STREAM, CHECK, WATCH, REFLECTION, INFER])
+def test_of_no_method_messages_that_never_end_take_much_memory(release, tmp_path, method):
+    with (
+        serving("--release", release.folder, "--no-outcomes", cwd=tmp_path) as running,
+        PresageClient(running.target, timeout_s=30) as client,
+    ):
+        grown_bytes = growth_under_unfinished_bytes(
+            running.process.pid, running.port, client.release, method=method
+        )
+    assert grown_bytes < 150 * MIB
+
+
+@pytest.mark.parametrize("server", ["TLS and tokens"], indirect=True)
 def test_without_a_token_no_byte_of_a_message_is_waited_for(server):
     running, ca, _ = server
-    if ca is None:
-        pytest.skip("this server lets strangers read")
     with connected(server, 1) as (one,):
         stream = one.call()
         until(lambda: stream in one.ended)

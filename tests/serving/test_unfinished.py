@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
 import pytest
 
 from presage.features.errors import ExpiredError, OverloadedError
 from presage.serving.unfinished import Unfinished
+
+CALL_BYTES = 24 * 1024  # what a call takes without a message is no reason to end it
 
 
 async def never() -> bytes:
@@ -59,7 +62,9 @@ def test_the_oldest_is_ended_where_too_many_are_unfinished():
 def test_slow_requests_are_ended_while_memory_is_short():
     async def main():
         memory = [0]
-        unfinished = Unfinished(growth_bytes=10, memory=lambda: memory[0])
+        unfinished = Unfinished(
+            growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
         waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
         await asyncio.sleep(0.2)
         assert not any(one.done() for one in waiting)
@@ -69,6 +74,59 @@ def test_slow_requests_are_ended_while_memory_is_short():
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
+    async def main():
+        unfinished = Unfinished(receive_s=0.01)
+        coming: asyncio.Queue[object] = asyncio.Queue()
+        messages = unfinished.messages(coming.get)
+        idle = asyncio.create_task(anext(messages))
+        await asyncio.sleep(0.1)
+        for message in (b"a", b"b", grpc.aio.EOF):
+            coming.put_nowait(message)
+        assert await idle == b"a"
+        assert [message async for message in messages] == [b"b"]
+        assert len(unfinished) == 0
+
+    asyncio.run(main())
+
+
+def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(
+            growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
+        calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(2)]
+        streams = [asyncio.create_task(anext(unfinished.messages(never))) for _ in range(9)]
+        await asyncio.sleep(0.2)
+        memory[0] = 11
+        await asyncio.sleep(0.1)
+        assert [one.done() for one in streams] == [True] * 5 + [False] * 4
+        assert [one.done() for one in calls] == [True, True]
+        with pytest.raises(OverloadedError, match="still arriving"):
+            await streams[0]
+        for one in (*calls, *streams):
+            one.cancel()
+        await asyncio.gather(*calls, *streams, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_the_oldest_idle_stream_is_ended_where_too_many_are_open():
+    async def main():
+        unfinished = Unfinished(most=3)
+        streams = [asyncio.create_task(anext(unfinished.messages(never))) for _ in range(4)]
+        calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert [one.done() for one in streams] == [True, False, False, False]
+        assert not any(one.done() for one in calls)
+        for one in (*calls, *streams):
+            one.cancel()
+        await asyncio.gather(*calls, *streams, return_exceptions=True)
 
     asyncio.run(main())
 
