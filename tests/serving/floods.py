@@ -54,12 +54,12 @@ def growth_under_unfinished_bytes(
                 for one in opened
                 for _ in range(messages // connections)
             ]
-            for one in sending:
-                one.start()
+            for thread in sending:
+                thread.start()
             for _ in range(50):
                 ask()
-            for one in sending:
-                one.join()
+            for thread in sending:
+                thread.join()
     finally:
         done.set()
         watching.join()

@@ -83,7 +83,7 @@ def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
         unfinished = Unfinished(receive_s=0.01)
         coming: asyncio.Queue[object] = asyncio.Queue()
         messages = unfinished.messages(coming.get)
-        idle = asyncio.create_task(anext(messages))
+        idle = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0.1)
         for message in (b"a", b"b", grpc.aio.EOF):
             coming.put_nowait(message)
@@ -101,7 +101,7 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(2)]
-        streams = [asyncio.create_task(anext(unfinished.messages(never))) for _ in range(9)]
+        streams = [asyncio.ensure_future(anext(unfinished.messages(never))) for _ in range(9)]
         await asyncio.sleep(0.2)
         memory[0] = 11
         await asyncio.sleep(0.1)
@@ -119,7 +119,7 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
 def test_the_oldest_idle_stream_is_ended_where_too_many_are_open():
     async def main():
         unfinished = Unfinished(most=3)
-        streams = [asyncio.create_task(anext(unfinished.messages(never))) for _ in range(4)]
+        streams = [asyncio.ensure_future(anext(unfinished.messages(never))) for _ in range(4)]
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(3)]
         await asyncio.sleep(0.05)
         assert [one.done() for one in streams] == [True, False, False, False]
