@@ -44,11 +44,17 @@ clean: ## remove everything that `make` made, the measurements of this machine t
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
 	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
 
-.venv/.installed: requirements.lock requirements-nodeps.lock pyproject.toml
+# Each file of each package is one whose hash is in the lock file (.ci/lock writes it), and what a
+# package asks for is there too. Only builds of torch for GPUs ask for the packages of the second.
+LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+
+.venv/.installed: requirements.lock requirements-cuda.lock pyproject.toml
 	@echo "setting up .venv: about 180 packages, a few minutes the first time"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Presage needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-nodeps.lock
+	$(LOCKED) -r requirements.lock
+	@$(BIN)/python -c 'import importlib.metadata as m, sys; \
+	  sys.exit(sys.platform == "linux" and any("nvidia" in r for r in m.requires("torch")))' \
+	  || $(LOCKED) -r requirements-cuda.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

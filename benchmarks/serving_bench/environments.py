@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,15 +19,15 @@ ONNXRUNTIME = "onnxruntime==1.31.1"
 # The packages that a server's speed depends on, besides its own.
 COMMON = ("numpy==2.4.6", "grpcio==1.85.1", "protobuf==6.33.6")
 WANTED: dict[str, tuple[str, ...]] = {
-    # With the versions that the tests run with.
-    "presage": (".[serve]", "--constraint", "requirements.lock"),
+    "presage": (".[serve]",),
     "client": ("tritonclient[grpc]==2.73.0", *COMMON),
     "kserve": ("kserve==0.21.0", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
     "mlserver": ("mlserver==1.7.1", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
     "mlflow": ("mlflow==3.17.2", ONNXRUNTIME, "numpy==2.4.6", "onnx==1.23.2", "uvicorn==0.54.0"),
 }
-# Files that what is installed depends on.
-DEPENDS_ON = {"presage": ("pyproject.toml", "requirements.lock")}
+# Files that what is installed depends on. With the versions that the tests run with.
+LOCK = "requirements.lock"
+DEPENDS_ON = {"presage": ("pyproject.toml", LOCK)}
 TOOLS = {"pip", "setuptools", "wheel"}  # of every environment, and no server's
 LIST = """
 import json, importlib.metadata as m
@@ -66,11 +67,22 @@ def environment(name: str) -> Environment:
         if not done.is_file():
             _say(f"making the environment {name} in {folder}")
             _run(sys.executable, "-m", "venv", "--clear", str(folder))
-            _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *WANTED[name])
+            wants = WANTED[name]
+            if LOCK in DEPENDS_ON.get(name, ()):
+                wants = (*wants, "--constraint", str(_constraints(folder)))
+            _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wants)
             done.touch()
     listed = _run(str(folder / "bin" / "python"), "-c", LIST)
     packages = {k: v for k, v in json.loads(listed).items() if k not in TOOLS}
     return Environment(name, folder, packages)
+
+
+def _constraints(folder: Path) -> Path:
+    """Write the lock's versions without its hashes, which a checkout could not be installed by."""
+    path = folder / "constraints.txt"
+    pins = re.findall(r"^[^\s#]\S*==.*?(?= \\\\$)", Path(LOCK).read_text(), re.MULTILINE)
+    path.write_text("\n".join(pins))
+    return path
 
 
 def _run(*command: str) -> str:
