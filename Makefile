@@ -44,17 +44,17 @@ clean: ## remove everything that `make` made, the measurements of this machine t
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
 	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
 
-# Each file of each package is one whose hash is in the lock file (.ci/lock writes it), and what a
-# package asks for is there too. Only builds of torch for GPUs ask for the packages of the second.
+# Each file of each package is one whose hash is in a lock file (.ci/lock writes them), and what a
+# package asks for is there too. torch is its build for CPUs where an index has that, else the one
+# of PyPI, which on Linux is for GPUs; `make TORCH=gpu` takes that at once.
 LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 
-.venv/.installed: requirements.lock requirements-cuda.lock pyproject.toml
+.venv/.installed: requirements.lock requirements-torch.lock requirements-torch-cpu.lock pyproject.toml
 	@echo "setting up .venv: about 180 packages, a few minutes the first time"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Presage needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(LOCKED) -r requirements.lock
-	@$(BIN)/python -c 'import importlib.metadata as m, sys; \
-	  sys.exit(sys.platform == "linux" and any("nvidia" in r for r in m.requires("torch")))' \
-	  || $(LOCKED) -r requirements-cuda.lock
+	@test "$(TORCH)" != gpu && $(LOCKED) -r requirements-torch-cpu.lock 2>/dev/null \
+	  || $(LOCKED) -r requirements-torch.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

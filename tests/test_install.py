@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("requirements.lock", "requirements-cuda.lock", "requirements-ci.lock")
+LOCKS = tuple(sorted(path.name for path in ROOT.glob("requirements*.lock")))
 PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,-]+\])?==(\S+)", re.MULTILINE)
 
 
@@ -32,6 +32,16 @@ def test_what_is_installed_without_its_dependencies_is_what_the_extra_names(pack
     (pinned,) = (pin.split("==")[1] for pin in extras[extra] if pin.startswith(package))
 
     assert pins("requirements.lock")[package] == pinned
+
+
+def test_both_builds_of_torch_have_the_version_that_the_extra_names():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    (pin,) = (pin for pin in extras["profile"] if pin.startswith("torch=="))
+
+    assert f"torch=={pins('requirements-torch.lock')['torch']}" == pin
+    assert f"torch=={pins('requirements-torch-cpu.lock')['torch']}" == f"{pin}+cpu"
+    assert "torch" not in pins("requirements.lock")
 
 
 def test_ci_has_the_versions_that_make_installs():
