@@ -153,8 +153,11 @@ class Server:
             else:
                 self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
-            if self._outcomes is not None:  # last: a server that cannot start leaves no file
+            # Last: a server that cannot start leaves no file.
+            if self._outcomes is not None:
                 await asyncio.to_thread(self._outcomes.open)
+            if self._local_token is not None:
+                self._local_token.write()
         except BaseException:
             await self.stop(0)
             raise
@@ -204,7 +207,6 @@ class Server:
             return
         self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
         self._calls.tokens = self._local_token
-        self._local_token.write()
 
     async def _drained(self, end_s: float) -> None:
         """Until all that has arrived is answered, or then, by ``time.monotonic()``.

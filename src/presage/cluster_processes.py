@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_PROCESSES, MAX_OPEN_FILES = 4096, 65_536  # of each job: JobLimits says the same
-_IN = "under data/cluster in a checkout, else ~/.local/state/presage/cluster"
+_IN = "under data/cluster in a checkout, else under ~/.local/state/presage"
 HOST, PORT = "127.0.0.1", 50061
 _OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

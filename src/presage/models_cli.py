@@ -278,7 +278,7 @@ def keygen(
     from presage.models.signature import generate_key
 
     public = generate_key(key)
-    typer.echo(f"private key in {key}, for you alone; public key in {public}, for servers")
+    say(f"private key in {key}, for you alone; public key in {public}, for servers")
 
 
 @app.command()
@@ -293,7 +293,7 @@ def sign(
 
     if Path(ref).is_dir():
         name = sign_release(Path(ref), key)
-        typer.echo(f"{Path(ref) / SIGNATURE}: signed by key {name}")
+        say(f"{Path(ref) / SIGNATURE}: signed by key {name}")
         return
     opened = _open(registry)
     found = opened.resolve(ref)
@@ -302,7 +302,7 @@ def sign(
         opened.download(found.version, folder)
         name = sign_release(folder, key)
         opened.attach_signature(found.version, folder / SIGNATURE)
-    typer.echo(f"release {found.release_id} (version {found.version}): signed by key {name}")
+    say(f"release {found.release_id} (version {found.version}): signed by key {name}")
 
 
 @app.command()
@@ -326,7 +326,7 @@ def verify(
             folder = Path(temporary) / "release"
             release = opened.download(opened.resolve(ref).version, folder)
         name = keys.check(release)
-    typer.echo(f"release {release.release_id}: signed by key {name}")
+    say(f"release {release.release_id}: signed by key {name}")
 
 
 @app.command()
