@@ -17,14 +17,18 @@ from presage.pipelines import evaluate
 from presage.pipelines.stage import run_stage
 
 ROOT = Path(__file__).parents[1]
+
+
 # What a subprocess finds presage and this module by, in a checkout that is elsewhere.
-ENVIRONMENT = os.environ | {
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "PYTHONPATH": f"{Path(presage.__file__).parents[1]}:{ROOT}",
-    "OMP_NUM_THREADS": "1",
-    "DVC_NO_ANALYTICS": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
+def environment() -> dict[str, str]:
+    """Return what `dvc` and `presage` are run with: as a user's shell has it, and this checkout."""
+    return os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{Path(presage.__file__).parents[1]}:{ROOT}",
+        "OMP_NUM_THREADS": "1",
+        "DVC_NO_ANALYTICS": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
 
 
 def few_trees() -> Any:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_predict_asks_the_champion_that_serve_serves_and_not_the_newest(folder, 
     newest = make_release(tmp_path / "newest", data_digest="d" * 64)
     checkout = tmp_path / "checkout"
     shutil.copytree(newest.folder, checkout / "data/release")
-    shutil.copytree(newest.folder, checkout / "data/pretrained/release")
+    shutil.copy(Path(__file__).parents[1] / "dvc.yaml", checkout)
     shutil.copy(folder / "job.json", checkout)
     mine = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     registry = Registry(f"sqlite:///{checkout}/data/registry/mlflow.db")
@@ -123,7 +124,6 @@ def test_predict_asks_the_champion_that_serve_serves_and_not_the_newest(folder, 
 
 
 def test_without_a_champion_predict_and_serve_have_the_same_release(folder, tmp_path):
-    make_release(tmp_path / "data/pretrained/release", data_digest="e" * 64)
     newest = make_release(tmp_path / "data/release", data_digest="f" * 64)
     shutil.copy(folder / "job.json", tmp_path)
 

@@ -23,7 +23,7 @@ from presage.pipelines.campaigns import read_campaign
 from presage.serving.client import PresageClient
 from presage.serving.job_features import from_onnx
 from presage.serving.outcomes import Outcome
-from tests.quick_evaluate import ENVIRONMENT, copy_stages
+from tests.quick_evaluate import copy_stages, environment
 from tests.serving.processes import until
 from tests.small_campaign import small_campaign
 
@@ -72,7 +72,13 @@ def workspace(tmp_path_factory):
 
 def run(*command: str, cwd: Path) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=600, check=False
+        command,
+        cwd=cwd,
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -82,9 +88,9 @@ def run(*command: str, cwd: Path) -> str:
 def server(workspace):
     command = [sys.executable, "-m", "presage", "serve", "--port", "0"]
     command += ["--registry", "sqlite:///data/registry/mlflow.db"]
-    environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(workspace / "cache")}
+    env = environment() | {"XDG_CACHE_HOME": str(workspace / "cache")}
     with subprocess.Popen(
-        command, cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True
+        command, cwd=workspace, env=env, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[-1]
@@ -240,7 +246,7 @@ def drifted(workspace):
     command = [sys.executable, "-m", "presage", "drift", "--json"]
     done = subprocess.run(
         command, cwd=workspace, text=True, capture_output=True, timeout=60, check=False,
-        env=ENVIRONMENT | {"XDG_CACHE_HOME": str(workspace / "cache")},
+        env=environment() | {"XDG_CACHE_HOME": str(workspace / "cache")},
     )  # fmt: skip
     rows = json.loads(done.stdout)["rows"]
     of = ("step_time_s", "device cpu-2")

@@ -11,6 +11,11 @@ LOCKS = tuple(sorted(path.name for path in ROOT.glob("requirements*.lock")))
 PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,-]+\])?==(\S+)", re.MULTILINE)
 
 
+def extras() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project["optional-dependencies"]
+
+
 def pins(lock: str) -> dict[str, str]:
     return dict(PIN.findall((ROOT / lock).read_text()))
 
@@ -27,17 +32,21 @@ def test_every_package_of_a_lock_file_has_a_version_and_hashes(lock):
 
 @pytest.mark.parametrize("package, extra", [("timm", "timm"), ("tritonclient", "triton")])
 def test_what_is_installed_without_its_dependencies_is_what_the_extra_names(package, extra):
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
 
-    (pinned,) = (pin.split("==")[1] for pin in extras[extra] if pin.startswith(package))
+    (pinned,) = (pin.split("==")[1] for pin in extras()[extra] if pin.startswith(package))
 
     assert pins("requirements.lock")[package] == pinned
 
 
 def test_both_builds_of_torch_have_the_version_that_the_extra_names():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
 
-    (pin,) = (pin for pin in extras["profile"] if pin.startswith("torch=="))
+    (pin,) = (pin for pin in extras()["profile"] if pin.startswith("torch=="))
 
     assert f"torch=={pins('requirements-torch.lock')['torch']}" == pin
     assert f"torch=={pins('requirements-torch-cpu.lock')['torch']}" == f"{pin}+cpu"

@@ -25,7 +25,7 @@ from presage.models.registry import RegisteredRelease, Registry
 from presage.models.release import PREDICTORS, load_release
 from presage.pipelines.decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
 from tests.pipelines.outcome_examples import log_of, outcome, together
-from tests.quick_evaluate import ENVIRONMENT, copy_stages
+from tests.quick_evaluate import copy_stages, environment
 from tests.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(*command: str, cwd: Path) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=600, check=False
+        command,
+        cwd=cwd,
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -242,7 +248,7 @@ def test_back_at_earlier_parameters_all_agree(workspace):
 
 def kill_a_while_after(seconds: float, folder: Path) -> None:
     with subprocess.Popen(
-        ["dvc", "repro"], cwd=folder, env=ENVIRONMENT, start_new_session=True,
+        ["dvc", "repro"], cwd=folder, env=environment(), start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         time.sleep(seconds)

@@ -9,6 +9,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from presage.serving import (
 )
 from presage.serving.call import Calls
 from presage.serving.callers import ROLES
+from presage.serving.channel import Credentials
 from presage.serving.feature_rows import MOST_FEATURE
+from presage.serving.local_token import local_token
 from presage.serving.metrics import Metrics
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
@@ -336,19 +339,20 @@ def test_every_field_of_every_request_is_set_to_something(name):
 
 @pytest.mark.parametrize("method", [name for name, m in METHODS.items() if not m.client_streaming])
 def test_a_server_with_a_socket_survives_any_request(over_socket, method):
-    call = over_socket.unary_unary(method)
+    channel, metadata = over_socket
+    call = partial(channel.unary_unary(method), metadata=metadata, timeout=10)
 
     @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
     @given(data=st.data(), message=any_of(method))
     def ask(data: Any, message: Any) -> None:
         try:
-            call(data.draw(sent(message)), timeout=10)
+            call(data.draw(sent(message)))
         except grpc.RpcError as error:
             check(method, error.code(), error.details() or "", [])
 
     ask()
     for request in RIGHT.get(method, ()):
-        call(request.SerializeToString(), timeout=10)
+        call(request.SerializeToString())
 
 
 @pytest.fixture(scope="module")
@@ -358,4 +362,4 @@ def over_socket(tmp_path_factory):
         start_server(load_release(RELEASE), options) as running,
         grpc.insecure_channel(running.target) as channel,
     ):
-        yield channel
+        yield channel, Credentials(local_token(running.port)).metadata

@@ -152,6 +152,10 @@ def test_calls_that_were_handed_over_keep_none_waiting():
     async def main():
         async with waiting(sees=True) as (held, more):
             await more(5)
+            for _ in range(500):  # until they were handed over
+                if held.open_calls.count == 5:
+                    break
+                await asyncio.sleep(0.01)
             assert held.open_calls.count == 5
             held.backlog.check(1000.0)
             await held.end()

@@ -513,8 +513,10 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch)
     files = {}
     limits = {"node": "n0", "devices": f"cpu-{len(os.sched_getaffinity(0))}:1"}
     for name, roles, more in (
-        ("ann", ["submit"], {}), ("node", ["agent"], limits), ("eve", ["predict"], {})
-    ):  # fmt: skip
+        ("ann", ["submit"], {"run-as": account()}),
+        ("node", ["agent"], limits),
+        ("eve", ["predict"], {}),
+    ):
         files[name] = tmp_path / f"{name}.token"
         files[name].write_text(add_token(tokens, name, roles, more))
     target, ca = f"127.0.0.1:{port}", ("--ca", str(authority[0]))
@@ -527,6 +529,7 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch)
     agent = (
         "agent", "--node", "n0", "--controller", target, "--state", str(tmp_path / "n0"), *mine,
         "--token-file", str(files["node"]),
+        *(["--allow-root-jobs"] if os.geteuid() == 0 else []),
     )  # fmt: skip
     with process(*controller, log=tmp_path / "log"), process(*agent, log=tmp_path / "log"):
         shown = Credentials(files["ann"].read_text(), authority[0], *own)

@@ -98,7 +98,7 @@ def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
     calls = {(row["method"], row["code"], row["client"]) for row in lines if row["event"] == "call"}
     assert {
         ("Submit", "OK", "ann"), ("Cancel", "PERMISSION_DENIED", "bob"), ("Cancel", "OK", "root"),
-        ("Drain", "OK", "root"), ("List", "UNAUTHENTICATED", ""),
+        ("Drain", "OK", "root"), ("List", "UNAUTHENTICATED", "127.0.0.1"),
     } <= calls  # fmt: skip
 
 

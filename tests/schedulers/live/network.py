@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 CONTROLLER, AGENT = "10.231.77.1", "10.231.77.2"
@@ -35,6 +37,7 @@ class Network:
 
     def make(self) -> None:
         """Raises OSError or CalledProcessError where that is not allowed."""
+        remove_abandoned()
         _ip("netns", "add", self.namespace)
         _ip("link", "add", self._wire, "type", "veth", "peer", "a0", "netns", self.namespace)
         for side, address in (
@@ -70,7 +73,16 @@ class Network:
 
 def _ip(*words: str) -> Any:
     done = subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout) if "-j" in words else None
+    return json.loads(done.stdout or "[]") if "-j" in words else None
+
+
+def remove_abandoned() -> None:
+    """Remove the namespaces of test runs that were killed: their addresses would be taken."""
+    with suppress(OSError, subprocess.CalledProcessError):
+        for row in _ip("-j", "netns", "list") or ():
+            made_by = re.fullmatch(r"presage(\d+)(-\d+)?", row["name"])
+            if made_by and not Path("/proc", made_by[1]).exists():
+                _ip("netns", "del", row["name"])
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from presage.serving.client import PresageClient
 from presage.serving.outcome_log import read_outcomes
 from presage.serving.v1.prediction_pb2 import Outcome
 from presage.serving.wire import write_job
-from tests.quick_evaluate import ENVIRONMENT, copy_stages
+from tests.quick_evaluate import copy_stages, environment
 from tests.schedulers.live.cluster import ROOT, LiveCluster, all_faults, until
 from tests.serving.processes import serving
 from tests.small_campaign import small_campaign
@@ -84,7 +84,13 @@ def checkout(tmp_path: Path) -> Path:
 
 def run(*command: str, cwd: Path, status: int = 0) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=600, check=False
+        command,
+        cwd=cwd,
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == status, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -144,7 +150,7 @@ def loop(cluster: LiveCluster, checkout: Path) -> Iterator[Loop]:
     # Jobs that sleep keep no processor busy: what is learnt of their utilization leaps.
     options = ("--registry", "sqlite:///data/registry/mlflow.db", "--max-change", 1000)
     with ExitStack() as stack:
-        server = stack.enter_context(serving(*options, cwd=checkout, **ENVIRONMENT))
+        server = stack.enter_context(serving(*options, cwd=checkout, **environment()))
         yield Loop(cluster, checkout, server.target)
 
 

@@ -34,6 +34,7 @@ class Cluster:
                 f"n{i}", "agent", "--node", f"n{i}", "--controller", self.target, "--device",
                 f"{kind}={cpu}", "--memory-gib", str(memory_gib), "--state",
                 str(folder / f"n{i}"), "--heartbeat-s", "0.5", "--forecast", str(forecast),
+                *(["--allow-root-jobs"] if os.geteuid() == 0 else []),
             )
             for i in range(agents)
         ]  # fmt: skip
