@@ -23,6 +23,7 @@ from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.live.waiting import OVER
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.channel import Credentials
+from presage.serving.local_token import account
 from presage.serving.token_file import add_token
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.processes import free_port
@@ -85,7 +86,8 @@ class LiveCluster:
         self.tokens = folder / "cluster.tokens"  # beyond loopback callers have to show one
         shown = Credentials()
         if host != "127.0.0.1":
-            shown = Credentials(add_token(self.tokens, "user", ["submit", "admin"]))
+            limits = {"run-as": account()}
+            shown = Credentials(add_token(self.tokens, "user", ["submit", "admin"], limits))
             for node in ("n0", "n1"):
                 limits = {"node": node, "devices": "cpu-1:1"}
                 token = add_token(self.tokens, node, ["agent"], limits)
