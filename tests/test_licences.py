@@ -56,7 +56,8 @@ class Checkout:
         return done.stderr.splitlines()
 
     def sbom(self) -> dict:
-        return json.loads((self.root / "build" / "sbom.json").read_text())
+        sbom: dict = json.loads((self.root / "build" / "sbom.json").read_text())
+        return sbom
 
     def components(self) -> dict[str, dict]:
         return {part["name"]: part for part in self.sbom()["components"]}
