@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage lint serve pretrained clean
+.PHONY: help run test coverage lint licences serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -32,6 +32,9 @@ lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
 	ruff format --check .
 	mypy
 	lint-imports
+
+licences: .venv/.installed ## an SBOM of what is installed (build/sbom.json), and which licences are allowed
+	python .ci/licences.py
 
 serve: .venv/.installed ## serve the newest release on localhost:50051
 	presage serve
