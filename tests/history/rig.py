@@ -45,9 +45,9 @@ class Rig:
     def __init__(
         self, folder: Path, recorder: Recorder, *, lease_s: float, nodes: int, isolated: bool
     ) -> None:
-        self.cluster = LiveCluster(folder, lease_s=lease_s)
-        self.folder, self.recorder = folder, recorder
         self.nodes = [f"n{i}" for i in range(nodes)]
+        self.cluster = LiveCluster(folder, lease_s=lease_s, tokens_of=self.nodes)
+        self.folder, self.recorder = folder, recorder
         self.links: dict[str, Link] = {}
         self.wires: dict[str, Network] = {}
         self.disks: dict[str, Path] = {}
@@ -138,7 +138,9 @@ class Rig:
     def client(self) -> tuple[ClusterClient, Link]:
         """A client with a link of its own."""
         link = self._relay.add(self.cluster.port)
-        made = ClusterClient(link.target, timeout_s=CLIENT_TIMEOUT_S)
+        made = ClusterClient(
+            link.target, credentials=self.cluster.credentials, timeout_s=CLIENT_TIMEOUT_S
+        )
         self.clients.append(made)
         return made, link
 

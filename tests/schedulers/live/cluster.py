@@ -73,7 +73,14 @@ class LiveCluster:
         What a controller or an agent is run by, as in a network of its own.
     """
 
-    def __init__(self, folder: Path, *, lease_s: float = 60.0, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lease_s: float = 60.0,
+        host: str = "127.0.0.1",
+        tokens_of: Sequence[str] = (),
+    ) -> None:
         self.folder, self.lease_s, self.host = folder, lease_s, host
         self.port = free_port()
         self.target = f"{host}:{self.port}"
@@ -83,16 +90,19 @@ class LiveCluster:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.acknowledged: set[str] = set()
         self.environment: dict[str, str] = {}
-        self.tokens = folder / "cluster.tokens"  # beyond loopback callers have to show one
-        shown = Credentials()
-        if host != "127.0.0.1":
+        # Beyond loopback, and through relays, callers have to send a token.
+        self.tokens = folder / "cluster.tokens"
+        self.credentials = Credentials()
+        if host != "127.0.0.1" or tokens_of:
             limits = {"run-as": account()}
-            shown = Credentials(add_token(self.tokens, "user", ["submit", "admin"], limits))
-            for node in ("n0", "n1"):
-                limits = {"node": node, "devices": "cpu-1:1"}
+            self.credentials = Credentials(
+                add_token(self.tokens, "user", ["submit", "admin"], limits)
+            )
+            for node in tokens_of or ("n0", "n1"):
+                limits = {"node": node, "devices": "cpu-1:2"}
                 token = add_token(self.tokens, node, ["agent"], limits)
                 (folder / f"{node}.token").write_text(token)
-        self.client = ClusterClient(self.target, credentials=shown, timeout_s=20.0)
+        self.client = ClusterClient(self.target, credentials=self.credentials, timeout_s=20.0)
 
     # Processes ------------------------------------------------------------------------------
 
@@ -112,7 +122,9 @@ class LiveCluster:
         """Start the controller."""
         options = ["--journal", self.journal, "--port", self.port, "--lease-s", self.lease_s]
         if self.host != "127.0.0.1":
-            options += ["--host", self.host, "--allow-remote", "--tokens", self.tokens]
+            options += ["--host", self.host, "--allow-remote"]
+        if self.tokens.exists():
+            options += ["--tokens", self.tokens]
         return self.start("controller", [*by, *options, *more])
 
     def agent(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.local_token import local_token_path
 from tests.schedulers.live.cluster import PRESAGE, LiveCluster, all_faults, until
 from tests.schedulers.live.network import CONTROLLER, Network, network
 
@@ -127,7 +128,8 @@ def test_an_agent_far_away_has_time_to_connect(cluster):
     cluster.controller()
     until(lambda: [cluster.all()])
     far = Far(cluster.port, 0.3)
-    cluster.agent("n0", "--controller", f"127.0.0.1:{far.port}")
+    token = local_token_path(cluster.port)  # by another port an agent does not find it
+    cluster.agent("n0", "--controller", f"127.0.0.1:{far.port}", "--token-file", token)
 
     cluster.connected("n0")
     cluster.submit(cluster.job("a", 5))

@@ -17,6 +17,7 @@ from presage.features.errors import ServiceError
 from presage.schedulers.live.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.channel import Credentials
+from presage.serving.local_token import account
 from presage.serving.token_file import add_token
 from tests.postgres import postgres, postgres_programs
 from tests.schedulers.live.cluster import PRESAGE, all_faults, until
@@ -64,7 +65,7 @@ def test_an_agent_whose_token_is_wrong_ends_and_its_jobs_run_on(cluster):
     limits = {"node": "n0", "devices": "cpu-1:1"}
     agents.write_text(add_token(tokens, "n0", ["agent"], limits))
     wrong.write_text("presage-no-token")
-    secret = add_token(tokens, "user", ["submit", "admin"])
+    secret = add_token(tokens, "user", ["submit", "admin"], {"run-as": account()})
     cluster.client = ClusterClient(cluster.target, credentials=Credentials(token=secret))
     cluster.controller("--tokens", tokens)
     cluster.agent("n0", "--token-file", agents)
