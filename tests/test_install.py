@@ -13,7 +13,8 @@ PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,-]+\])?==(\S+)", re.MULTILINE)
 
 def extras() -> dict[str, list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project["optional-dependencies"]
+    found: dict[str, list[str]] = project["optional-dependencies"]
+    return found
 
 
 def pins(lock: str) -> dict[str, str]:
