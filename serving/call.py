@@ -318,7 +318,9 @@ class Calls:
             try:
                 call.caller = self._authenticated(call, role, context, metadata)
             except UnauthenticatedError:
-                await self._failures.note(call.caller.name, call.method, call.request_id)
+                await self._failures.delay(
+                    call.caller.name, method=call.method, request_id=call.request_id
+                )
                 raise
             call.caller.must_be(role)
             if self.connections is not None:

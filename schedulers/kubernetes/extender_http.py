@@ -19,9 +19,9 @@ from presage.features.errors import (
     one_line,
 )
 from presage.schedulers.kubernetes.extender_access import ANONYMOUS, BIND, Access, Credentials
+from presage.serving.authentication_failures import AuthenticationFailures
 from presage.serving.callers import Caller
 from presage.serving.http.connection import ConnectionEndedError, HttpLimits
-from presage.serving.http.failed_logins import FailedLogins
 from presage.serving.http.memory_budget import BudgetExhaustedError, MemoryBudget
 from presage.serving.http.server import BoundedHandler, BoundedServer
 from presage.serving.log import log
@@ -96,7 +96,7 @@ class HttpServer(BoundedServer):
         super().__init__(where, _Handler, limits=limits, tls=tls)
         self.routes = routes
         self.credentials = credentials
-        self.failed_logins = FailedLogins("extender")
+        self.failures = AuthenticationFailures()
         self.body_bytes = bodies.body_mib * _MIB
         self.anonymous_body_bytes = min(bodies.anonymous_body_mib * _MIB, self.body_bytes)
         self.memory = MemoryBudget(bodies.memory_mib * _MIB)
@@ -192,7 +192,7 @@ class _Handler(BoundedHandler):
         caller.must_be(BIND)
 
     def _fail_login(self, reason: str) -> None:
-        self.state.pause(self.server.failed_logins.add(self.state.peer, reason))
+        self.state.pause(self.server.failures.delay_s(self.state.peer, reason=reason))
 
     def _check_method(self, path: str, allowed: str) -> None:
         method = "GET" if self.command == "HEAD" else self.command

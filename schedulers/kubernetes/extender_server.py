@@ -148,7 +148,7 @@ class ExtenderServer:
         try:
             self._http = HttpServer(
                 (address, port),
-                routes(verbs, prefix, lambda: self._http.failed_logins.total),
+                routes(verbs, prefix, lambda: self._http.failures.total),
                 credentials,
                 tls=context,
                 limits=limits,

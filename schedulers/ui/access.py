@@ -12,10 +12,10 @@ from http import HTTPStatus
 
 from flask import Request, Response
 
+from presage.serving.authentication_failures import AuthenticationFailures
 from presage.serving.http.connections import peer_of
-from presage.serving.http.failed_logins import FailedLogins
 
-_BYTES = 32  # as many as an API token: guessing needs no slowing down
+_BYTES = 32  # as many as an API token: failures are logged, and need no delay
 _MOST_HOST = 300  # characters; DNS allows 253
 
 
@@ -25,7 +25,7 @@ class PageAccess:
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(_BYTES)
         self._cookie = secrets.token_urlsafe(_BYTES)
-        self._failed_logins = FailedLogins("cluster ui")
+        self._failures = AuthenticationFailures()
 
     def link(self, url: str) -> str:
         """Return the address that lets a browser in."""
@@ -41,7 +41,8 @@ class PageAccess:
         if cookie is not None and _is_same(cookie, self._cookie):
             return None
         if sent or cookie:
-            self._failed_logins.add(peer_of(request.remote_addr or "::"), "unknown token or cookie")
+            host = peer_of(request.remote_addr or "::")
+            self._failures.delay_s(host, reason="unknown token or cookie")
         return Response(
             "this page is shown to browsers that were let in; open the address with ?token= that "
             "`presage cluster ui` printed when it started\n",

@@ -32,13 +32,13 @@ def clock():
 @pytest.fixture
 def delay_s(clock):
     failures = AuthenticationFailures(clock=clock)
-    return lambda host="a": failures.delay_s(host, "Predict", "r-1")
+    return lambda host="a": failures.delay_s(host, method="Predict", request_id="r-1")
 
 
 def test_each_failure_of_a_host_doubles_the_delay_up_to_a_limit(delay_s):
     delays_s = [delay_s() for _ in range(20)]
 
-    assert delays_s[:3] == [0.01, 0.02, 0.04]
+    assert delays_s[:3] == [0.1, 0.2, 0.4]
     assert delays_s == sorted(delays_s)
     assert delays_s[-1] == LONGEST_DELAY_S
 
@@ -46,10 +46,10 @@ def test_each_failure_of_a_host_doubles_the_delay_up_to_a_limit(delay_s):
 def test_other_hosts_are_not_delayed_and_a_quiet_minute_is_forgiven(delay_s, clock):
     for _ in range(10):
         delay_s("a")
-    assert delay_s("b") == 0.01
+    assert delay_s("b") == 0.1
 
     clock.now_s += FORGET_S + 1
-    assert delay_s("a") == 0.01
+    assert delay_s("a") == 0.1
 
 
 def test_a_host_has_one_line_a_second_that_counts_its_failures(delay_s, clock, caplog):
@@ -71,10 +71,10 @@ def test_calls_that_are_delayed_are_bounded_in_number(monkeypatch):
 
     async def main() -> float:
         failures = AuthenticationFailures()
-        delayed = [asyncio.create_task(failures.note("a", "Predict", "r")) for _ in range(3)]
+        delayed = [asyncio.create_task(failures.delay("a")) for _ in range(3)]
         await asyncio.sleep(0)
         begin_s = time.monotonic()
-        await failures.note("a", "Predict", "r")
+        await failures.delay("a")
         for task in delayed:
             assert not task.done()
             task.cancel()
