@@ -33,20 +33,12 @@ def test_every_package_of_a_lock_file_has_a_version_and_hashes(lock):
 
 @pytest.mark.parametrize("package, extra", [("timm", "timm"), ("tritonclient", "triton")])
 def test_what_is_installed_without_its_dependencies_is_what_the_extra_names(package, extra):
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-
     (pinned,) = (pin.split("==")[1] for pin in extras()[extra] if pin.startswith(package))
 
     assert pins("requirements.lock")[package] == pinned
 
 
 def test_both_builds_of_torch_have_the_version_that_the_extra_names():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-
     (pin,) = (pin for pin in extras()["profile"] if pin.startswith("torch=="))
 
     assert f"torch=={pins('requirements-torch.lock')['torch']}" == pin
