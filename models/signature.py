@@ -1,7 +1,7 @@
 """Detached Ed25519 signatures of releases: who made a release, not only that it is whole.
 
 The signature is over the bytes of ``release.json``, which holds the sha256 of every other file.
-It lies beside it as 64 raw bytes, so that other tools can check it too::
+It is a file of 64 raw bytes next to the manifest, so that other tools can check it too::
 
     openssl pkeyutl -verify -pubin -inkey KEY.pub -rawin -in release.json -sigfile release.json.sig
 

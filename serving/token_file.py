@@ -115,7 +115,7 @@ class TokenFile:
     """Tokens of a file, which is read again when it changes: a token can be revoked at once.
 
     A file that becomes unreadable keeps the tokens it had, and that is logged. A server does not
-    start with a file without tokens; a file that loses its last token admits nobody.
+    start with a file without tokens; a file that loses its last token admits no caller.
     """
 
     def __init__(self, path: Path) -> None:

@@ -102,7 +102,7 @@ def altered_beyond_its_id(folder: Path) -> None:
 
 
 def altered_with_a_new_id(folder: Path) -> None:
-    """What somebody does who knows how ids are made: the release is whole, and not what it was."""
+    """An attack that knows how ids are made: the release is whole, and not what it was."""
     content = json.loads((folder / MANIFEST).read_text())
     content["setup_s"][""] = [9.0, 9.0, 9.0, 9.0, 9.0]
     content["release_id"] = content_id(content)
@@ -187,7 +187,7 @@ def test_a_release_that_is_signed_after_it_was_refused_is_served(folder, public,
 
 
 def test_a_manifest_that_is_replaced_between_loading_and_checking_is_refused(folder, key, public):
-    """Whoever may write the folder cannot show one manifest to the loader, another to the check."""
+    """A writer of the folder cannot show one manifest to the loader, another to the check."""
     good = (folder / MANIFEST).read_bytes()
     altered_with_a_new_id(folder)
     loaded = load_release(folder)
