@@ -148,6 +148,8 @@ def _is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
 
 def _read_private_key(path: Path) -> Ed25519PrivateKey:
     content = _read(path)
+    if b"PUBLIC KEY" in content:
+        raise ConfigError(f"{path}: a public key; sign with the private key of the pair")
     if path.stat().st_mode & _READ_BY_OTHERS:
         raise ConfigError(f"{path}: other users may use this private key; chmod 600 it")
     try:

@@ -295,6 +295,11 @@ def test_a_file_that_is_no_public_key_is_one_line(folder, public, spoil):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_public_key_signs_nothing_and_is_named_as_one(folder, public):
+    with pytest.raises(ConfigError, match="a public key; sign with the private key"):
+        sign_release(folder, public)
+
+
 def test_a_private_key_that_others_may_read_signs_nothing(folder, key):
     key.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
