@@ -76,6 +76,7 @@ def new_token(
     ConfigError
         The name, a role or a limit is not valid.
     """
+    _check_options(limits or {})
     token = secrets.token_urlsafe(32)
     words = [name, ",".join(roles), hashlib.sha256(token.encode()).hexdigest()]
     words += [f"{key}={value}" for key, value in (limits or {}).items()]
@@ -190,6 +191,18 @@ def _limits(words: Sequence[str], where: str) -> dict[str, Any]:
         except ValueError:
             raise ConfigError(f"{where}: {key}= must be {meaning}") from None
     return found
+
+
+def _check_options(limits: Mapping[str, str]) -> None:
+    """Name the option of `presage token` whose value is not valid."""
+    for key, (_, read, meaning) in _LIMITS.items():
+        value = limits.get(key)
+        try:
+            if value is not None:
+                read(value)
+        except ValueError:
+            option = key.replace("devices", "device")
+            raise ConfigError(f"--{option} {unquote(str(value))!r}: must be {meaning}") from None
 
 
 def _instant(text: str) -> float:
