@@ -435,7 +435,9 @@ def _seconds(duration: str) -> float:
     try:
         return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
     except (ValueError, KeyError) as error:
-        raise typer.BadParameter(f"{duration!r} is not a duration; write 150s or 9m") from error
+        raise typer.BadParameter(
+            f"{duration!r} is not a duration; write 150s or 9m", param_hint="--budget"
+        ) from error
 
 
 @contextmanager
