@@ -1,7 +1,7 @@
 """Detached Ed25519 signatures of releases: who made a release, not only that it is whole.
 
 The signature is over the bytes of ``release.json``, which holds the sha256 of every other file.
-It lies beside it as 64 raw bytes, so that other tools can check it too::
+It is a file of 64 raw bytes next to the manifest, so that other tools can check it too::
 
     openssl pkeyutl -verify -pubin -inkey KEY.pub -rawin -in release.json -sigfile release.json.sig
 
@@ -148,6 +148,8 @@ def _is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
 
 def _read_private_key(path: Path) -> Ed25519PrivateKey:
     content = _read(path)
+    if b"PUBLIC KEY" in content:
+        raise ConfigError(f"{path}: a public key; sign with the private key of the pair")
     if path.stat().st_mode & _READ_BY_OTHERS:
         raise ConfigError(f"{path}: other users may use this private key; chmod 600 it")
     try:

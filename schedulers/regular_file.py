@@ -1,7 +1,7 @@
 """Opening files that a job may have replaced: never blocks, never follows, never reads much.
 
 A job can put anything in the place of a file that it may write to: a FIFO, whose opening waits for
-a writer, a symbolic link to a file of somebody else's, a device, a folder, a sparse file of
+a writer, a symbolic link to another user's file, a device, a folder, a sparse file of
 terabytes. Every such file is opened here. Imports Python's own library alone: jobs use it too.
 """
 

@@ -124,7 +124,7 @@ class Tokens:
 
 
 def has_token(metadata: Sequence[tuple[str, str | bytes]]) -> bool:
-    """Return whether a call claims to be somebody, rightly or not."""
+    """Return whether a call shows a token, valid or not."""
     return any(key == "authorization" for key, _ in metadata)
 
 

@@ -1,8 +1,9 @@
 """Token of a server that was started without tokens, for clients of the same user on this machine.
 
 A server that listens on loopback can be reached by every user of the machine. Unless it is given
-tokens or client certificates, strangers only read; the user that started it proves who it is by a
-file that nobody else can read. The file is made when the server starts and removed when it stops.
+tokens or client certificates, other users only read. The user that started it is authenticated by a
+file that only this user can read. The file is made when the server starts and removed when it
+stops.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class LocalToken:
         return self._token
 
     def write(self) -> None:
-        """Let clients of this user find it; without a place for it everybody only reads."""
+        """Let clients of this user find it; if it cannot be written, all callers only read."""
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ a cut cable lose nothing that was acknowledged (decision 17). ``presage outcomes
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -222,6 +223,7 @@ def _open(path: Path) -> sqlite3.Connection:
     missing = _missing_folders(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _create_private(path)
         database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
         try:
             _prepare(database)
@@ -232,6 +234,15 @@ def _open(path: Path) -> sqlite3.Connection:
         _remove_empty(missing)
         raise _cannot(path, "opened", error) from error
     return database
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner alone; SQLite gives the files next to it the same mode.
+
+    A file that exists is not opened: closing it would end the locks that this process has on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _missing_folders(path: Path) -> list[Path]:

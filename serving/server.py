@@ -48,7 +48,7 @@ SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
 NO_ROLES: frozenset[str] = frozenset()
-# Of a server without tokens and client certificates: strangers on this machine only read, the user
+# Of a server without tokens and client certificates: other users of the machine only read, the one
 # that started it may do everything.
 ANONYMOUS_ROLES = frozenset({"predict"})
 LOCAL_ROLES = ("predict", "report", "admin")
@@ -202,7 +202,7 @@ class Server:
             await asyncio.to_thread(self._outcomes.close)
 
     def _make_local_token(self) -> None:
-        """Let this user's clients have all roles of a server that asks nobody for anything."""
+        """Give this user's clients all roles of a server that requires no credentials."""
         if self.options.authenticates:
             return
         self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))

@@ -76,6 +76,7 @@ def new_token(
     ConfigError
         The name, a role or a limit is not valid.
     """
+    _check_options(limits or {})
     token = secrets.token_urlsafe(32)
     words = [name, ",".join(roles), hashlib.sha256(token.encode()).hexdigest()]
     words += [f"{key}={value}" for key, value in (limits or {}).items()]
@@ -115,7 +116,7 @@ class TokenFile:
     """Tokens of a file, which is read again when it changes: a token can be revoked at once.
 
     A file that becomes unreadable keeps the tokens it had, and that is logged. A server does not
-    start with a file without tokens; a file that loses its last token admits nobody.
+    start with a file without tokens; a file that loses its last token admits no caller.
     """
 
     def __init__(self, path: Path) -> None:
@@ -190,6 +191,18 @@ def _limits(words: Sequence[str], where: str) -> dict[str, Any]:
         except ValueError:
             raise ConfigError(f"{where}: {key}= must be {meaning}") from None
     return found
+
+
+def _check_options(limits: Mapping[str, str]) -> None:
+    """Name the option of `presage token` whose value is not valid."""
+    for key, (_, read, meaning) in _LIMITS.items():
+        value = limits.get(key)
+        try:
+            if value is not None:
+                read(value)
+        except ValueError:
+            option = key.replace("devices", "device")
+            raise ConfigError(f"--{option} {unquote(str(value))!r}: must be {meaning}") from None
 
 
 def _instant(text: str) -> float:

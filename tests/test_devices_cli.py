@@ -14,7 +14,9 @@ import pytest
 from presage.models.registry import Registry
 from presage.serving import job_features
 from presage.serving.client import PresageClient
+from presage.serving.token_file import add_token
 from tests.features.examples import features
+from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.conftest import make_release
 from tests.serving.processes import serving
 
@@ -130,3 +132,34 @@ def test_without_a_champion_predict_and_serve_have_the_same_release(folder, tmp_
     with serving("--no-outcomes", cwd=tmp_path) as server:
         answer = asked("--device", "cpu-2", cwd=tmp_path)
         assert answer["release_id"] == server.release_id != newest.release_id
+
+
+def test_a_server_with_tokens_and_encryption_is_asked_by_command(folder, release, tmp_path):
+    authority = make_authority(tmp_path, "ca")
+    certificate, key = make_certificate(tmp_path, "server", authority)
+    token = tmp_path / "ann.token"
+    token.write_text(add_token(tmp_path / "tokens", "ann", ["predict"]))
+    shown = ("--ca", authority[0], "--token-file", token)
+    with serving(
+        "--release", release.folder, "--no-outcomes", "--tokens", tmp_path / "tokens",
+        "--tls-cert", certificate, "--tls-key", key,
+    ) as server:  # fmt: skip
+        found = asked("--server", server.target, *shown, cwd=folder)
+        seen = presage("doctor", "--server", server.target, *shown, cwd=folder)
+        refused = presage(
+            "predict", "--job", "job.json", "--server", server.target, *shown[:2], cwd=folder
+        )
+
+    assert found["release_id"] == release.release_id
+    assert f"serves release {release.release_id}" in seen.stdout
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: ")
+    assert "token" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_server_that_is_no_host_and_port_is_named(folder):
+    done = presage("predict", "--job", "job.json", "--server", "127.0.0.1:abc", cwd=folder)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --server '127.0.0.1:abc' is no HOST:PORT; write it like")

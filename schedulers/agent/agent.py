@@ -146,7 +146,7 @@ class Agent:
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
         self._orders: tuple[int, pb.NodeOrders] | None = None  # not yet obeyed
         self._lease = Renewal(options.state)
-        self._looked_s = boottime_s()  # when a look at the tasks was last complete
+        self._looked_s = boottime_s()  # when all tasks were last checked
         self._stalled = False
         self._cluster = OwnCluster(options.state)
         self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
@@ -221,7 +221,7 @@ class Agent:
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            # Tasks that nobody has looked at for so long run no longer than their lease.
+            # Tasks that were not checked for so long run no longer than their lease.
             self._lease.until(min(sent_s, self._looked_s + _STALLED_S) + self._lease_s)
         for wanted in orders.logs:
             self.logs.put_nowait(wanted)
@@ -229,9 +229,9 @@ class Agent:
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
         """What to say on a new stream: at once, after each change, and with each heartbeat.
 
-        That is each second while a task runs: what it does and uses is no change. Where nobody
-        looks at the tasks any more, because a look has no end, the problem says so for as long as
-        their lease is; then there is nothing to say, and the controller takes the node for lost.
+        That is each second while a task runs: what it does and uses is no change. While a check of
+        the tasks does not end, the problem says so for as long as their lease is; then there is
+        nothing to say, and the controller takes the node for lost.
         """
         self._sent_s.clear()
         while True:
@@ -289,20 +289,20 @@ class Agent:
 
     @property
     def _stall(self) -> str:
-        """That a look at the tasks has no end, for people; "" while looks have one."""
+        """Problem to report while a check of the tasks does not end; else ""."""
         if not self.has_stalled():
             return ""
         return (
-            f"its agent has been looking at its tasks for more than {_STALLED_S:g} s: a file "
+            f"its agent has been checking its tasks for more than {_STALLED_S:g} s: a file "
             "system or the kernel does not answer; see the agent's log, and restart it"
         )
 
     def has_stalled(self) -> bool:
-        """Whether the look at the tasks that was last begun has no end, as far as can be seen."""
+        """Return whether the last check of the tasks has not ended for too long."""
         stalled = boottime_s() > self._looked_s + _STALLED_S
         if stalled != self._stalled:
             self._stalled = stalled
-            said = "a look at the tasks has no end" if stalled else "tasks are looked at again"
+            said = "check of the tasks does not end" if stalled else "tasks are checked again"
             log(logging.ERROR if stalled else logging.INFO, said)
         return stalled
 

@@ -109,7 +109,7 @@ def listed(list_pids: Callable[[], set[int]]) -> dict[int, Stat]:
 def send(signal_: signal.Signals, to: Mapping[int, Stat]) -> None:
     """Signal processes; those that ended are left out, also where another has the number now.
 
-    A job that makes many processes could else have its agent kill somebody else's.
+    A job that makes many processes could else have its agent kill those of others.
     """
     for pid, known in to.items():
         with suppress(ProcessLookupError, PermissionError):

@@ -97,7 +97,7 @@ def _remove(top: int, name: str, until_s: float) -> None:
                     os.unlink(entry.name, dir_fd=folder)
     finally:
         os.close(folder)
-    with suppress(OSError):  # somebody still writes there: the next time
+    with suppress(OSError):  # a process still writes there: the next time
         os.rmdir(name, dir_fd=top)
 
 

@@ -33,8 +33,8 @@ def sweep(state: Path) -> frozenset[int]:
     A task's processes are known by their control groups, which they cannot leave. Where there are
     none they are known by the environment that they were started with, or by the session of the
     job's first process, if they are also of the task's account. Of those that have changed both
-    nobody knows any more whose they are; their shim, which they cannot kill unless they are of its
-    own account, does.
+    only their shim knows which task they belong to; they cannot kill it unless they are of its own
+    account.
 
     Returns
     -------
@@ -89,21 +89,21 @@ def _named(pid: int, state: Path) -> str:
 
 
 def _sessions(state: Path) -> dict[int, str]:
-    """Sessions of jobs that nobody answers for, by the number of their first process."""
+    """Sessions of jobs that have no shim, by the number of their first process."""
     found = {}
     for path in (state / TASKS).glob("[!.]*"):
         folder = TaskFolder(path)
         said = None if folder.over else folder.shim_state()
         if said is None or said.job_pid is None or said.boot_id != boot_id():
             continue
-        leader = stat(said.job_pid)  # while its session has anybody no other has its number
+        leader = stat(said.job_pid)  # no other process has its number while its session exists
         if leader is None or leader.start == said.job_start:
             found[said.job_pid] = path.name
     return found
 
 
 def _may_be_of(pid: int, state: Path, task: str) -> bool:
-    """Whether a process is of a task's account: nobody can make that of another one seem to be."""
+    """Return whether a process has a task's account, which processes of others cannot take."""
     try:
         account = TaskFolder(state / TASKS / task).spec().account
     except InvalidJobError:  # its folder is gone: what the process says is all there is

@@ -154,7 +154,7 @@ class Controller:
         return await _to_its_end(self._change(make, by))
 
     async def report(self, report: pb.NodeReport, by: str = "") -> bool:
-        """What an agent says, and its caller's name; whether its lease begins anew with that.
+        """What an agent says, and its caller's name; whether that renews its lease.
 
         It does not where another controller may have the journal, and promise otherwise.
 

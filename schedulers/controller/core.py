@@ -42,7 +42,7 @@ from presage.schedulers.policy import Policy
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.callers import Caller
 
-_ADMIN = Caller("", frozenset({"admin"}))  # nobody is asked who calls
+_ADMIN = Caller("", frozenset({"admin"}))  # callers are not authenticated
 MOST_OVER = 10_000
 LOST_S = 86_400.0  # after which a node that was lost is forgotten
 END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths

@@ -1,7 +1,7 @@
 """Key of a journal: it authenticates what is in the journal, and encrypts what is secret there.
 
-Whoever can write the database but cannot read the key can neither forge a record nor read the
-environment of a job. The key is 32 random bytes in a file of its own, in hex digits.
+A user that can write the database but cannot read the key can neither forge a record nor read
+the environment of a job. The key is 32 random bytes in a file of its own, in hex digits.
 """
 
 from __future__ import annotations

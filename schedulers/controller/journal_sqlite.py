@@ -1,7 +1,7 @@
 """A journal in an SQLite file, and locks on it that the kernel takes back from the dead.
 
 One lock is on the file itself, whatever it is called: a hard link, a bind mount and a new name lead
-to the same one. Another is on a file beside it, by its path: SQLite's log of writes (``-wal``) goes
+to the same one. Another is on a second file, by its path: SQLite's log of writes (``-wal``) goes
 by the path too, so that a file that takes the place of one in use must not be opened.
 """
 
@@ -40,7 +40,7 @@ _LOCKED_BYTE = 2**62  # of the file; beyond all that SQLite locks or writes
 # struct flock of Linux: type, whence, start, length, process. A lock of an open file description:
 # SQLite's own locks, of the process, neither meet it nor are in its way.
 _FLOCK = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
-_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)  # None: no Linux, the lock beside it has to do
+_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)  # None: no Linux, the lock by path has to do
 # Files that this process has open, by device and inode. A second descriptor of one of them would,
 # when it is closed, take SQLite's locks with it.
 _OPEN: set[tuple[int, int]] = set()

@@ -191,8 +191,8 @@ class ClusterClient:
         if code in _REFUSED and not is_known:
             details = (
                 f"{self._target} asks who calls; pass --token-file FILE with a token that `presage "
-                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE (without tokens of its own a "
-                "controller obeys only the user that started it)"
+                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE (of a controller without "
+                "--tokens, only the user that started it has all roles)"
             )
         if code in _ERRORS:
             raised: Exception = _ERRORS[code](details)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from presage.address import check_address
 from presage.benchmark_cli import ManyFiles, benchmark
 from presage.cluster_cli import app as cluster_app
+from presage.cluster_options import credentials_of
 from presage.devices_cli import DevicesFile, device_named
 from presage.devices_cli import devices as devices_command
 from presage.drift_cli import drift
@@ -95,6 +97,16 @@ Dim = Annotated[
 ]
 
 
+ServerToken = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="File with the token for --server."),
+]
+ServerAuthority = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca", metavar="PEM", help="Authority of the server's certificate: then encrypted."
+    ),
+]
 FeaturesDir = Annotated[
     Path, typer.Option("--features", help="Folder of feature tables, as `dvc repro` makes them.")
 ]
@@ -252,6 +264,8 @@ def predict(
     device: KindOfDevice = "",
     devices: DevicesFile = None,
     server: Annotated[str, typer.Option(help="HOST:PORT; without it the release answers.")] = "",
+    token_file: ServerToken = None,
+    ca: ServerAuthority = None,
     release: Annotated[
         Path | None,
         typer.Option(
@@ -287,7 +301,7 @@ def predict(
         )
         for name in job
     ]
-    with _backend(server, release) as backend:
+    with _backend(server, release, token_file, ca) as backend:
         on = _device_of(backend, device)
         if together:
             shares = (Share(mode="time-slice"),) * len(jobs)
@@ -420,13 +434,16 @@ def evaluate(
 @app.command()
 def doctor(
     server: Annotated[str, typer.Option(help="HOST:PORT of a server to try.")] = "",
+    token_file: ServerToken = None,
+    ca: ServerAuthority = None,
     registry: Annotated[str, typer.Option(help="Registry URI to try.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what this machine has: devices, drivers, versions, and whether services answer."""
     from presage.doctor import diagnose, print_report
 
-    print_report(diagnose(server, registry), as_json=as_json)
+    credentials = credentials_of(token_file, ca)
+    print_report(diagnose(server, registry, credentials), as_json=as_json)
 
 
 def _seconds(duration: str) -> float:
@@ -435,11 +452,15 @@ def _seconds(duration: str) -> float:
     try:
         return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
     except (ValueError, KeyError) as error:
-        raise typer.BadParameter(f"{duration!r} is not a duration; write 150s or 9m") from error
+        raise typer.BadParameter(
+            f"{duration!r} is not a duration; write 150s or 9m", param_hint="--budget"
+        ) from error
 
 
 @contextmanager
-def _backend(server: str, release: Path | None) -> Iterator[PredictionBackend]:
+def _backend(
+    server: str, release: Path | None, token_file: Path | None, ca: Path | None
+) -> Iterator[PredictionBackend]:
     """Yield a client of the server where one is named, else the release in this process.
 
     Where none is named it is the release that `presage serve` would serve here.
@@ -447,7 +468,12 @@ def _backend(server: str, release: Path | None) -> Iterator[PredictionBackend]:
     if server:
         from presage.serving.client import PresageClient
 
-        with PresageClient(server) as client:
+        check_address(
+            server,
+            f"--server {server!r}",
+            f"--server {server!r} is no HOST:PORT; write it like 127.0.0.1:50051",
+        )
+        with PresageClient(server, credentials=credentials_of(token_file, ca)) as client:
             yield client
     else:
         from presage.models.release import load_release

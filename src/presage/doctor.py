@@ -19,6 +19,7 @@ from presage.render import print_json
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.nvml_device import NvmlDevice
+    from presage.serving.channel import Credentials
 
 PACKAGES = (
     "presage", "torch", "onnx", "onnxruntime", "numpy", "grpcio", "protobuf", "mlflow", "dvc",
@@ -37,13 +38,13 @@ class Finding:
     ok: bool | None
 
 
-def diagnose(server: str, registry: str) -> list[Finding]:
+def diagnose(server: str, registry: str, credentials: Credentials | None = None) -> list[Finding]:
     """Look at devices, drivers, packages and, where named, a server and a registry."""
     findings = [Finding("python", platform.python_version(), ok=True), _device(), *nvidia()]
     findings.append(_jobs_account())
     findings += [_package(name) for name in PACKAGES]
     if server:
-        findings.append(_server(server))
+        findings.append(_server(server, credentials))
     if registry:
         findings.append(_registry(registry))
     return findings
@@ -157,11 +158,11 @@ def _package(name: str) -> Finding:
         return Finding(name, "not installed", ok=None)
 
 
-def _server(target: str) -> Finding:
+def _server(target: str, credentials: Credentials | None) -> Finding:
     from presage.serving.client import PresageClient
 
     try:
-        with PresageClient(target, timeout_s=2.0) as client:
+        with PresageClient(target, timeout_s=2.0, credentials=credentials) as client:
             info = client.release()
     except PresageError as error:
         return Finding(f"server {target}", str(error), ok=False)

@@ -17,7 +17,7 @@ from presage.schedulers.agent.log_file import first_of, keep_small, read_log
 
 POLL_S = 0.1
 STOP_S = 15.0  # from SIGTERM to SIGKILL
-MOST_LOG_BYTES = 16 * 1024 * 1024  # and as much again of what a log was before it began anew
+MOST_LOG_BYTES = 16 * 1024 * 1024  # and as much again of the log before it
 TAIL_BYTES = 64 * 1024  # of a log, in which the error of a process is looked for
 ERROR = "error: "  # how a line begins in which a command says why it failed
 
@@ -138,7 +138,7 @@ class Supervisor:
         delay_s = self._policy.delay_s(child.failures)
         child.due_s = now_s + delay_s
         times = f", {child.failures} times in a row" if child.failures > 1 else ""
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # its reader has ended
             self._say(f"{child.spec.name} {why}; it is started again in {delay_s:g} s{times}")
 
 

@@ -182,7 +182,7 @@ class Faults:
     # Networks -------------------------------------------------------------------------------
 
     def cut_link(self) -> Any:
-        """Packets of a node, of the controller to it, or both get lost; nobody is told."""
+        """Packets of a node, of the controller to it, or both get lost; neither is told."""
         if not self.rig.wires:
             return _NO_SLOT, None
         node = self.draw.choice(sorted(self.rig.wires))

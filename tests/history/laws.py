@@ -270,7 +270,7 @@ def second_controllers_are_refused(views: Views) -> Iterator[str]:
 def nothing_is_left_over(views: Views) -> Iterator[str]:
     """In the end there is no process, mount, namespace, control group or task folder."""
     if not views.final:
-        yield "nobody looked for what is left over"
+        yield "leftovers were not looked for"
     for entry in views.final:
         for one in entry.value:
             yield f"{entry.what}: {one}"

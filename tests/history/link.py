@@ -11,7 +11,7 @@ from contextlib import suppress
 
 _LOOK_S = 0.02
 _RESET = struct.pack("ii", 1, 0)  # struct linger: close() sends RST
-UP, DOWN = "up", "down"  # from whoever connects to the controller, and back
+UP, DOWN = "up", "down"  # from the side that connects to the controller, and back
 
 
 class Link:
@@ -20,7 +20,7 @@ class Link:
     Attributes
     ----------
     held : set of str
-        Directions in which nothing passes: what is sent is kept, and nobody is told.
+        Directions in which nothing passes: what is sent is kept, and neither side is told.
     delay_s : float
         Added to each piece that passes.
     """

@@ -59,7 +59,7 @@ class Settings:
 def run(folder: Path, settings: Settings, progress: Callable[[str], None] = lambda _: None) -> Path:
     """Run a cluster under faults; the file with its history.
 
-    The folder is made anew. Whatever happens, nothing of the run is left on the machine; what a
+    The folder is replaced. Whatever happens, nothing of the run is left on the machine; what a
     run that was killed left there is taken away first.
     """
     work = folder / "work"

@@ -96,7 +96,7 @@ def count(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def calls_with(**options) -> Calls:
-    """Without tokens, calls that everybody may make."""
+    """Without tokens, calls that every caller may make."""
     if "tokens" not in options:
         options.setdefault("anonymous_roles", frozenset(ROLES))
     return Calls(Metrics(), **options)

@@ -442,3 +442,19 @@ def test_the_role_agent_is_of_one_node_and_its_devices(path):
 
     with pytest.raises(ConfigError, match=r"tokens:1: the role 'agent' is of one node"):
         read_tokens(path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"devices": "h100"}, "--device 'h100': must be KIND:COUNT"),
+        ({"expires": "tomorrow"}, "--expires 'tomorrow': must be a time, such as"),
+        ({"run-as": "a b"}, "--run-as 'a b': must be the name of an account"),
+    ],
+)
+def test_a_limit_that_is_not_valid_is_named_by_its_option(path, limits, said):
+    with pytest.raises(ConfigError) as caught:
+        add_token(path, "n0", ["submit"], limits)
+
+    assert str(caught.value).startswith(said)
+    assert not path.exists()

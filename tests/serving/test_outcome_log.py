@@ -405,3 +405,22 @@ def test_a_process_that_writes_for_long_holds_the_others_up_and_no_more(log, pat
         other.execute("ROLLBACK")
 
     assert pending.result(timeout=10) == Appended(1, 0)
+
+
+def test_only_its_owner_can_read_a_new_log(path):
+    with closing(OutcomeLog(path)) as opened:
+        append(opened, ("a", b"1"))
+
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["log.db", "log.db-shm", "log.db-wal"]
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
+def test_a_log_that_is_there_keeps_its_mode(path):
+    OutcomeLog(path).close()
+    path.chmod(0o640)  # a group that reads it
+
+    with closing(OutcomeLog(path)) as opened:
+        append(opened, ("a", b"1"))
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert keys(path) == ["a"]

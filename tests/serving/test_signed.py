@@ -102,7 +102,7 @@ def altered_beyond_its_id(folder: Path) -> None:
 
 
 def altered_with_a_new_id(folder: Path) -> None:
-    """What somebody does who knows how ids are made: the release is whole, and not what it was."""
+    """An attack that knows how ids are made: the release is whole, and not what it was."""
     content = json.loads((folder / MANIFEST).read_text())
     content["setup_s"][""] = [9.0, 9.0, 9.0, 9.0, 9.0]
     content["release_id"] = content_id(content)
@@ -187,7 +187,7 @@ def test_a_release_that_is_signed_after_it_was_refused_is_served(folder, public,
 
 
 def test_a_manifest_that_is_replaced_between_loading_and_checking_is_refused(folder, key, public):
-    """Whoever may write the folder cannot show one manifest to the loader, another to the check."""
+    """A writer of the folder cannot show one manifest to the loader, another to the check."""
     good = (folder / MANIFEST).read_bytes()
     altered_with_a_new_id(folder)
     loaded = load_release(folder)
@@ -293,6 +293,11 @@ def test_a_file_that_is_no_public_key_is_one_line(folder, public, spoil):
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {public}: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_public_key_signs_nothing_and_is_named_as_one(folder, public):
+    with pytest.raises(ConfigError, match="a public key; sign with the private key"):
+        sign_release(folder, public)
 
 
 def test_a_private_key_that_others_may_read_signs_nothing(folder, key):

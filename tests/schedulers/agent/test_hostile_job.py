@@ -319,7 +319,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
 
     def observes(*words):
         if hangs[0]:
-            (tmp_path / "fifo").read_bytes()  # until somebody writes there
+            (tmp_path / "fifo").read_bytes()  # until a process writes there
         return observe(*words)
 
     monkeypatch.setattr(agent_module, "observe", observes)
@@ -352,7 +352,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
             latest_s = agent._looked_s + stall_s + lease_s
             assert agent._looked_s < looked_s + 30.0
             assert (read_lease(node.state) or 0.0) <= latest_s
-            assert any("has been looking at its tasks" in problem for problem in problems)
+            assert any("has been checking its tasks" in problem for problem in problems)
             await until_(lambda: boottime_s() > latest_s + 1.0)
             said, said_s = len(problems), time.monotonic()
             await asyncio.sleep(3.0)

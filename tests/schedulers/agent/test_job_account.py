@@ -148,7 +148,7 @@ for folder in (state, task, state + "/tasks", state + "/logs", state + "/outcome
             pass
 open(os.environ["PRESAGE_PROGRESS"], "w").write("{}")
 open(os.environ["PRESAGE_CHECKPOINT"] + "/mine", "w").write("mine")
-print("done", file=open("/dev/stdout", "a"))  # opened anew
+print("done", file=open("/dev/stdout", "a"))  # opened again
 """
 
 
@@ -320,7 +320,7 @@ def test_an_account_is_in_a_spec_as_it_was():
             TaskSpec.from_json(said)
 
 
-# Processes that nobody answers for ----------------------------------------------------------
+# Processes without a shim -------------------------------------------------------------------
 
 CLEARS = """
 import os, sys, time
@@ -349,7 +349,7 @@ def test_a_process_that_clears_its_environment_does_not_survive_its_shim(node, g
 
 @needs_accounts
 def test_a_process_that_names_another_accounts_task_is_not_its(node):
-    task = node.make(SLEEPS, account=account(ALICE))  # nobody answers for it
+    task = node.make(SLEEPS, account=account(ALICE))  # it has no shim
     variables = {"PRESAGE_STATE": str(node.state), "PRESAGE_TASK": task.folder.name}
     with subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}, user=BOB) as bobs:
         until(lambda: b"sleep" in Path(f"/proc/{bobs.pid}/cmdline").read_bytes())

@@ -1,4 +1,4 @@
-"""Databases of journals, and what somebody does to them by hand."""
+"""Databases of journals, and changes made to them by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_postgres = pytest.mark.skipif(bool(MISSING), reason=NEEDS)
 
 
 def sql(url: str, *statements: str) -> list[Any]:
-    """What somebody does by hand, and what the last statement says."""
+    """Run statements by hand; return what the last one says."""
     if url.startswith("postgresql"):
         import psycopg
 

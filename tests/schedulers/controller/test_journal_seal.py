@@ -1,4 +1,4 @@
-"""What somebody who can write the journal's database, but has not its key, cannot do unnoticed."""
+"""What a writer of the journal's database without its key cannot do unnoticed."""
 
 from __future__ import annotations
 

@@ -177,12 +177,32 @@ def test_kube_scheduler_asks_where_the_extender_listens():
     assert where.port == port["port"] == container["ports"][0]["containerPort"] == DEFAULT_PORT
     assert (where.scheme, extender["enableHTTPS"]) == ("https", True)
     assert container["args"][container["args"].index("--port") + 1] == str(DEFAULT_PORT)
-    (volume,), (mount,) = deployment["spec"]["volumes"], container["volumeMounts"]
-    assert volume["name"] == mount["name"]
     for option in ("--tls-cert", "--tls-key", "--client-ca"):
-        path = container["args"][container["args"].index(option) + 1]
-        assert path.startswith(f"{mount['mountPath']}/")
+        assert secret_of(deployment["spec"], option) == "presage-extender"
     assert service["spec"]["selector"] == deployment["metadata"]["labels"]
+
+
+def secret_of(spec: Json, option: str) -> str:
+    """Return the secret that holds the file which an option of the only container names."""
+    (container,) = spec["containers"]
+    path = container["args"][container["args"].index(option) + 1]
+    (mounted,) = [
+        mount["name"]
+        for mount in container["volumeMounts"]
+        if path.startswith(f"{mount['mountPath']}/")
+    ]
+    (secret,) = [
+        volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == mounted
+    ]
+    return str(secret)
+
+
+@pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
+def test_forecasts_are_asked_for_with_a_token(name):
+    """A service beyond loopback answers no others."""
+    spec = the("Deployment", name)["spec"]["template"]["spec"]
+
+    assert secret_of(spec, "--token-file") == secret_of(spec, "--ca") == "presage-forecasts"
 
 
 class Backwards:
