@@ -200,6 +200,27 @@ def test_a_key_that_others_can_read_is_refused(path):
         Journal.open(str(path))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give the key to another user")
+def test_a_key_of_another_user_is_refused(path):
+    os.chown(key_of(path), 65534, 65534)
+
+    with pytest.raises(JournalError, match=r"key .* belongs to another user"):
+        Journal.open(str(path))
+
+
+def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
+    """As another user may put it into a folder that both can write to."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    lock = path.with_name(f"{path.name}.lock")
+    lock.unlink()
+    lock.symlink_to(victim)
+
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal.open(str(path))
+    assert victim.read_text() == "untouched"
+
+
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask):
     before = os.umask(umask)
