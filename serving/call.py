@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 import grpc
@@ -239,7 +239,8 @@ class Calls:
             call = Call(name, _request_id(metadata), _host(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
-                request = await self.unfinished.receive(context.read) or b""
+                is_known = role is not None and not call.caller.is_anonymous
+                request = await self.unfinished.receive(context.read, is_known=is_known) or b""
                 if self.backlog is not None:
                     self.backlog.is_whole()
                 call.check_time()
@@ -273,11 +274,14 @@ class Calls:
                 await self._admit(call, role, context, metadata, begin_s)
                 if call.caller.is_anonymous:
                     requests = self.unfinished.messages(context.read)
+
+                def check() -> None:
+                    self._check_unchanged(call, role, context, metadata)
+
                 with self.span(name, context):
-                    async with aclosing(method(requests, call)) as responses:
+                    async with aclosing(method(_Checked(requests, check), call)) as responses:
                         async for response in responses:
-                            # Its token may have expired, or was revoked.
-                            self._authenticated(call, role, context, metadata).must_be(role)
+                            check()
                             await context.write(response)
             except BaseException as error:
                 code = _code_of(error, call)
@@ -348,6 +352,19 @@ class Calls:
             )
         return replace(call.caller, roles=self.anonymous_roles, is_anonymous=True)
 
+    def _check_unchanged(self, call: Call, role: str, context: Any, metadata: Metadata) -> None:
+        """Check that the caller of an open stream is still who it was.
+
+        Raises
+        ------
+        UnauthenticatedError
+            Its token has expired or was revoked, or has other roles or limits by now.
+        """
+        if self._authenticated(call, role, context, metadata) != call.caller:
+            raise UnauthenticatedError(
+                f"the roles or limits of {call.caller.name!r} were changed; open the stream again"
+            )
+
     async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; does nothing to one that has been ended from outside.
 
@@ -383,6 +400,24 @@ class Calls:
                 time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,
                 call.request_id,
             ))  # fmt: skip
+
+
+class _Checked:
+    """Requests of a stream, each after a check of its caller.
+
+    Not a generator, which would be left to the garbage collector where its call is cancelled.
+    """
+
+    def __init__(self, requests: AsyncIterator[bytes], check: Callable[[], None]) -> None:
+        self._requests, self._check = requests, check
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        request = await anext(self._requests)
+        self._check()
+        return request
 
 
 @lru_cache(maxsize=1024)

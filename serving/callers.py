@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from presage.features.errors import ForbiddenError, UnauthenticatedError
@@ -89,6 +89,11 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self._callers)
+
+    def only(self, digests: Collection[str]) -> Tokens:
+        """Return those of these tokens that have one of these hashes."""
+        kept = {key.hex(): who for key, who in self._callers if key.hex() in digests}
+        return Tokens(kept, clock=self._clock)
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
         """Return the caller that sent this metadata.

@@ -15,6 +15,7 @@ import os
 import pwd
 import secrets
 import stat
+import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ VARIABLE = "PRESAGE_LOCAL_TOKEN"  # by which the worker processes of a server ha
 _FOLDER = "presage/tokens"  # below the user's state folder
 _MOST_BYTES = 256
 _CHECK_S = 1.0  # between two reads of the file by a client
+# TCP sockets of this machine: Linux has the user of each in its eighth column.
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENS = "0A"  # the state of a socket that listens
 
 
 def account() -> str:
@@ -106,10 +110,12 @@ def local_token(port: int) -> str:
 def found_token(target: str) -> Callable[[], str]:
     """Return what finds the local token of a client's target, "host:port", at each call.
 
-    The file is read again after a second: a server that is restarted makes a new token.
+    The file is read again after a second: a server that is restarted makes a new token. No token is
+    found where another user listens there, as on [::1] where the server is on 127.0.0.1.
     """
     host, _, port = target.rpartition(":")
-    if not (port.isdecimal() and _is_loopback(host.strip("[]"))):
+    host = host.strip("[]")
+    if not (port.isdecimal() and _is_loopback(host)):
         return str
     read_s, token = -_CHECK_S, ""
 
@@ -118,6 +124,8 @@ def found_token(target: str) -> Callable[[], str]:
         now_s = time.monotonic()
         if now_s - read_s >= _CHECK_S:
             read_s, token = now_s, local_token(int(port))
+            if token and not _is_ours(host, int(port)):
+                token = ""
         return token
 
     return find
@@ -128,6 +136,33 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_ours(host: str, port: int) -> bool:
+    """Return whether nobody but this user and root listens at a port of loopback.
+
+    True where the kernel does not say who listens.
+    """
+    names = ("127.0.0.1", "::1") if host == "localhost" else (host,)
+    places = {f"{address}:{port:04X}" for name in names for address in _table_addresses(name)}
+    for table in _TABLES:
+        with suppress(OSError), table.open() as rows:
+            next(rows, "")
+            for row in rows:
+                _, place, _, state, *rest = row.split()
+                if state != _LISTENS:  # those that listen come first
+                    break
+                if place in places and int(rest[3]) not in (0, os.geteuid()):
+                    return False
+    return True
+
+
+def _table_addresses(name: str) -> Sequence[str]:
+    """Return an address as the kernel's tables have it, and the addresses that stand for all."""
+    found = ipaddress.ip_address(name)
+    mapped = b"\0" * 10 + b"\xff" * 2 if found.version == 4 else b""
+    alike = [found.packed, bytes(len(found.packed)), bytes(16), mapped + found.packed]
+    return ["".join(f"{n:08X}" for (n,) in struct.iter_unpack("=I", one)) for one in alike]
 
 
 def _read(path: Path) -> str:

@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -115,8 +116,9 @@ def add_token(
 class TokenFile:
     """Tokens of a file, which is read again when it changes: a token can be revoked at once.
 
-    A file that becomes unreadable keeps the tokens it had, and that is logged. A server does not
-    start with a file without tokens; a file that loses its last token admits no caller.
+    A file that becomes unreadable keeps the tokens it had, and that is logged; where one of its
+    lines is not valid, those of the lines that are left. A server does not start with a file
+    without tokens; a file that loses its last token admits no caller.
     """
 
     def __init__(self, path: Path) -> None:
@@ -143,6 +145,9 @@ class TokenFile:
             self._tokens = read_tokens(self._path)
             log(logging.INFO, "tokens read again", file=str(self._path), tokens=len(self._tokens))
         except ConfigError as error:
+            # A token that was revoked is, whatever is wrong with another line.
+            with suppress(OSError, UnicodeError):
+                self._tokens = self._tokens.only(_hashes(self._path.read_text()))
             log(logging.ERROR, "tokens not read again", reason=str(error))
 
     def _mark(self) -> tuple[int, int, int]:
@@ -151,6 +156,12 @@ class TokenFile:
         except OSError:
             return (0, 0, 0)
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _hashes(text: str) -> frozenset[str]:
+    """Return all hashes of a token file, also those of lines that are not valid."""
+    words = (word for line in text.splitlines() for word in line.partition("#")[0].split())
+    return frozenset(word for word in words if _HASH.fullmatch(word))
 
 
 def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:

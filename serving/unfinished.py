@@ -55,20 +55,24 @@ class Unfinished:
         # Calls with one request, and streams, each in the order in which they began to wait.
         self._open: dict[asyncio.Timeout, float] = {}
         self._streams: dict[asyncio.Timeout, float] = {}
+        self._known: dict[asyncio.Timeout, float] = {}  # calls of authenticated callers
         self._ended: set[asyncio.Timeout] = set()
         self._before_bytes = 0  # the least since more than a few are being received
         self._checking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._streams)
+        return len(self._open) + len(self._streams) + len(self._known)
 
-    async def receive(self, read: Read) -> Any:
+    async def receive(self, read: Read, *, is_known: bool = False) -> Any:
         """Return a call's only message; None if its client sends none.
 
         Parameters
         ----------
         read : callable
             Of the call's gRPC context. An iterator of messages would keep the last one.
+        is_known : bool
+            Whether its caller was authenticated: such calls are ended for each other alone, or when
+            memory is short although others were ended.
 
         Raises
         ------
@@ -77,7 +81,8 @@ class Unfinished:
         OverloadedError
             The call was ended for others: too many are unfinished, or they take too much memory.
         """
-        message = await self._wait(read, self._open, self._receive_s)
+        among = self._known if is_known else self._open
+        message = await self._wait(read, among, self._receive_s)
         return None if message is grpc.aio.EOF else message
 
     async def _wait(
@@ -107,7 +112,7 @@ class Unfinished:
             self._ended.discard(timeout)
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> None:
-        for waiting in (self._open, self._streams):
+        for waiting in (self._open, self._streams, self._known):
             if len(waiting) > self._most:
                 self._end(waiting, 1, loop)
         if len(self) > _FEW and self._checking is None:
@@ -127,10 +132,14 @@ class Unfinished:
         self._before_bytes = min(self._before_bytes, now_bytes)
         if now_bytes - self._before_bytes > self._growth_bytes:
             until_s, left = loop.time() - _SLOW_S, _FEW
-            for waiting in (self._streams, self._open):
+            ended = 0
+            for waiting in (self._streams, self._open, self._known):
+                if ended and waiting is self._known:
+                    break  # that may have been enough
                 slow = sum(1 for since_s in waiting.values() if since_s < until_s)
-                self._end(waiting, max(slow - left, 0), loop)
-                left = max(left - slow, 0)
+                excess = max(slow - left, 0)
+                self._end(waiting, excess, loop)
+                ended, left = ended + excess, max(left - slow, 0)
         self._checking = loop.call_later(_CHECK_S, self._check, loop)
 
     def _end(

@@ -294,3 +294,16 @@ def _runs_in(process, folder):
         return process.cwd() == str(folder)
     except psutil.Error:
         return False
+
+
+@pytest.mark.parametrize(("umask", "kept"), [("000", "022"), ("002", "002"), ("077", "077")])
+def test_no_command_makes_what_every_account_may_write_to(umask, kept):
+    code = (
+        "import atexit, os, sys; from presage.__main__ import main; sys.argv = ['presage', 'serve',"
+        " '--help']; atexit.register(lambda: print(f'mask {os.umask(0):03o}')); main()"
+    )
+    command = f'umask {umask}; exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith(f"mask {kept}\n")

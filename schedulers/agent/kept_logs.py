@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from presage.schedulers.regular_file import open_regular
 
 LOGS = "logs"
 MOST_LOGS = 1_000
+_PIECE_BYTES = 1024 * 1024  # copied at once
 MOST_BYTES = 1024 * 1024 * 1024  # of all of them
 
 
@@ -40,7 +40,9 @@ def keep_log(folder: TaskFolder) -> None:
             return
         if first or first_file_of(target).exists():
             write_first(target, first)
-        if old_bytes is not None:  # what the task wrote last is in both
+        # What the task wrote last is in both. Another account's log is copied: a process of that
+        # account that has it open could write to it, and enlarge it, for as long as it is kept.
+        if old_bytes is not None or _is_of_another(log):
             _append(log, old)
             log = old
         log.replace(target)
@@ -64,12 +66,20 @@ def _size(log: Path) -> int | None:
         os.close(opened)
 
 
+def _is_of_another(log: Path) -> bool:
+    return log.lstat().st_uid != os.geteuid()
+
+
 def _append(log: Path, old: Path) -> None:
+    """Copy a log, but no more than one may have: it may grow as fast as it is read."""
     with (
         os.fdopen(open_regular(log), "rb") as source,
-        os.fdopen(open_regular(old, os.O_WRONLY | os.O_APPEND), "ab") as both,
+        os.fdopen(open_regular(old, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as both,
     ):
-        shutil.copyfileobj(source, both)
+        left = LOG_BYTES
+        while piece := source.read(min(left, _PIECE_BYTES)):
+            both.write(piece)
+            left -= len(piece)
 
 
 def _let_go(kept: Path) -> None:

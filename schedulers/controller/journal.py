@@ -380,7 +380,7 @@ class Journal:
             )
         found = self._store.run(_VERSION_THERE)
         if found == [(_UNSEALED,)]:
-            return self._seal_all()
+            return self._seal_all(is_new=not tables)
         if found != [(VERSION,)]:
             raise JournalError(
                 f"journal {self._store.where} is of version {found[0][0] if found else 'none'}, "
@@ -409,8 +409,16 @@ class Journal:
             raise self._missing(newest + 1, seal.last_seq)
         return seal
 
-    def _seal_all(self) -> tuple[JournalKey, Seal]:
+    def _seal_all(self, *, is_new: bool) -> tuple[JournalKey, Seal]:
         """Bring a journal of the version before, or a new one, to this one."""
+        if not is_new and self._key_file.exists():
+            # Or whoever writes the database without its key could take the hashes away, alter what
+            # they covered, and have that authenticated here.
+            raise JournalError(
+                f"journal {self._store.where} is of version {_UNSEALED}, which has no hashes, and "
+                f"its key {self._key_file} is there: it was written after hashes were in use; put "
+                "back a copy of it, or name another key by --journal-key if it is old"
+            )
         key = make_key(self._key_file, self._store.where)
         for statement in _SEALED_TABLES:
             self._store.run(statement.format(big=self._store.big))

@@ -107,7 +107,7 @@ def read_key(path: Path, journal: str) -> JournalKey:
     Raises
     ------
     JournalError
-        It is missing, is not a key, or other users can read it.
+        It is missing, is not a key, or belongs to another user or can be read by others.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -120,6 +120,11 @@ def read_key(path: Path, journal: str) -> JournalKey:
             "from a copy, or name it by --journal-key: without it the journal cannot be checked, "
             "nor the environments of its jobs be read; or name another journal"
         ) from error
+    if found.st_uid not in (0, os.geteuid()):
+        raise JournalError(
+            f"journal {journal}: its key {path} belongs to another user, who may know it; put back "
+            "a copy of your own, or name it by --journal-key"
+        )
     if found.st_mode & 0o027:
         raise JournalError(
             f"journal {journal}: other users can read or change its key {path}; chmod 600 {path}"

@@ -155,7 +155,8 @@ class SqliteStore:
     def _take_lock(self) -> None:
         """The file stays when the lock is gone: whoever deleted it could delete another's."""
         lock = self._path.with_name(f"{self._path.name}.lock")
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._lock = os.open(lock, flags, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from presage.extras import how_to_install
@@ -10,6 +11,7 @@ from presage.features.safe_text import error_line
 
 def main() -> None:
     """Run the command line; one line where the packages that it needs are not installed."""
+    _keep_others_from_writing()
     try:
         if sys.argv[1:2] == ["serve"]:  # without the command line's packages
             from presage.serving.main import main as serve
@@ -24,6 +26,15 @@ def main() -> None:
         sys.stderr.write(f"error: {error_line(line)}\n")
         sys.exit(1)
     run()
+
+
+def _keep_others_from_writing() -> None:
+    """Make no file or folder that every account may write to, whatever the umask is.
+
+    A folder above a private one would do: who can rename the private one can put another there.
+    """
+    umask = os.umask(0o077)
+    os.umask(umask if umask & 0o002 else umask | 0o022)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import inspect
 import io
 import json
@@ -685,6 +686,54 @@ def test_a_stream_ends_when_its_token_is_taken_back(tokens):
             await call.write(b"b")
             code, _details = await ended(call.read())
             assert code is Code.UNAUTHENTICATED
+
+    asyncio.run(main())
+
+
+def test_no_request_of_a_stream_is_taken_once_its_token_is_taken_back(tokens):
+    known, token = tokens
+    let_in, taken = [known], []
+
+    async def taking(requests, _call):  # as of an agent that reads none of its orders
+        yield b"begun"
+        async for request in requests:
+            taken.append(request)
+
+    async def main():
+        calls = calls_with(tokens=lambda: let_in[-1])
+        async with serving(calls, Taking=taking) as (_, ask):
+            call = ask("Taking", metadata=bearer(token["predict"]))
+            assert await call.read() == b"begun"
+            await call.write(b"a")
+            await until(lambda: taken, "taken")
+            let_in.append(Tokens({}))
+            await call.write(b"b")
+            code, _details = await asyncio.wait_for(ended(call.read()), 20)
+            assert (code, taken) == (Code.UNAUTHENTICATED, [b"a"])
+
+    asyncio.run(main())
+
+
+def test_a_stream_ends_when_its_token_has_other_roles(tokens):
+    """Or a stream of events went on for an administrator that is none any more."""
+    _known, token = tokens
+    digest = hashlib.sha256(token["predict"].encode()).hexdigest()
+    let_in = [
+        Tokens({digest: Caller("a", frozenset(roles))})
+        for roles in (("predict", "admin"), ("predict",))
+    ]
+
+    async def main():
+        calls = calls_with(tokens=lambda: let_in[0])
+        async with serving(calls) as (_, ask):
+            call = ask("Each", metadata=bearer(token["predict"]))
+            await call.write(b"a")
+            assert await call.read() == b"a"
+            del let_in[0]
+            await call.write(b"b")
+            code, details = await ended(call.read())
+            assert code is Code.UNAUTHENTICATED
+            assert "were changed" in details
 
     asyncio.run(main())
 

@@ -310,6 +310,19 @@ def test_a_file_that_was_replaced_by_another_of_the_same_length_is_read_again(pa
     assert not knows(tokens(), old)
 
 
+@pytest.mark.parametrize("revoked", ["", "# {}"])
+def test_a_token_is_revoked_whatever_is_wrong_with_another_line(path, often, logged, revoked):
+    (old, old_line), (kept, kept_line) = (new_token(name, ["predict"]) for name in "ab")
+    path.write_text(f"{old_line}\n{kept_line}\n")
+    tokens = TokenFile(path)
+
+    path.write_text(f"{revoked.format(old_line)}\n{kept_line} expires=soon\nc predict x\n")
+
+    assert not knows(tokens(), old)
+    assert knows(tokens(), kept)
+    assert [event for event, _ in logged()] == ["tokens not read again"]
+
+
 @pytest.mark.parametrize("how", ["gone", "a bad line", "a folder", "not text"])
 def test_a_file_that_became_unreadable_keeps_whom_it_let_in(path, often, logged, how):
     token, line = new_token("a", ["predict"])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from presage.features.errors import UnauthenticatedError
 from presage.serving import local_token as tokens
 from presage.serving.local_token import LocalToken, account, found_token, local_token_path
+from tests.serving.processes import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +40,64 @@ def test_it_is_sent_to_no_other_server(target):
     LocalToken(5001, ["predict"]).write()
 
     assert found_token(target)() == ""
+
+
+LISTENING = """\
+import os, socket, sys
+os.setuid(65534)
+listening = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to listen as another user")
+@pytest.mark.parametrize(
+    ("listens", "target", "is_sent"),
+    [
+        ("127.0.0.1", "127.0.0.1", False),  # after the server was killed
+        ("127.0.0.1", "localhost", False),
+        ("127.0.0.2", "127.0.0.2", False),
+        ("0.0.0.0", "127.0.0.1", False),
+        ("127.0.0.2", "127.0.0.1", True),  # the server is another one
+        ("127.0.0.2", "localhost", True),
+    ],
+)
+def test_it_is_not_sent_where_another_user_listens(listens, target, is_sent):
+    port = free_port()
+    LocalToken(port, ["predict"]).write()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTENING, listens, str(port)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert (found_token(f"{target}:{port}")() != "") is is_sent
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "uid", "is_sent"),
+    [
+        ("[::1]", f"{'0' * 24}01000000", 1, False),
+        ("localhost", f"{'0' * 24}01000000", 1, False),
+        ("localhost", "0" * 32, 1, False),
+        ("127.0.0.1", "0000000000000000FFFF00000100007F", 1, False),
+        ("localhost", f"{'0' * 24}01000000", 0, True),  # root can do anything
+        ("127.0.0.1", f"{'0' * 24}01000000", 1, True),
+    ],
+)
+def test_who_listens_is_read_from_the_kernels_tables(
+    name, place, uid, is_sent, tmp_path, monkeypatch
+):
+    LocalToken(5001, ["predict"]).write()
+    row = (
+        f"   0: {place}:1389 {'0' * 32}:0000 0A 00000000:00000000 00:00000000 00000000 {uid} 0 1\n"
+    )
+    (tmp_path / "tcp6").write_text(f"  sl  local_address\n{row}")
+    monkeypatch.setattr(tokens, "_TABLES", (tmp_path / "none", tmp_path / "tcp6"))
+
+    assert (found_token(f"{name}:5001")() != "") is is_sent
 
 
 def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():

@@ -78,6 +78,33 @@ def test_slow_requests_are_ended_while_memory_is_short():
     asyncio.run(main())
 
 
+def test_an_authenticated_request_is_not_ended_for_those_of_strangers():
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(
+            most=9, growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
+        known = [asyncio.create_task(unfinished.receive(never, is_known=True)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        others = [asyncio.create_task(unfinished.receive(never)) for _ in range(20)]
+        await asyncio.sleep(0.2)
+        assert [one.done() for one in (*known, *others)] == [False] * 2 + [True] * 11 + [False] * 9
+        memory[0] = 11
+        while not others[15].done():
+            await asyncio.sleep(0.001)
+        memory[0] = 0
+        await asyncio.sleep(0.1)
+        assert not any(one.done() for one in known)
+        memory[0] = 11  # still, although the others were ended: theirs
+        await asyncio.sleep(0.1)
+        assert all(one.done() for one in known)
+        for one in (*known, *others):
+            one.cancel()
+        await asyncio.gather(*known, *others, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
     async def main():
         unfinished = Unfinished(receive_s=0.01)

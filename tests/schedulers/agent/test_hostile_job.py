@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from presage.schedulers.agent import agent as agent_module
+from presage.schedulers.agent import kept_logs
 from presage.schedulers.agent.json_file import read_json, replace_text, write_json
 from presage.schedulers.agent.kept_logs import keep_log, log_of
 from presage.schedulers.agent.lease import boottime_s, read_lease
-from presage.schedulers.agent.log_file import keep_small, read_log
+from presage.schedulers.agent.log_file import keep_small, old_of, read_log
 from presage.schedulers.agent.safe_folders import remove_tree
 from presage.schedulers.agent.slot import Slot
 from presage.schedulers.agent.task_process import remove, remove_leftovers
@@ -126,6 +127,32 @@ def test_of_a_log_of_terabytes_no_more_is_kept_than_of_any(node):
     kept = log_of(node.state, folder.name)
     assert kept.stat().st_size == 64 * 2**20
     assert read_log(kept, -5, 10).offset == 2**40 - 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a log to another account")
+def test_a_kept_log_is_not_its_accounts_any_more(node):
+    folder = node.make(SLEEPS).folder
+    folder.log.write_text("said\n")
+    os.chown(folder.log, 65534, 65534)
+    with folder.log.open("ab", buffering=0) as held:  # by another process of that account
+        keep_log(folder)
+        held.truncate(2**40)
+
+    kept = log_of(node.state, folder.name)
+    assert kept.read_bytes() == b"said\n"
+    assert kept.stat().st_uid == 0
+
+
+def test_a_log_that_grows_while_it_is_kept_has_an_end(node, monkeypatch):
+    folder = node.make(SLEEPS).folder
+    old_of(folder.log).write_bytes(b"before\n")
+    monkeypatch.setattr(kept_logs, "keep_small", lambda *_: None)  # it has grown since
+    monkeypatch.setattr(kept_logs, "LOG_BYTES", 100)
+    os.truncate(folder.log, 10_000)
+
+    keep_log(folder)
+
+    assert log_of(node.state, folder.name).stat().st_size == 107
 
 
 def test_a_file_that_is_replaced_takes_the_place_of_a_folder(tmp_path):

@@ -200,6 +200,27 @@ def test_a_key_that_others_can_read_is_refused(path):
         Journal.open(str(path))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give the key to another user")
+def test_a_key_of_another_user_is_refused(path):
+    os.chown(key_of(path), 65534, 65534)
+
+    with pytest.raises(JournalError, match=r"key .* belongs to another user"):
+        Journal.open(str(path))
+
+
+def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
+    """As another user may put it into a folder that both can write to."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    lock = path.with_name(f"{path.name}.lock")
+    lock.unlink()
+    lock.symlink_to(victim)
+
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal.open(str(path))
+    assert victim.read_text() == "untouched"
+
+
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask):
     before = os.umask(umask)
@@ -249,14 +270,15 @@ def first_version(url):
     sql(url, "UPDATE presage_journal SET snapshot_seq = 4")
 
 
-def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url):
+def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, tmp_path):
+    key = tmp_path / "of-this-one.key"
     if is_sqlite(url):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir()
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode = WAL")
     first_version(url)
-    with Journal.open(url) as journal:
+    with Journal.open(url, key) as journal:
         rows, seq = journal.load()
         assert (rows["job a"]["row"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
         entries = list(journal.read())
@@ -267,11 +289,30 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url):
         if is_sqlite(url):
             for found in path.parent.iterdir():
                 assert SECRET.encode() not in found.read_bytes(), found
-    with Journal.open(url) as journal:
+    with Journal.open(url, key) as journal:
         assert journal.load()[1] == 4
     sql(url, f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'x') WHERE seq = 100")
-    with pytest.raises(JournalError, match="entry 100 is damaged"), Journal.open(url) as journal:
+    with (
+        pytest.raises(JournalError, match="entry 100 is damaged"),
+        Journal.open(url, key) as journal,
+    ):
         journal.load()
+
+
+def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
+    columns = ("key_id", "anchor_seq", "anchor", "last_seq", "last", "snapshot", "seal")
+    sql(
+        written,
+        *(f"ALTER TABLE presage_journal DROP COLUMN {name}" for name in columns),
+        *(f"ALTER TABLE {name} DROP COLUMN mac" for name in (ENTRIES, ROWS)),
+        "UPDATE presage_journal SET version = 1",
+        f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'rm -rf') WHERE seq = 7",
+    )
+
+    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+        Journal.open(written)
+    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+        Journal.open(written)  # it was left as it was
 
 
 # One at a time ----------------------------------------------------------------------------------

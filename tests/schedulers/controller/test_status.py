@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.controller.status import status_of
+from presage.schedulers.controller.status import public_part, status_of
 from presage.schedulers.job import Job
 from presage.schedulers.live.submitted_job import SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.controller.test_core import V100, World, ended, task
 
 MIB = 2**20
@@ -112,3 +113,14 @@ def test_what_nobody_foretells_is_in_nobodys_domain():
     told, untold = (world.core.book.jobs[name].told_messages[0] for name in ("told", "untold"))
     assert (told.foretold, told.in_domain) == (True, True)
     assert (untold.foretold, untold.in_domain) == (False, False)
+
+
+@pytest.mark.parametrize(("guessed", "done"), [(True, 0.0), (False, 0.5)])
+def test_other_users_see_no_forecast_of_a_job(guessed, done):
+    job = pb.Job(job_id="a", user="ann", model="secret")
+    status = pb.JobStatus(job=job, remaining_s=50, done=0.5, done_guessed=guessed, elapsed_s=50)
+
+    seen = public_part(status)
+
+    assert (seen.remaining_s, seen.done, seen.done_guessed) == (0, done, False)
+    assert (seen.elapsed_s, seen.job.model) == (50, "")
