@@ -388,7 +388,7 @@ class Calls:
 
     def _ended_unread(self) -> None:
         if self.freed is not None:
-            self.freed.used()
+            self.freed.unread()
 
     def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
         seconds = time.monotonic() - begin_s

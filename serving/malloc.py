@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 QUIET_S = 10.0
+SOON_S = 0.1  # after a request that ended unread
 # Of <malloc.h>.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MOST_ARENAS = 2  # by itself glibc makes eight for each core, each with gaps of its own
 _KEPT_BYTES = 32 * 1024 * 1024
 _LARGEST_BYTES = 16 * 1024 * 1024  # of one piece; the largest message and its feature rows take 6
 
@@ -26,6 +28,7 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        mallopt(_M_ARENA_MAX, _MOST_ARENAS)
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
@@ -73,21 +76,35 @@ def in_use_bytes() -> int:
 class FreedMemory:
     """Given back once no large request has come for ``QUIET_S``.
 
-    Of hundreds of MiB that takes a tenth of a second, so it is done beside the event loop.
+    What requests took that ended unread goes back every ``SOON_S``, also while more of them come: a
+    flood would otherwise fill the gaps of one arena after the other. Of hundreds of MiB it takes a
+    tenth of a second, so it is done beside the event loop.
     """
 
     def __init__(self, give_back: Callable[[], object] = trim) -> None:
         self._give_back = give_back
         self._when_quiet: asyncio.TimerHandle | None = None
+        self._soon: asyncio.TimerHandle | None = None
 
     def used(self) -> None:
-        """A large request has been answered, or refused."""
+        """Give back after ``QUIET_S``: a large request has been answered, or refused."""
         if self._when_quiet is not None:
             self._when_quiet.cancel()
         loop = asyncio.get_running_loop()
         self._when_quiet = loop.call_later(QUIET_S, loop.run_in_executor, None, self._give_back)
 
+    def unread(self) -> None:
+        """Give back soon, and again when quiet: a request has ended unread."""
+        self.used()
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON_S, self._give_back_now)
+
+    def _give_back_now(self) -> None:
+        self._soon = None
+        asyncio.get_running_loop().run_in_executor(None, self._give_back)
+
     def close(self) -> None:
         """Nothing is given back any more."""
-        if self._when_quiet is not None:
-            self._when_quiet.cancel()
+        for timer in (self._when_quiet, self._soon):
+            if timer is not None:
+                timer.cancel()

@@ -3,6 +3,7 @@
 gRPC gives a message to Python when it is whole; until then a client that sends slowly, or not at
 all, costs what it has sent. When too many messages are unfinished, or memory grows while they are,
 the calls that have waited longest are ended: an honest message is whole within milliseconds.
+Messages that arrive too fast for that are ended by halves, again the oldest first.
 Streams may be idle for any time. Whether one is idle or in the middle of a message is not known:
 while memory grows, idle ones are ended too.
 """
@@ -27,6 +28,7 @@ GROWTH_BYTES = 32 * 1024 * 1024  # of memory while requests are received, before
 _CALL_BYTES = 24 * 1024  # of an open call without a message, which is no reason to end it
 _CHECK_S = 0.01  # between two checks of memory
 _SLOW_S = 0.1  # a message that takes longer may be ended to free memory
+_FREED_S = 1.0  # until the memory of requests that were ended has been freed
 _FEW = 4  # requests of the largest size that memory always has room for
 
 
@@ -36,7 +38,7 @@ class Unfinished:
     Parameters
     ----------
     freed : callable
-        Called when a request was ended unread, whose memory may be given back.
+        Called when a request ended unread, whose memory may be given back.
     memory : callable
         Returns the bytes that are allocated and not freed.
     """
@@ -58,6 +60,7 @@ class Unfinished:
         self._known: dict[asyncio.Timeout, float] = {}  # calls of authenticated callers
         self._ended: set[asyncio.Timeout] = set()
         self._before_bytes = 0  # the least since more than a few are being received
+        self._ended_s = -_FREED_S  # when one was ended last
         self._checking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -89,14 +92,14 @@ class Unfinished:
         self, read: Read, among: dict[asyncio.Timeout, float], within_s: float | None
     ) -> Any:
         loop = asyncio.get_running_loop()
-        timeout = asyncio.timeout(within_s)
+        timeout, is_read = asyncio.timeout(within_s), False
         try:
             async with timeout:
                 among[timeout] = loop.time()
                 self._bound(loop)
-                return await read()
+                message = await read()
+            is_read = True
         except TimeoutError:
-            self._freed()
             if timeout in self._ended:
                 raise OverloadedError(
                     "the request was still arriving while too many others were, or while memory "
@@ -107,16 +110,21 @@ class Unfinished:
                 f"the request did not arrive whole within {self._receive_s:g} s; send it faster, "
                 "or ask for less at once"
             ) from None
+        else:
+            return message
         finally:
             among.pop(timeout, None)
             self._ended.discard(timeout)
+            if not is_read:
+                self._freed()
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> None:
         for waiting in (self._open, self._streams, self._known):
             if len(waiting) > self._most:
                 self._end(waiting, 1, loop)
         if len(self) > _FEW and self._checking is None:
-            self._before_bytes = self._messages_bytes()
+            if loop.time() - self._ended_s >= _FREED_S:
+                self._before_bytes = self._messages_bytes()
             self._checking = loop.call_later(_CHECK_S, self._check, loop)
 
     def _messages_bytes(self) -> int:
@@ -130,17 +138,24 @@ class Unfinished:
             return
         now_bytes = self._messages_bytes()
         self._before_bytes = min(self._before_bytes, now_bytes)
-        if now_bytes - self._before_bytes > self._growth_bytes:
-            until_s, left = loop.time() - _SLOW_S, _FEW
-            ended = 0
-            for waiting in (self._streams, self._open, self._known):
-                if ended and waiting is self._known:
-                    break  # that may have been enough
-                slow = sum(1 for since_s in waiting.values() if since_s < until_s)
-                excess = max(slow - left, 0)
-                self._end(waiting, excess, loop)
-                ended, left = ended + excess, max(left - slow, 0)
+        grown_bytes = now_bytes - self._before_bytes
+        if grown_bytes > self._growth_bytes:
+            self._end_slow(loop)
+        if grown_bytes > 2 * self._growth_bytes:
+            for waiting in (self._streams, self._open):
+                self._end(waiting, len(waiting) // 2, loop)
         self._checking = loop.call_later(_CHECK_S, self._check, loop)
+
+    def _end_slow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End all slow requests but a few; authenticated ones only where there are no others."""
+        until_s, left, ended = loop.time() - _SLOW_S, _FEW, 0
+        for waiting in (self._streams, self._open, self._known):
+            if ended and waiting is self._known:
+                return  # that may have been enough
+            slow = sum(1 for since_s in waiting.values() if since_s < until_s)
+            excess = max(slow - left, 0)
+            self._end(waiting, excess, loop)
+            ended, left = ended + excess, max(left - slow, 0)
 
     def _end(
         self, waiting: dict[asyncio.Timeout, float], count: int, loop: asyncio.AbstractEventLoop
@@ -149,6 +164,7 @@ class Unfinished:
         for timeout in tuple(islice(waiting, count)):
             del waiting[timeout]
             self._ended.add(timeout)
+            self._ended_s = loop.time()
             timeout.reschedule(loop.time())
 
     def messages(self, read: Read) -> AsyncIterator[Any]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import subprocess
+import sys
+
+import pytest
 
 from presage.serving import malloc
 from presage.serving.malloc import FreedMemory
@@ -28,3 +33,43 @@ def test_memory_is_given_back_once_after_the_last_large_request(monkeypatch):
     last_s = asyncio.run(main())
     assert len(given_back) == 1
     assert given_back[0] >= last_s + 0.19
+
+
+def test_what_unread_requests_took_is_given_back_while_more_of_them_come(monkeypatch):
+    monkeypatch.setattr(malloc, "SOON_S", 0.05)
+    given_back: list[int] = []
+
+    async def main() -> None:
+        freed = FreedMemory(lambda: given_back.append(1))
+        for _ in range(30):
+            freed.unread()
+            await asyncio.sleep(0.02)
+        freed.close()
+
+    asyncio.run(main())
+    assert 2 <= len(given_back) <= 12
+
+
+THREADS = """
+import ctypes, threading
+from presage.serving.malloc import keep_freed_memory
+keep_freed_memory()
+libc, together = ctypes.CDLL(None), threading.Barrier(12)
+libc.malloc.restype = ctypes.c_void_p
+def allocate():
+    together.wait()
+    for _ in range(100):
+        libc.malloc(ctypes.c_size_t(1000))
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+[one.start() for one in threads]
+[one.join() for one in threads]
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="another libc")
+def test_threads_share_two_arenas():
+    said = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, check=True)
+    assert said.stdout.count(b"<heap nr=") <= 2

@@ -169,3 +169,67 @@ def test_a_call_that_its_client_cancels_is_not_mistaken_for_a_slow_one():
         assert len(unfinished) == 0
 
     asyncio.run(main())
+
+
+async def left_open(waiting: list[asyncio.Task[object]]) -> list[bool]:
+    """Whether each is still open; all are cancelled."""
+    found = [not one.done() for one in waiting]
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    return found
+
+
+def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first():
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(
+            growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
+
+        async def receive() -> None:
+            try:
+                await unfinished.receive(never)
+            finally:
+                memory[0] = 0  # what they took is freed
+
+        waiting = [asyncio.create_task(receive()) for _ in range(40)]
+        await asyncio.sleep(0)
+        memory[0] = 21
+        await asyncio.sleep(0.05)
+        return await left_open(waiting)
+
+    assert asyncio.run(main()) == [False] * 20 + [True] * 20
+
+
+def test_memory_of_requests_that_were_just_ended_does_not_raise_the_bound():
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(
+            growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
+
+        async def flood() -> list[asyncio.Task[object]]:
+            waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
+            await asyncio.sleep(0.2)
+            memory[0] = 11  # and it is not freed yet when the next ones come
+            await asyncio.sleep(0.1)
+            return waiting
+
+        return await left_open([*await flood(), *await flood()])
+
+    assert asyncio.run(main()) == [False] * 14 + [True] * 4
+
+
+def test_what_a_client_sent_before_it_left_is_given_back():
+    freed = []
+
+    async def main():
+        task = asyncio.create_task(Unfinished(lambda: freed.append(1)).receive(never))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert freed
