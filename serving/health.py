@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2 as pb
 from presage.serving.call import errors_as_statuses
 from presage.serving.unfinished import Unfinished
 
-MOST_WATCHES = 5_000  # at once: each costs 20 KiB, and anyone may have one
+MOST_WATCHES = 2_000  # at once: each costs 20 KiB, and anyone may have one
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Health"].full_name
 
 _Status = pb.HealthCheckResponse

@@ -8,12 +8,16 @@ right: only a copy kept elsewhere tells.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 
 from presage.schedulers.controller.journal_key import JournalKey
 
-_MODULUS = 2**256
+# Hashes of 256 bits could be made to add up to the same by choosing among some ten thousand older
+# rows (Wagner, "A Generalized Birthday Problem", 2002); of 2,048 bits that takes 2^90 steps.
+_SUM_BYTES = 256
+_MODULUS = 2 ** (8 * _SUM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ def row_mac(key: JournalKey, name: str, text: str) -> str:
 
 
 def _total(macs: Iterable[str]) -> int:
-    return sum(int(mac, 16) for mac in macs)
+    wide = (hashlib.shake_256(mac.encode()).digest(_SUM_BYTES) for mac in macs)
+    return sum(int.from_bytes(one) for one in wide)
 
 
 def _hex(total: int) -> str:
-    return f"{total % _MODULUS:064x}"
+    return f"{total % _MODULUS:0{2 * _SUM_BYTES}x}"
