@@ -120,7 +120,8 @@ class TrustedKeys:
         except OSError as error:
             raise ReleaseError(
                 f"{release.folder}: release {release.release_id} is not signed ({path.name}: "
-                f"{error.strerror}); sign it with `presage models sign`"
+                f"{error.strerror}); sign it with `presage models sign {release.release_id}`, or "
+                "`presage models sign DIR` where it is in no registry"
             ) from error
         for name, key in self._keys.items():
             if _is_signed(key, signature, manifest) and json.loads(manifest) == release.manifest:

@@ -104,7 +104,7 @@ def credentials_of(
         raise ConfigError("give both --cert and --key, or neither")
     for path in (token_file, ca, cert, key):
         if path is not None and not path.is_file():
-            raise ConfigError(f"{path}: there is no such file")
+            raise ConfigError(f"{path}: no such file; give one that exists and may be read")
     try:
         token = "" if token_file is None else token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -541,6 +541,7 @@ def _run_together(
         if supervisor.start_until(first, CONTROLLING):
             for spec in others:
                 supervisor.start(spec)
-            said(f"a controller at {target}, {len(others)} agents; Ctrl-C or SIGTERM ends them")
+            agents = "1 agent" if len(others) == 1 else f"{len(others)} agents"
+            said(f"a controller at {target}, {agents}; Ctrl-C or SIGTERM ends them")
             supervisor.run()
         said("ending controller and agents; jobs go on for their lease")

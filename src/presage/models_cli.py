@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from presage.features.errors import RegistryError
+from presage.features.errors import ConfigError, RegistryError
 from presage.models_tables import (
     better,
     figures,
@@ -170,7 +170,7 @@ def gate(
     policy = read_params("promote", GatePolicy)
     opened = _open(registry)
     with tempfile.TemporaryDirectory() as folder:
-        if Path(ref).is_dir():
+        if _is_folder(ref):
             release = load_release(Path(ref))
         else:
             release = opened.download(opened.resolve(ref).version, Path(folder) / "release")
@@ -291,7 +291,7 @@ def sign(
     from presage.models.release import SIGNATURE
     from presage.models.signature import sign_release
 
-    if Path(ref).is_dir():
+    if _is_folder(ref):
         name = sign_release(Path(ref), key)
         say(f"{Path(ref) / SIGNATURE}: signed by key {name}")
         return
@@ -319,7 +319,7 @@ def verify(
 
     keys = TrustedKeys(trusted_key)
     with tempfile.TemporaryDirectory() as temporary:
-        if Path(ref).is_dir():
+        if _is_folder(ref):
             release = load_release(Path(ref))
         else:
             opened = _open(registry)
@@ -362,6 +362,14 @@ def diff(a: Ref, b: Ref, registry: Uri = "", as_json: AsJson = False) -> None:
         _print_json(pair | {"metrics": rows, "made_of": made_of})
     else:
         print_diff([release.release_id for release in releases], rows, made_of)
+
+
+def _is_folder(ref: str) -> bool:
+    """Whether a release is named by its folder and not by its name in a registry."""
+    path = Path(ref)
+    if not path.is_dir() and (path.exists() or "/" in ref):
+        raise ConfigError(f"{ref}: no release folder; give one, or a release of the registry")
+    return path.is_dir()
 
 
 def _open(uri: str) -> Registry:

@@ -270,6 +270,10 @@ def test_signing_and_verifying_by_command(folder, key, public, tmp_path):
     verified = presage("models", "verify", folder, "--trusted-key", public)
     assert verified.returncode == 0, verified.stderr
     assert load_release(folder).release_id in verified.stdout
+    for words in (("verify", "--trusted-key", public), ("sign", "--key", key)):
+        missing = presage("models", words[0], folder / "absent", *words[1:])
+        assert missing.returncode == 1
+        assert "absent: no release folder" in missing.stderr
 
 
 def not_there(path: Path) -> None:

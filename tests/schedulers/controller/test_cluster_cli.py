@@ -318,7 +318,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("drain", "nowhere"), "there is no node 'nowhere'"),
         (("drain", "n0", "--evict", "--undo"), "contradict each other"),
         (("ps", "--cert", "a.pem"), "give both --cert and --key"),
-        (("ps", "--token-file", "absent"), "absent: there is no such file"),
+        (("ps", "--token-file", "absent"), "absent: no such file"),
     ],
     ids=str,
 )
@@ -421,7 +421,7 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
         (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
         (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
-        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: there is no such file"),
+        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: no such file"),
         (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
         (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
         (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
