@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from presage.serving.log import log
 
@@ -74,5 +75,6 @@ class AuthenticationFailures:
             if now_s - peer.logged_s >= _LOG_S:
                 failures, peer.logged_s, peer.unlogged = peer.unlogged, now_s, 0
         if failures:
-            log(logging.WARNING, "authentication failed", client=host, failures=failures, **noted)
+            fields: dict[str, Any] = {"client": host, "failures": failures, **noted}
+            log(logging.WARNING, "authentication failed", **fields)
         return min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(peer.failures - 1, 16))

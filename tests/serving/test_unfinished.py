@@ -187,9 +187,9 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first():
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
 
-        async def receive() -> None:
+        async def receive() -> object:
             try:
-                await unfinished.receive(never)
+                return await unfinished.receive(never)
             finally:
                 memory[0] = 0  # what they took is freed
 
