@@ -139,7 +139,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_ours(host: str, port: int) -> bool:
-    """Return whether nobody but this user and root listens at a port of loopback.
+    """Return whether only this user or root listens at a port of loopback.
 
     True where the kernel does not say who listens.
     """

@@ -412,7 +412,7 @@ class Journal:
     def _seal_all(self, *, is_new: bool) -> tuple[JournalKey, Seal]:
         """Bring a journal of the version before, or a new one, to this one."""
         if not is_new and self._key_file.exists():
-            # Or whoever writes the database without its key could take the hashes away, alter what
+            # Else a writer of the database without its key could take the hashes away, alter what
             # they covered, and have that authenticated here.
             raise JournalError(
                 f"journal {self._store.where} is of version {_UNSEALED}, which has no hashes, and "

@@ -87,7 +87,7 @@ def public_part(status: pb.JobStatus) -> pb.JobStatus:
     )
     shown.ClearField("why")  # it may quote the command, or name files
     shown.ClearField("told")
-    shown.ClearField("remaining_s")  # which was foretold, as was what is guessed to be done
+    shown.ClearField("remaining_s")  # a forecast, as is a guess of what is done
     if shown.done_guessed:
         shown.ClearField("done")
         shown.ClearField("done_guessed")
