@@ -239,7 +239,8 @@ class Calls:
             call = Call(name, _request_id(metadata), _host(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
-                request = await self.unfinished.receive(context.read) or b""
+                is_known = role is not None and not call.caller.is_anonymous
+                request = await self.unfinished.receive(context.read, is_known=is_known) or b""
                 if self.backlog is not None:
                     self.backlog.is_whole()
                 call.check_time()

@@ -3,7 +3,7 @@
 gRPC gives a message to Python when it is whole; until then a client that sends slowly, or not at
 all, costs what it has sent. When too many messages are unfinished, or memory grows while they are,
 the calls that have waited longest are ended: an honest message is whole within milliseconds.
-Messages that arrive too fast for that are ended by halves, again the oldest first.
+Messages of unknown callers that arrive too fast for that are ended by halves, the oldest first.
 Streams may be idle for any time. Whether one is idle or in the middle of a message is not known:
 while memory grows, idle ones are ended too.
 """
@@ -54,24 +54,28 @@ class Unfinished:
     ) -> None:
         self._freed, self._memory = freed, memory
         self._most, self._receive_s, self._growth_bytes = most, receive_s, growth_bytes
-        # Calls with one request, and streams, each in the order in which they began to wait.
+        # Calls with one request and streams of anyone, and calls of authenticated callers, each in
+        # the order in which they began to wait.
         self._open: dict[asyncio.Timeout, float] = {}
         self._streams: dict[asyncio.Timeout, float] = {}
+        self._known: dict[asyncio.Timeout, float] = {}
         self._ended: set[asyncio.Timeout] = set()
         self._before_bytes = 0  # the least since more than a few are being received
         self._ended_s = -_FREED_S  # when one was ended last
         self._checking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._streams)
+        return len(self._open) + len(self._streams) + len(self._known)
 
-    async def receive(self, read: Read) -> Any:
+    async def receive(self, read: Read, *, is_known: bool = False) -> Any:
         """Return a call's only message; None if its client sends none.
 
         Parameters
         ----------
         read : callable
             Of the call's gRPC context. An iterator of messages would keep the last one.
+        is_known : bool
+            Whether the caller is authenticated: its request is ended only where it is slow.
 
         Raises
         ------
@@ -80,7 +84,8 @@ class Unfinished:
         OverloadedError
             The call was ended for others: too many are unfinished, or they take too much memory.
         """
-        message = await self._wait(read, self._open, self._receive_s)
+        among = self._known if is_known else self._open
+        message = await self._wait(read, among, self._receive_s)
         return None if message is grpc.aio.EOF else message
 
     async def _wait(
@@ -114,7 +119,7 @@ class Unfinished:
                 self._freed()
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> None:
-        for waiting in (self._open, self._streams):
+        for waiting in (self._open, self._streams, self._known):
             if len(waiting) > self._most:
                 self._end(waiting, 1, loop)
         if len(self) > _FEW and self._checking is None:
@@ -136,24 +141,23 @@ class Unfinished:
         grown_bytes = now_bytes - self._before_bytes
         if grown_bytes > self._growth_bytes:
             self._end_slow(loop)
-        if grown_bytes > 2 * self._growth_bytes:
             for waiting in (self._streams, self._open):
-                self._end(waiting, len(waiting) // 2, loop)
+                self._end(waiting, min(len(waiting) // 2, len(waiting) - _FEW), loop)
         self._checking = loop.call_later(_CHECK_S, self._check, loop)
 
     def _end_slow(self, loop: asyncio.AbstractEventLoop) -> None:
         """End all slow requests but a few."""
         until_s, left = loop.time() - _SLOW_S, _FEW
-        for waiting in (self._streams, self._open):
+        for waiting in (self._streams, self._open, self._known):
             slow = sum(1 for since_s in waiting.values() if since_s < until_s)
-            self._end(waiting, max(slow - left, 0), loop)
+            self._end(waiting, slow - left, loop)
             left = max(left - slow, 0)
 
     def _end(
         self, waiting: dict[asyncio.Timeout, float], count: int, loop: asyncio.AbstractEventLoop
     ) -> None:
         """End the calls that have waited longest."""
-        for timeout in tuple(islice(waiting, count)):
+        for timeout in tuple(islice(waiting, max(count, 0))):
             del waiting[timeout]
             self._ended.add(timeout)
             self._ended_s = loop.time()
