@@ -3,7 +3,7 @@
 gRPC gives a message to Python when it is whole; until then a client that sends slowly, or not at
 all, costs what it has sent. When too many messages are unfinished, or memory grows while they are,
 the calls that have waited longest are ended: an honest message is whole within milliseconds.
-Messages that arrive too fast for that are ended by halves, again the oldest first.
+Messages of unknown callers that arrive too fast for that are ended by halves, the oldest first.
 Streams may be idle for any time. Whether one is idle or in the middle of a message is not known:
 while memory grows, idle ones are ended too.
 """
@@ -54,10 +54,11 @@ class Unfinished:
     ) -> None:
         self._freed, self._memory = freed, memory
         self._most, self._receive_s, self._growth_bytes = most, receive_s, growth_bytes
-        # Calls with one request, and streams, each in the order in which they began to wait.
+        # Calls with one request and streams of anyone, and calls of authenticated callers, each in
+        # the order in which they began to wait.
         self._open: dict[asyncio.Timeout, float] = {}
         self._streams: dict[asyncio.Timeout, float] = {}
-        self._known: dict[asyncio.Timeout, float] = {}  # calls of authenticated callers
+        self._known: dict[asyncio.Timeout, float] = {}
         self._ended: set[asyncio.Timeout] = set()
         self._before_bytes = 0  # the least since more than a few are being received
         self._ended_s = -_FREED_S  # when one was ended last
@@ -141,9 +142,8 @@ class Unfinished:
         grown_bytes = now_bytes - self._before_bytes
         if grown_bytes > self._growth_bytes:
             self._end_slow(loop)
-        if grown_bytes > 2 * self._growth_bytes:
             for waiting in (self._streams, self._open):
-                self._end(waiting, len(waiting) // 2, loop)
+                self._end(waiting, min(len(waiting) // 2, len(waiting) - _FEW), loop)
         self._checking = loop.call_later(_CHECK_S, self._check, loop)
 
     def _end_slow(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -161,7 +161,7 @@ class Unfinished:
         self, waiting: dict[asyncio.Timeout, float], count: int, loop: asyncio.AbstractEventLoop
     ) -> None:
         """End the calls that have waited longest."""
-        for timeout in tuple(islice(waiting, count)):
+        for timeout in tuple(islice(waiting, max(count, 0))):
             del waiting[timeout]
             self._ended.add(timeout)
             self._ended_s = loop.time()

@@ -180,7 +180,9 @@ async def left_open(waiting: list[asyncio.Task[object]]) -> list[bool]:
     return found
 
 
-def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first():
+def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monkeypatch):
+    monkeypatch.setattr("presage.serving.unfinished._SLOW_S", 1000.0)  # all are fresh
+
     async def main():
         memory = [0]
         unfinished = Unfinished(
@@ -195,11 +197,32 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first():
 
         waiting = [asyncio.create_task(receive()) for _ in range(40)]
         await asyncio.sleep(0)
-        memory[0] = 21
+        memory[0] = 11
         await asyncio.sleep(0.05)
         return await left_open(waiting)
 
     assert asyncio.run(main()) == [False] * 20 + [True] * 20
+
+
+def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkeypatch):
+    monkeypatch.setattr("presage.serving.unfinished._SLOW_S", 1000.0)  # all are fresh
+
+    async def main():
+        memory = [0]
+        unfinished = Unfinished(
+            growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        )
+        waiting = [
+            asyncio.create_task(unfinished.receive(never, is_known=position < 20))
+            for position in range(40)
+        ]
+        await asyncio.sleep(0)
+        memory[0] = 11
+        while not waiting[-5].done():  # all that may be ended
+            await asyncio.sleep(0)
+        return await left_open(waiting)
+
+    assert asyncio.run(main()) == [True] * 20 + [False] * 16 + [True] * 4
 
 
 def test_memory_of_requests_that_were_just_ended_does_not_raise_the_bound():
