@@ -354,7 +354,7 @@ class Faults:
         return begin
 
     def _copy(self) -> str | None:
-        """A copy of the journal as it is now."""
+        """A copy of the journal as it is now, with its key."""
         target = self.rig.folder / f"copy-{time.monotonic_ns()}" / "controller.db"
         target.parent.mkdir()
         try:
@@ -363,7 +363,8 @@ class Faults:
                 sqlite3.connect(target) as other,
             ):
                 one.backup(other)
-        except sqlite3.Error:
+            shutil.copy(f"{self.rig.cluster.journal}.key", f"{target}.key")
+        except (OSError, sqlite3.Error):
             return None
         return str(target)
 

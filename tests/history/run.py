@@ -144,6 +144,7 @@ class _Run:
         until_s = time.monotonic() + _CAUGHT_UP_S
         while (found := final.list()) is None and time.monotonic() < until_s:
             final = Process("final", client, self._recorder)
+            time.sleep(0.2)
         if found is not None:
             self._catch_up(client, found.last_entry)
         self._unwatched.set()
