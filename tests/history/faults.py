@@ -284,7 +284,13 @@ class Faults:
 
         def begin() -> Fault:
             told = self.operator.drain(node, evict=True)
-            undo = lambda: self.operator.drain(node, undo=True)  # noqa: E731
+
+            def undo() -> bool:
+                done = self.operator.drain(node, undo=True)
+                if not done:
+                    time.sleep(0.2)  # it is asked again until the controller answers
+                return done
+
             return Fault(self.draw.uniform(0.5, 2.0), undo, [node, told])
 
         return f"drain {node}", begin
