@@ -3,13 +3,13 @@
 ``python benchmarks/floods_attack.py '{"kind": ..., "port": ...}'`` reads one word a line from its
 standard input and answers each with a line of JSON:
 
-``push``  begin, and send as fast as the server takes it: what the server ends is begun again
-``hold``  go on without sending: keep open what is open. Calls and connections that the server ends
-          are begun again, but only 10 s after they were begun before
-``stop``  end
+``push``   send the flood once, as fast as the server takes it
+``hold``   keep open what is open, once all is sent. Calls and connections that the server ends are
+           begun again, but only 10 s after they were begun before
+``renew``  begin again at once whatever the server has ended, and ends from now on
+``stop``   end; return the rates since ``renew``, or else ``push``
 
-Of kind "bytes" it is the floor of a flood: as many bytes a second go to a bare process, which reads
-and discards them.
+Of kind "bytes" it is the floor of a flood: as many bytes a second to a process that discards them.
 """
 
 from __future__ import annotations
@@ -74,75 +74,89 @@ class Attack:
 
     def __init__(self, flood: Flood, port: int, ca: str | None) -> None:
         self._flood, self._port, self._ca = flood, port, Path(ca) if ca else None
-        self._pushing = True
+        self._renewing = False
         self._begun = self._other_bytes = 0
-        self._links: list[tuple[threading.Lock, list[Sent]]] = [
-            (threading.Lock(), []) for _ in range(flood.connections)
-        ]
+        locks = [threading.Lock() for _ in range(flood.connections)]
+        self._links: list[tuple[threading.Lock, list[Sent]]] = [(lock, []) for lock in locks]
         self.sink: subprocess.Popen[str] | None = None
         self._open: list[Callable[[], bool]] = [lambda: False] * flood.count
 
     def push(self) -> dict[str, float]:
         """Begin."""
-        self._since_s = time.monotonic()
-        one = {"messages": self._message, "bodies": self._body}.get(self._flood.kind)
+        self._count()
         if self._flood.kind == "bytes":
             self._port, self.sink = sink(self._flood.paths[0])
             for _ in range(self._flood.connections):
                 threading.Thread(target=self._paced, daemon=True).start()
-        elif one is not None:
-            for slot in range(self._flood.count):
-                threading.Thread(target=self._each, args=(slot, one), daemon=True).start()
+        elif self._flood.size:
+            self._each_in_a_thread()
         else:
             begin = self._call if self._flood.kind == "calls" else self._connect
-            threads = min(self._flood.connections, 12)
-            for first in range(threads):
-                slots = range(first, self._flood.count, threads)
+            for first in range(self._flood.connections):
+                slots = range(first, self._flood.count, self._flood.connections)
                 threading.Thread(target=self._all, args=(slots, begin), daemon=True).start()
         return {}
 
     def hold(self) -> dict[str, float]:
-        """Stop to send, once what is on its way has been sent; return the rates until now."""
-        lasted_s = time.monotonic() - self._since_s
-        found = {
-            "begun_per_s": self._begun / lasted_s,
-            "mib_per_s": self._sent_bytes() / lasted_s / 2**20,
-        }
-        self._pushing = False
-        before, ends_s = -1, time.monotonic() + 5
+        """Wait until all has been sent; return how many are open."""
+        before, ends_s = -1, time.monotonic() + 10
         while (now := self._sent_bytes()) - before > 2**16 and time.monotonic() < ends_s:
             before = now
             time.sleep(0.3)
-        return found
+        return {"open": sum(one() for one in self._open)}
+
+    def renew(self) -> dict[str, float]:
+        """Begin again whatever has ended; return how many are still open."""
+        still_open = sum(one() for one in self._open)
+        self._renewing = True
+        self._count()
+        if self._flood.size:
+            self._each_in_a_thread()
+        return {"open": still_open}
 
     def stop(self) -> dict[str, float]:
-        """Return how many were open to the last."""
+        """Return the rates since they were counted."""
+        lasted_s = time.monotonic() - self._since_s
         if self.sink is not None:
             self.sink.kill()
-        return {"open": sum(one() for one in self._open)}
+        return {
+            "begun_per_s": (self._begun - self._begun_before) / lasted_s,
+            "mib_per_s": (self._sent_bytes() - self._bytes_before) / lasted_s / 2**20,
+        }
+
+    def _count(self) -> None:
+        self._since_s, self._begun_before = time.monotonic(), self._begun
+        self._bytes_before = self._sent_bytes()
+
+    def _each_in_a_thread(self) -> None:
+        one = self._message if self._flood.kind == "messages" else self._body
+        for slot in range(self._flood.count):
+            threading.Thread(target=self._each, args=(slot, one), daemon=True).start()
 
     def _sent_bytes(self) -> int:
         return self._other_bytes + sum(one.sent_bytes for _, all_ in self._links for one in all_)
 
     def _each(self, slot: int, one: Callable[[int], None]) -> None:
-        """Send one after another, each once the server has ended the one before."""
-        while self._pushing:
+        """Send one; while renewing another one whenever the server has ended it."""
+        while True:
+            while self._open[slot]():
+                time.sleep(0.05)
             with suppress(OSError):
                 one(slot)
-            while self._pushing and self._open[slot]():
-                time.sleep(0.05)
+            if not self._renewing:
+                break
 
     def _all(self, slots: range, begin: Callable[[int], None]) -> None:
         """Begin all, and again those that the server ends."""
         begun_s = dict.fromkeys(slots, -RENEW_S)
         while True:
             for slot in slots:
-                may_s = begun_s[slot] + (0.0 if self._pushing else RENEW_S)
-                if not self._open[slot]() and time.monotonic() >= may_s:
-                    begun_s[slot] = time.monotonic()
+                may_s = begun_s[slot] + (0.0 if self._renewing else RENEW_S)
+                if not self._open[slot]() and (now_s := time.monotonic()) >= may_s:
+                    begun_s[slot] = now_s
                     with suppress(OSError):
                         begin(slot)
-            time.sleep(0.01 if self._pushing else 0.25)
+            time.sleep(0.01 if self._renewing else 0.25)
 
     def _call(self, slot: int) -> tuple[Sent, int]:
         path = self._flood.paths[slot % len(self._flood.paths)]
@@ -181,18 +195,19 @@ class Attack:
             self._other_bytes += len(PART)
 
     def _paced(self) -> None:
-        """Send messages as they go to a server, or plain bytes for those of HTTP."""
+        """Send messages as to a server, or plain bytes for those of HTTP."""
         of_grpc = self._flood.paths == ("messages",)
         connection = Sent(self._port) if of_grpc else self._connect(0)
         part = 2**18 if of_grpc else len(PART)
         every_s = part * self._flood.connections / self._flood.size
         next_s = time.monotonic()
-        while True:
+        while self.sink is not None and self.sink.poll() is None:
             if isinstance(connection, Sent):
                 connection.message(connection.call(), 2 * part, part)
             else:
                 connection.settimeout(None)
-                connection.sendall(PART)
+                with suppress(OSError):
+                    connection.sendall(PART)
             self._other_bytes += part
             next_s += every_s
             time.sleep(max(0.0, next_s - time.monotonic()))
@@ -216,9 +231,10 @@ while True:
 
 
 def sink(kind: str) -> tuple[int, subprocess.Popen[str]]:
-    """Start a process that reads what comes and discards it; return its port."""
-    command = [sys.executable, "-c", _SINK, kind]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    """Start a process that reads and discards; return its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SINK, kind], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     return int(process.stdout.readline()), process
 
@@ -230,8 +246,6 @@ def main() -> None:
     print("{}", flush=True)
     for word in map(str.strip, sys.stdin):
         print(json.dumps(getattr(attack, word)()), flush=True)
-        if word == "stop":
-            break
 
 
 if __name__ == "__main__":

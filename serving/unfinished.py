@@ -63,6 +63,7 @@ class Unfinished:
         self._before_bytes = 0  # the least since more than a few are being received
         self._ended_s = -_FREED_S  # when one was ended last
         self._checking: asyncio.TimerHandle | None = None
+        self._check_at_s = 0.0
 
     def __len__(self) -> int:
         return len(self._open) + len(self._streams) + len(self._known)
@@ -126,7 +127,7 @@ class Unfinished:
         if len(self) > _FEW and self._checking is None:
             if loop.time() - self._ended_s >= _FREED_S:
                 self._before_bytes = self._messages_bytes()
-            self._checking = loop.call_later(_CHECK_S, self._check, loop)
+            self._check_again(loop)
 
     def _messages_bytes(self) -> int:
         """Return the memory in use, but for the open calls themselves."""
@@ -144,11 +145,19 @@ class Unfinished:
             self._end_slow(loop)
             for waiting in (self._streams, self._open):
                 self._end(waiting, min(len(waiting) // 2, len(waiting) - _FEW), loop)
-        self._checking = loop.call_later(_CHECK_S, self._check, loop)
+        self._check_again(loop)
+
+    def _check_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._check_at_s = loop.time() + _CHECK_S
+        self._checking = loop.call_at(self._check_at_s, self._check, loop)
 
     def _end_slow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End all slow requests but a few; authenticated ones only where there are no others."""
-        until_s, left, ended = loop.time() - _SLOW_S, _FEW, 0
+        """End all slow requests but a few; authenticated ones only where there are no others.
+
+        The time by which the event loop is late is its own.
+        """
+        late_s = max(0.0, loop.time() - self._check_at_s)
+        until_s, left, ended = loop.time() - _SLOW_S - late_s, _FEW, 0
         for waiting in (self._streams, self._open, self._known):
             if ended and waiting is self._known:
                 return  # that may have been enough
