@@ -75,7 +75,7 @@ def test_agents_that_are_killed_at_random_lose_nothing(cluster, seed):
 def test_an_agent_that_does_not_return_loses_its_jobs_to_others(cluster):
     cluster.lease_s = 3.0
     cluster.up("n0")
-    cluster.submit(cluster.job("long", 150, 0.05, 0, grace_s=2.0))
+    cluster.submit(cluster.job("long", 150, 0.05, 0, grace_s=5.0))
     cluster.runs("long", beyond=10)
     cluster.agent("n1")
     cluster.connected("n0", "n1")

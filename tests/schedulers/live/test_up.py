@@ -110,7 +110,7 @@ def test_while_one_agent_cannot_start_the_other_runs_jobs_and_it_joins_once_it_c
     up_with(cluster, "--agents", 2)
     cluster.connected("n0")
     said = cluster.log("up")
-    until(lambda: said.read_text().count(f"n1 ended with 1: error: {why}") >= 2, what="n1 fails")
+    until(lambda: said.read_text().count(f"n1 ended with 1: error: {why}") >= 2, 120.0, "n1 fails")
     assert "2 times in a row" in said.read_text()
 
     cluster.submit(cluster.job("job", 5))
