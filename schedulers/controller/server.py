@@ -29,6 +29,8 @@ from presage.serving.token_file import TokenFile
 
 _LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the user that started it
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
+# As many as a dozen connections can begin at once: users of a controller are refused by no burst.
+_MOST_WAITING = 4_000
 _OPTIONS: ChannelOptions = (
     *bounded_options(MOST_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -70,7 +72,7 @@ async def run_controller(
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
-        backlog=Backlog(before, open_calls, options.queue_calls),
+        backlog=Backlog(before, open_calls, _MOST_WAITING),
         access_log=access_log,
         certificates=options.asks_for_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),

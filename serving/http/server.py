@@ -40,7 +40,7 @@ class BoundedServer(ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True  # the process can end whatever a handler waits for
     block_on_close = False  # stop() waits, for a bounded time
-    request_queue_size = 128
+    request_queue_size = 1024  # where it is full, a client waits a second before it tries again
 
     def __init__(
         self,
