@@ -149,16 +149,22 @@ def without_frames(error: AnyError) -> AnyError:
     return error
 
 
-_MOST_WORD, _MOST_TEXT = 80, 800
+_MOST_WORD, _MOST_TEXT = 200, 800  # characters
 
 
 def one_line(said: object) -> str:
-    """What is said of a file, in one line, however long the names in it are.
+    """Return a message as one line of at most about ``_MOST_TEXT`` characters.
 
-    Long words are cut short; of what is still too long the middle is left out.
+    The middle of long words, and of what is still too long, is left out: a path ends with the name
+    of its file.
     """
     words = str(said).split()
-    text = " ".join(w if len(w) <= _MOST_WORD else f"{w[:_MOST_WORD]}..." for w in words)
-    if len(text) > _MOST_TEXT:
-        text = f"{text[: _MOST_TEXT // 2]} ... {text[-_MOST_TEXT // 2 :]}"
-    return text
+    return _shortened(" ".join(_shortened(word, _MOST_WORD) for word in words), _MOST_TEXT)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text without its middle, if it has more characters than that."""
+    if len(text) <= most:
+        return text
+    separator = " ... " if " " in text else "..."
+    return f"{text[: most // 2]}{separator}{text[-(most // 2) :]}"
