@@ -40,7 +40,7 @@ serve: .venv/.installed ## serve the newest release on localhost:50051
 	presage serve
 
 pretrained: .venv/.installed ## make data/pretrained again, from public tables (docs/pretrained.md)
-	python -m presage.pipelines.pretrain
+	python -m presage.pipelines.pretraining.pretrain
 
 clean: ## remove everything that `make` made, the measurements of this machine too
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

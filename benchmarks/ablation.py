@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from presage.features.device_class import GPU
-from presage.features.schema import COMMON, columns
-from presage.models.fit import (
+from presage.features.columns.schema import COMMON, columns
+from presage.features.device.device_class import GPU
+from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
@@ -25,11 +25,11 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.splits import FOLDS, job_folds
-from presage.models.targets import TARGETS, Target
-from presage.pipelines.feature_table import feature_matrix
-from presage.pipelines.settings import Settings, read_settings
-from presage.pipelines.train import settle_torch
+from presage.models.training.splits import FOLDS, job_folds
+from presage.models.training.targets import TARGETS, Target
+from presage.pipelines.stages.feature_table import feature_matrix
+from presage.pipelines.stages.fit_settings import Settings, read_settings
+from presage.pipelines.stages.train import settle_torch
 
 PAGE = Path("docs/benchmarks/ablation.md")
 TARGET = TARGETS["step_time"]

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from presage.models.targets import TARGETS
-from presage.pipelines import evaluate, featurize, train, train_interference
+from presage.models.training.targets import TARGETS
+from presage.pipelines.stages import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]

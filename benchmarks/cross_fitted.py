@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from presage.features import tables
+from presage.features.tables import schemas as tables
 
 FOLDS = 2
 OURS = ("data/profiles/cpu-2", "data/profiles/cpu-2-zoo")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
-from presage.models.drift import Drift, DriftPolicy, Judged
+from presage.models.drift.drift_test import Drift, DriftPolicy, Judged
 
 EVERY = 10_000  # outcomes between two false alarms
 RUNS, MOST = 50, 2_000

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import yaml
 from benchmarks.floods_attack import WATCH, Flood
-from tests.schedulers.controller.users import Users
+from tests.schedulers.live.controller.users import Users
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import serving
 
-from presage.features.device import find_device
+from presage.features.device.device import find_device
 from presage.features.placement import Placement
-from presage.models.pretrained import pretrained_release
-from presage.pipelines.campaigns import read_campaign
-from presage.serving.channel import Credentials
-from presage.serving.client import PresageClient
-from presage.serving.token_file import add_token
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.pretrained import pretrained_release
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
+from presage.serving.client.client import PresageClient
 
 CAMPAIGN = Path(__file__).resolve().parent.parent / "data/profiles/cpu-2-zoo"
 MIB = 2**20

@@ -12,26 +12,26 @@ from typing import Any
 
 from cross_fitted import FOLDS, fold_of
 
-from presage.measured_models import read_measurements, with_models
-from presage.models.release import load_release
-from presage.schedulers.cluster import Cluster, Node
+from presage.models.release.release import load_release
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster, Outlook
+from presage.schedulers.core.job import Checkpointing, Job
+from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.table import Table
-from presage.schedulers.forecasts import Forecaster, Outlook
-from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.policies.named import policy_of
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import read_measurements, with_models
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.selecting import of_user
 from presage.schedulers.traces.summary import summary_of
 from presage.schedulers.traces.trace import Trace
-from presage.serving.predictor import Predictor
+from presage.serving.predictor.predictor import Predictor
 
 SHIPPED = Path("data/pretrained/release")
 DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets")) / "traces"

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from presage.schedulers.gang.problem import Plan, Problem
+from presage.schedulers.policies.gang.problem import Plan, Problem
 
 
 class Annealing:
@@ -139,7 +139,7 @@ class _Annealed:
         return self._distance(a, by) + self._distance(by, b) - self._distance(a, b)
 
     def _distance(self, a: int, b: int) -> float:
-        """As of :class:`presage.schedulers.gang.distances.Distances`, for single places."""
+        """As of :class:`presage.schedulers.policies.gang.distances.Distances`, for single places."""
         if a == b:
             return 0.0
         if a > b:

@@ -19,24 +19,24 @@ from gang_plans import NODE, tree
 from serving_bench.processes import Processes
 from serving_bench.servers import MOST_START_S, SOURCE, free_port
 
-from presage.features.errors import ServiceError
-from presage.features.job import JobFeatures
-from presage.measured_models import read_measurements
-from presage.models.release import load_release
-from presage.schedulers.action import Reject, Start
-from presage.schedulers.cluster import Cluster, Node
+from presage.errors import ServiceError
+from presage.features.job.job import JobFeatures
+from presage.models.release.release import load_release
+from presage.schedulers.core.action import Reject, Start
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.predicted import Predictor as Asked
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.grant import Grant
-from presage.schedulers.job import Job
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.gang import Gang
-from presage.schedulers.queue import Queue
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.state import State
-from presage.serving.client import PresageClient
-from presage.serving.predictor import Predictor
+from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.predictor import Predictor
 
 SHIPPED = Path("data/pretrained/release")
 KIND, MEMORY_BYTES = "rtx-3090", 24 * 2**30

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gang_annealing import Annealing
+from tests.schedulers.gang_enumeration import Enumeration
 
-from presage.schedulers.gang.distances import Distances
-from presage.schedulers.gang.enumeration import Enumeration
-from presage.schedulers.gang.optimiser import Optimiser
-from presage.schedulers.gang.problem import Plan, Problem, Reduce, Weights
-from presage.schedulers.gang.tree_optimum import TreeOptimum
-from presage.schedulers.policies.gang import OPTIMISERS
-from presage.schedulers.topology import Topology, Vertex
+from presage.schedulers.core.topology import Topology, Vertex
+from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.optimiser import Optimiser
+from presage.schedulers.policies.gang.policy import OPTIMISERS
+from presage.schedulers.policies.gang.problem import Plan, Problem, Reduce, Weights
+from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 
 NODE = 8
 GANGS = 30  # small ones

@@ -15,29 +15,29 @@ import numpy as np
 from forecast_worth_runs import RESTART_S, begun_elsewhere, traced
 from gang_plans import NODE, tree
 
-from presage.features.device import find_device
-from presage.measured_models import read_measurements, with_models
-from presage.models.release import load_release
-from presage.pipelines.campaigns import read_campaign
-from presage.schedulers.cluster import Cluster, Node
+from presage.features.device.device import find_device
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.release import load_release
+from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster
+from presage.schedulers.core.job import Checkpointing, Job
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.table import Table
-from presage.schedulers.forecasts import Forecaster
-from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.policies.named import policy_of
+from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.simulator.event_log import Entry
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import read_measurements, with_models
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Ended, Simulation
-from presage.schedulers.simulator.truth import Durations
-from presage.schedulers.standing import Phase
 from presage.schedulers.traces.summary import summary_of
 from presage.schedulers.traces.trace import Trace
-from presage.serving.predictor import Predictor
+from presage.serving.predictor.predictor import Predictor
 
 SHIPPED = Path("data/pretrained/release")
 GIB = 2**30

@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_torch.fused import fused_kernels
 from presage.features.from_torch.graph import trace_module, trace_step
-from presage.features.graph import OpGraph
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.op_graph import OpGraph
+from presage.features.graph.roofline import MATRIX_KINDS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, build
 
 SEVEN_BILLION = {

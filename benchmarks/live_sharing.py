@@ -40,19 +40,19 @@ from typing import Any, NamedTuple
 
 from live_sharing_page import page
 
-from presage.features.errors import ServiceError
+from presage.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.profiling.running.work import colocation_id
 from presage.pipelines.profiling.tracing import trace
-from presage.pipelines.profiling.work import colocation_id
 from presage.pipelines.profiling.zoo import parse
-from presage.schedulers.cluster import Cluster, Node
-from presage.schedulers.forecasters.table import Table
-from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.live.client import ClusterClient
-from presage.schedulers.policies.named import policy_of
-from presage.schedulers.sharing.settings import URGENT_WEIGHT
-from presage.schedulers.simulator.measured import Measured
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.job import Checkpointing, Job
+from presage.schedulers.forecasters.forecast_table import Table
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
+from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -473,7 +473,7 @@ def simulate(
     ``slower`` is how many times as long all of it takes as when it was measured, ``undivided`` what
     weights leave.
     """
-    from presage.measured_models import read_measurements
+    from presage.schedulers.simulator.model_measurements import read_measurements
 
     world = read_measurements(tables)
     memory_bytes = round(NODE_GIB * 2**30)

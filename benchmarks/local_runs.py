@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from presage.features.device_class import GPU, PROCESSOR
-from presage.models.ensemble import combined_array
-from presage.models.fit import (
+from presage.features.device.device_class import GPU, PROCESSOR
+from presage.models.networks.ensemble import combined_array
+from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
@@ -31,11 +31,11 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.targets import TARGETS, Target
-from presage.pipelines.feature_table import feature_matrix
-from presage.pipelines.featurize import featurize
-from presage.pipelines.settings import Settings, read_settings
-from presage.pipelines.train import settle_torch
+from presage.models.training.targets import TARGETS, Target
+from presage.pipelines.stages.feature_table import feature_matrix
+from presage.pipelines.stages.featurize import featurize
+from presage.pipelines.stages.fit_settings import Settings, read_settings
+from presage.pipelines.stages.train import settle_torch
 
 PAGE = Path("docs/benchmarks/local_runs.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]

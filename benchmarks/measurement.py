@@ -22,16 +22,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from presage.features.device import Device, Share, detect, usable_cores
-from presage.pipelines.profiling.campaign import run_campaign
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.cuda_clock import step_through_on_gpu
+from presage.features.device.device import Device, Share, detect, usable_cores
+from presage.pipelines.profiling.campaign.campaign import run_campaign
+from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.machine import machine_digest, versions
-from presage.pipelines.profiling.measure import measure_alone
-from presage.pipelines.profiling.run_options import RunOptions
-from presage.pipelines.profiling.samplers import is_gpu, make_sampler
-from presage.pipelines.profiling.worker import step_through
-from presage.pipelines.profiling.workers import Workers
+from presage.pipelines.profiling.running.measure import measure_alone
+from presage.pipelines.profiling.running.run_options import RunOptions
+from presage.pipelines.profiling.running.worker import step_through
+from presage.pipelines.profiling.running.worker_pool import Workers
+from presage.pipelines.profiling.sampling.cuda_clock import step_through_on_gpu
+from presage.pipelines.profiling.sampling.samplers import is_gpu, make_sampler
 from presage.pipelines.profiling.zoo import build, parse
 
 PAGE = Path("docs/benchmarks/measurement.md")

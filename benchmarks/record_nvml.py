@@ -19,9 +19,9 @@ from typing import Any
 
 import pynvml
 
-from presage.pipelines.profiling.nvml_device import NvmlDevice
-from presage.pipelines.profiling.nvml_readings import VALUE_FIELDS
-from presage.pipelines.profiling.nvml_sampler import NvmlSampler
+from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
+from presage.pipelines.profiling.sampling.nvml_readings import VALUE_FIELDS
+from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 
 SINCE = ("nvmlDeviceGetSamples", "nvmlDeviceGetProcessUtilization")  # their last argument varies
 

@@ -25,7 +25,7 @@ from serving_bench.questions import SOLO_MODELS, write_questions
 from serving_bench.rounds import Figures
 from serving_bench.servers import OURS, PEERS, Kind, environment_of
 
-from presage.models.release import load_release
+from presage.models.release.release import load_release
 
 PAGE = Path("docs/benchmarks/serving.md")
 RELEASE = Path("data/pretrained/release")

@@ -22,8 +22,8 @@ from typing import Any
 
 import grpc
 
-from presage.measured_models import read_measurements
-from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.simulator.model_measurements import read_measurements
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 

@@ -22,23 +22,23 @@ from typing import Any
 from cross_fitted import FOLDS, fold_of
 from forecast_worth_runs import DATASETS, KIND, MEMORY_BYTES, Strangers
 
-from presage.measured_models import read_measurements, with_models
-from presage.models.release import load_release
-from presage.schedulers.cluster import Cluster, Node
+from presage.models.release.release import load_release
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster, Forecasts
+from presage.schedulers.core.job import Checkpointing, Job
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.job import Checkpointing, Job
-from presage.schedulers.policies.named import policy_of
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import read_measurements, with_models
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.state import State
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.trace import Trace
-from presage.serving.predictor import Predictor
+from presage.serving.predictor.predictor import Predictor
 
 DAY_S = 86_400.0
 LONGEST_S = 43_200.0  # else a day's work would be done in the two months after it

@@ -32,7 +32,7 @@ from simulator_runs import (
     simulated,
 )
 
-from presage.schedulers.policies.named import POLICIES
+from presage.schedulers.policies.registry import POLICIES
 
 PAGE = Path("docs/benchmarks/simulator.md")
 PICTURES = Path("docs/pictures")

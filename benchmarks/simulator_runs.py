@@ -19,20 +19,20 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster, Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.job import Job
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.named import POLICIES
-from presage.schedulers.queue import Queue
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.simulator.ground_truth import Durations, Truth
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.truth import Durations, Truth
-from presage.schedulers.standing import Phase
-from presage.schedulers.state import State
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.generator import generated
 from presage.schedulers.traces.trace import Trace
@@ -160,7 +160,7 @@ def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
     """The first jobs of a trace, with models drawn from tables of one kind of device."""
     import pandas as pd
 
-    from presage.measured_models import read_measurements, with_models
+    from presage.schedulers.simulator.model_measurements import read_measurements, with_models
 
     device = pd.read_parquet(tables / "devices.parquet").iloc[0]
     kind, measurements = device["device_kind"], read_measurements(tables)
@@ -176,9 +176,9 @@ def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, foreca
     world = measured_world(path, tables, jobs, nodes)
     forecaster: Forecaster | None = None
     if forecast == "release":
-        from presage.models.release import load_release
+        from presage.models.release.release import load_release
         from presage.schedulers.forecasters.predicted import Predicted
-        from presage.serving.predictor import Predictor
+        from presage.serving.predictor.predictor import Predictor
 
         forecaster = Predicted(Predictor(load_release(RELEASE)))
     return _run(world.cluster, policy, forecaster, world.truth, world.trace.jobs)

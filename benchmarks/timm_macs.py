@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from presage.features.from_torch.graph import trace_module
-from presage.features.graph import OpGraph
-from presage.features.roofline import MATRIX_KINDS
-from presage.pipelines.importers.timm_models import build
+from presage.features.graph.op_graph import OpGraph
+from presage.features.graph.roofline import MATRIX_KINDS
+from presage.pipelines.importers.public_models.timm_models import build
 
 # The table was counted with fvcore, which adds to multiply-adds these many per element.
 FVCORE_NORMS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5, "instance_norm": 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from presage.features.schema import FEATURE_SETS
-from presage.features.tables import TABLES
+from presage.features.columns.schema import FEATURE_SETS
+from presage.features.tables.schemas import TABLES
 
 PAGE = Path(__file__).with_name("tables.md")
 

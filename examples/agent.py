@@ -14,13 +14,13 @@ from statistics import median
 from examples.first_answers import features
 from rich.progress import track
 
-from presage.features.device import detect, usable_cores
+from presage.features.device.device import detect, usable_cores
 from presage.features.placement import Placement
-from presage.pipelines.profiling.measure import measure_alone
-from presage.pipelines.profiling.run_options import RunOptions
+from presage.pipelines.profiling.running.measure import measure_alone
+from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.zoo import parse
-from presage.serving.client import PresageClient
-from presage.serving.outcomes import Outcome
+from presage.serving.client.client import PresageClient
+from presage.serving.outcomes.outcome import Outcome
 
 # A cluster runs the same jobs again and again.
 JOBS = (

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.running.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import build, parse
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 
 SAVE_EVERY_S = 20.0
 

@@ -15,23 +15,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from presage.cli.render import interval
+from presage.errors import ProfilingError
 from presage.features.colocation import Colocation
-from presage.features.device import Share, detect, usable_cores
-from presage.features.errors import ProfilingError
+from presage.features.device.device import Share, detect, usable_cores
 from presage.features.forecast import Forecast
-from presage.features.job import JobFeatures, known_version
+from presage.features.job.job import JobFeatures, known_version
 from presage.features.placement import Placement
-from presage.features.units import quantity
-from presage.models.champion import peek_champion
-from presage.models.registry_uri import configured_uri
-from presage.pipelines.profiling.measure import measure_alone, measure_together
-from presage.pipelines.profiling.run_options import RunOptions
+from presage.models.registry.champion import peek_champion
+from presage.models.registry.uri import configured_uri
+from presage.pipelines.profiling.running.measure import measure_alone, measure_together
+from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
-from presage.pipelines.stage import run_stage
-from presage.render import interval
-from presage.serving.client import PresageClient
-from presage.serving.job_features import from_graph
+from presage.pipelines.stages.stage import run_stage
+from presage.serving.client.client import PresageClient
+from presage.serving.client.job_features import from_graph
+from presage.system.units import quantity
 
 JOBS = (
     "resnet/w16-d8/b20/sgd",

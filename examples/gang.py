@@ -18,28 +18,28 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from presage.features.job import JobFeatures
-from presage.measured_models import read_measurements
-from presage.models.release import load_release
-from presage.pipelines.stage import run_stage
-from presage.schedulers.action import Start
+from presage.features.job.job import JobFeatures
+from presage.models.release.release import load_release
+from presage.pipelines.stages.stage import run_stage
 from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.gang.candidates import candidates_of, needs_of
-from presage.schedulers.gang.distances import Distances
-from presage.schedulers.gang.problem import Problem, Weights
-from presage.schedulers.gang.tenants import Tenants
-from presage.schedulers.grant import Grant
-from presage.schedulers.job import Job
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.gang import OPTIMISERS, Gang
-from presage.schedulers.policies.neighbours import Limits
-from presage.schedulers.queue import Queue
+from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
+from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.occupancy import Tenants
+from presage.schedulers.policies.gang.policy import OPTIMISERS, Gang
+from presage.schedulers.policies.gang.problem import Problem, Weights
+from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.report.plan_picture import draw_plan
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.state import State
-from presage.serving.predictor import Predictor
+from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.serving.predictor.predictor import Predictor
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from presage.features.device import Device, Share
-from presage.features.errors import InvalidJobError
-from presage.features.job import JobFeatures
+from presage.errors import InvalidJobError
+from presage.features.device.device import Device, Share
+from presage.features.job.job import JobFeatures
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from presage.features.device import Device, Share
-from presage.features.job import JobFeatures
+from presage.features.device.device import Device, Share
+from presage.features.job.job import JobFeatures
 
 
 @dataclass(frozen=True, slots=True)

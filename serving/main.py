@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from presage.features.data_folder import default_log
-from presage.features.errors import PresageError, ServiceError
-from presage.features.safe_text import error_line
-from presage.serving.options import (
+from presage.errors import PresageError, ServiceError
+from presage.serving.server_options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     DRIFT_S,
@@ -20,9 +18,11 @@ from presage.serving.options import (
     Options,
     Tls,
 )
+from presage.system.data_folder import default_log
+from presage.system.printable import error_line
 
 if TYPE_CHECKING:
-    from presage.serving.follow import CheckoutSource, Source
+    from presage.serving.predictor.release_follower import CheckoutSource, Source
 
 DRAIN_S = 1.0
 
@@ -123,21 +123,21 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
     if args.devices is not None:
-        from presage.features.device import use_devices
+        from presage.features.device.device import use_devices
 
         use_devices(args.devices)
     options = _options(args)
     if args.workers > 1:
-        from presage.serving.workers import run_workers
+        from presage.serving.server.worker_processes import run_workers
 
         run_workers(args.workers, told, options, args.metrics_port)
         return
     import uvloop
 
-    from presage.serving.log import log_as_json
-    from presage.serving.metrics import Metrics, show_metrics
-    from presage.serving.server import run_server
-    from presage.serving.tracing import spans
+    from presage.serving.server.log import log_as_json
+    from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+    from presage.serving.server.server import run_server
+    from presage.serving.server.tracing import spans
 
     log_as_json()
     metrics = Metrics()
@@ -204,15 +204,19 @@ def default_source(*, signed: bool = False) -> CheckoutSource:
     The champion of the configured registry; before there is one, the release that comes with
     Presage. ``signed`` fetches its signature too.
     """
-    from presage.models.pretrained import pretrained_release
-    from presage.models.registry_uri import configured_uri
-    from presage.serving.follow import CheckoutSource
+    from presage.models.registry.uri import configured_uri
+    from presage.models.release.pretrained import pretrained_release
+    from presage.serving.predictor.release_follower import CheckoutSource
 
     return CheckoutSource(configured_uri(), pretrained_release(), signed=signed)
 
 
 def _source(args: argparse.Namespace) -> Source:
-    from presage.serving.follow import FolderSource, RegistrySource, TrustedSource
+    from presage.serving.predictor.release_follower import (
+        FolderSource,
+        RegistrySource,
+        TrustedSource,
+    )
 
     signed = bool(args.trusted_key)
     source: Source
@@ -224,7 +228,7 @@ def _source(args: argparse.Namespace) -> Source:
         source = default_source(signed=signed)
     if not signed:
         return source
-    from presage.models.signature import TrustedKeys  # imports cryptography
+    from presage.models.release.signature import TrustedKeys  # imports cryptography
 
     return TrustedSource(source, TrustedKeys(args.trusted_key))
 

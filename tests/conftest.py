@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from presage.pipelines.profiling.device_lock import FOLDER_VARIABLE
+from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE
 
 pytest_plugins = ["tests.chromium"]
 

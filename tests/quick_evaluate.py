@@ -1,6 +1,6 @@
 """The stage ``evaluate`` with a few boosted trees: hundreds take a minute, and test nothing.
 
-``python -m tests.quick_evaluate`` stands for ``python -m presage.pipelines.evaluate`` in a copied
+``python -m tests.quick_evaluate`` stands for ``python -m presage.pipelines.stages.evaluate`` in a copied
 ``dvc.yaml``; baselines are named and scored as ever.
 """
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import presage
-from presage.models import baselines
-from presage.pipelines import evaluate
-from presage.pipelines.stage import run_stage
+from presage.models.training import baselines
+from presage.pipelines.stages import evaluate
+from presage.pipelines.stages.stage import run_stage
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,13 +32,13 @@ def environment() -> dict[str, str]:
 
 
 def few_trees() -> Any:
-    """As :func:`presage.models.baselines.boosted_trees`, but for their number."""
+    """As :func:`presage.models.training.baselines.boosted_trees`, but for their number."""
     return baselines.boosted_trees().set_params(max_iter=3)
 
 
 def copy_stages(folder: Path) -> None:
     """A copy of ``dvc.yaml`` whose stage ``evaluate`` is this one."""
-    stages, ours = (ROOT / "dvc.yaml").read_text(), "python -m presage.pipelines.evaluate\n"
+    stages, ours = (ROOT / "dvc.yaml").read_text(), "python -m presage.pipelines.stages.evaluate\n"
     assert stages.count(ours) == 1
     (folder / "dvc.yaml").write_text(stages.replace(ours, "python -m tests.quick_evaluate\n"))
 

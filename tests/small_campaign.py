@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from presage.features import tables
+from presage.features.tables import schemas as tables
 
 PROFILES = Path(__file__).parents[1] / "data/profiles"
 FAMILIES = ("convnext", "gnn", "mlp", "neumf", "resnet", "td3", "vgg")

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from presage.features import tables
-from presage.serving import job_features
+from presage.features.tables import schemas as tables
+from presage.serving.client import job_features
 from tests.features.examples import features
 from tests.serving.conftest import make_release
 
@@ -258,9 +258,9 @@ def test_profiling_reads_params_yaml_as_the_stage_does_and_an_option_comes_first
 
 def test_ctrl_c_in_any_command_is_one_line_and_130(folder):
     interrupts = """
-import presage.doctor
+import presage.cli.measuring.doctor
 def interrupted(*_): raise KeyboardInterrupt
-presage.doctor.diagnose = interrupted"""
+presage.cli.measuring.doctor.diagnose = interrupted"""
     done = presage_with(interrupts, "doctor", cwd=folder)
 
     assert (done.returncode, done.stderr) == (130, "interrupted; files are whole\n")

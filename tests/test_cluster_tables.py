@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from presage.cluster_tables import history_table, job_table, now_table
-from presage.pipelines.terminal import show_whole
+from presage.cli.scheduling.cluster.tables import history_table, job_table, now_table
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.terminal import show_whole
 
 GIB = 2**30
 REASON = (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from presage.models.registry import Registry
-from presage.serving import job_features
-from presage.serving.client import PresageClient
-from presage.serving.token_file import add_token
+from presage.models.registry.registry import Registry
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client import job_features
+from presage.serving.client.client import PresageClient
 from tests.features.examples import features
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.conftest import make_release

@@ -7,7 +7,7 @@ import os
 import pynvml
 import pytest
 
-from presage import doctor
+from presage.cli.measuring import doctor
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 H200 = said(

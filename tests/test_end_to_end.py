@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from presage.errors import PresageError
 from presage.features.colocation import Colocation
-from presage.features.device import Share, cpu_kind
-from presage.features.errors import PresageError
+from presage.features.device.device import Share, cpu_kind
 from presage.features.placement import Placement
-from presage.models.release import PREDICTORS
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.campaigns import read_campaign
-from presage.serving.client import PresageClient
-from presage.serving.job_features import from_onnx
-from presage.serving.outcomes import Outcome
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.release import PREDICTORS
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.serving.client.client import PresageClient
+from presage.serving.client.job_features import from_onnx
+from presage.serving.outcomes.outcome import Outcome
 from tests.quick_evaluate import copy_stages, environment
 from tests.serving.processes import until
 from tests.small_campaign import small_campaign

@@ -7,9 +7,9 @@ import re
 import pytest
 from typer.main import get_command
 
-from presage import cli
+from presage.cli import app as cli
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.ui.stand_in import StandIn
+from tests.schedulers.live.ui.stand_in import StandIn
 
 
 def commands(command, path=()):

@@ -18,15 +18,15 @@ from tests.http_attacks import (
     idle_connections,
     slow_connections,
 )
-from tests.schedulers.ui.stand_in import StandIn, listing, running
-from tests.schedulers.ui.test_pages import browser
+from tests.schedulers.live.ui.stand_in import StandIn, listing, running
+from tests.schedulers.live.ui.test_pages import browser
 from tests.serving.processes import free_port
 
 MIB = 2**20
 MOST_THREADS = 64 + 30  # of connections, and others of the process
 METRICS = """
 import sys
-from presage.serving.metrics import Metrics, show_metrics
+from presage.serving.server.prometheus_metrics import Metrics, show_metrics
 
 show_metrics(Metrics(), "127.0.0.1", int(sys.argv[1]))
 print("ready", flush=True)

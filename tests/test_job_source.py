@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from presage.extras import EXTRA_OF, how_to_install
-from presage.features.errors import GraphError, InvalidJobError
-from presage.job_source import read_job
-from presage.serving import job_features
+from presage.cli.extras import EXTRA_OF, how_to_install
+from presage.cli.job_source import read_job
+from presage.errors import GraphError, InvalidJobError
+from presage.serving.client import job_features
 from tests.features.examples import features
 from tests.features.tensorflow_examples import graph, node, placeholder, save
 

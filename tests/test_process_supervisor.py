@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import ServiceError
-from presage.process_supervisor import ProcessSpec, RestartPolicy, Supervisor, supervising
+from presage.errors import ServiceError
+from presage.schedulers.live.process_supervisor import (
+    ProcessSpec,
+    RestartPolicy,
+    Supervisor,
+    supervising,
+)
 
 WITHIN_S = 60.0
 QUICK = RestartPolicy(first_delay_s=0.05, most_delay_s=0.2, stable_s=WITHIN_S)
@@ -163,7 +168,7 @@ def test_a_signal_ends_all_also_while_a_process_waits_to_be_started_again(folder
 
 
 def test_a_process_that_is_deaf_to_sigterm_is_killed(folder, monkeypatch):
-    monkeypatch.setattr("presage.process_supervisor.STOP_S", 0.2)
+    monkeypatch.setattr("presage.schedulers.live.process_supervisor.STOP_S", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     with supervising(print) as supervisor:
         assert supervisor.start_until(python(folder, "one", deaf + SLEEPS), "ready")

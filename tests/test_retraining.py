@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from presage.dvc_lock import enter_into_lock
-from presage.features import tables
-from presage.models.journal import Entry
-from presage.models.registry import RegisteredRelease, Registry
-from presage.models.release import PREDICTORS, load_release
-from presage.pipelines.decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
+from presage.cli.measuring.dvc_lock import enter_into_lock
+from presage.features.tables import schemas as tables
+from presage.models.registry.promotion_journal import Entry
+from presage.models.registry.registry import RegisteredRelease, Registry
+from presage.models.release.release import PREDICTORS, load_release
+from presage.pipelines.stages.gate_decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
 from tests.pipelines.outcome_examples import log_of, outcome, together
 from tests.quick_evaluate import copy_stages, environment
 from tests.small_campaign import small_campaign

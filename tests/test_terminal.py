@@ -14,43 +14,42 @@ import pytest
 from hypothesis import given, settings
 
 import presage
-from presage import (
-    benchmark_cli,
-    cli,
-    cluster_tables,
-    doctor,
-    drift_cli,
-    models_tables,
-    render,
-    simulate_cli,
-    trace_cli,
-)
-from presage.features.device import find_device
+from presage.cli import app as cli
+from presage.cli import render
+from presage.cli.measuring import doctor
+from presage.cli.scheduling import simulate as simulate_cli
+from presage.cli.scheduling import trace as trace_cli
+from presage.cli.scheduling.cluster import tables as cluster_tables
+from presage.cli.serving import drift as drift_cli
+from presage.cli.training import benchmark as benchmark_cli
+from presage.cli.training import models_tables
+from presage.features.device.device import find_device
 from presage.features.forecast import Forecast
-from presage.features.safe_text import error_line, printable
-from presage.lineage import KnownRelease, Learnt
-from presage.models.drift import Row as DriftRow
-from presage.models.gate import Decision
-from presage.models.journal import Entry
-from presage.models.registry import RegisteredRelease
-from presage.pipelines import decision, terminal
+from presage.models.drift.drift_test import Row as DriftRow
+from presage.models.gate.release_gate import Decision
+from presage.models.registry.lineage import KnownRelease, Learnt
+from presage.models.registry.promotion_journal import Entry
+from presage.models.registry.registry import RegisteredRelease
 from presage.pipelines.importers.run import Summary as Imported
-from presage.pipelines.ingest import Ingested
-from presage.pipelines.merge import Merged
-from presage.schedulers.simulator.metrics import Metrics
+from presage.pipelines.profiling.campaign.merge import Merged
+from presage.pipelines.stages import gate_decision as decision
+from presage.pipelines.stages.ingest import Ingested
+from presage.schedulers.simulator.schedule_metrics import Metrics
 from presage.schedulers.traces.summary import Summary
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.forecasts import ColocationForecast, JobForecast
+from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.system import terminal
+from presage.system.printable import error_line, printable
 from tests.features.examples import features
 from tests.hostile import ATTACKS, check_safe, made, message, texts
-from tests.schedulers.ui.stand_in import StandIn, listing, running, waiting
+from tests.schedulers.live.ui.stand_in import StandIn, listing, running, waiting
 
 SOURCE = Path(presage.__file__).parent
 # Of rich: all of it, or a bar's columns.
 USES_RICH = {
-    "pipelines/terminal.py": "rich",
-    "pipelines/progress.py": "rich.progress",
-    "pipelines/profile.py": "rich.progress",
+    "src/presage/system/terminal.py": "rich",
+    "src/presage/system/progress.py": "rich.progress",
+    "pipelines/stages/profile.py": "rich.progress",
 }
 
 

@@ -17,9 +17,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from presage.models.pretrained import pretrained_release
-from presage.models.release import FILES, load_release
-from presage.serving.client import PresageClient
+from presage.models.release.pretrained import pretrained_release
+from presage.models.release.release import FILES, load_release
+from presage.serving.client.client import PresageClient
 from tests.installed import build_wheel, clean_environment, copy_sources, install
 from tests.serving.processes import free_port
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from presage.models.release import load_release
-from presage.serving.predictor import Predictor
+from presage.models.release.release import load_release
+from presage.serving.predictor.predictor import Predictor
 
 CALLS = 1000
 

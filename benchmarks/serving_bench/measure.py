@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from presage.models.release import Release
+from presage.models.release.release import Release
 from serving_bench.line_worker import LineWorker
 from serving_bench.load import Load, load
 from serving_bench.questions import SOLO_MODELS, Question, Questions

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from presage.features.device import Device, find_device
-from presage.features.job import JobFeatures
+from presage.features.columns.schema import matrix, schema_hash
+from presage.features.device.device import Device, find_device
+from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.features.schema import matrix, schema_hash
-from presage.models.release import Release
-from presage.pipelines.campaigns import read_campaign
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.release import Release
+from presage.serving.codec.wire import write_job
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse, message
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.serving.wire import write_job
 
 CAMPAIGN = Path("data/profiles/cpu-2-zoo")
 DEVICES = ("rtx-3090", "v100-16gb", "a100-40gb", "cpu-2")

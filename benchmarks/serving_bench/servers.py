@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 
 import presage
-from presage.models.release import Release
+from presage.models.release.release import Release
 from serving_bench.environments import Environment, environment
 from serving_bench.processes import Processes
 from serving_bench.questions import Question, Questions

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from presage.features.op_kinds import convolution_kind
+from presage.features.graph.op_kinds import convolution_kind
 
 _BYTES = {
     onnx.TensorProto.FLOAT: 4, onnx.TensorProto.DOUBLE: 8, onnx.TensorProto.FLOAT16: 2,

@@ -2,7 +2,7 @@
 
 Of a weight only shape and type are used: its values are dropped as soon as the file is parsed, and
 external data may be absent. An ONNX file holds no backward pass; for a training job
-:mod:`presage.features.backward` adds the one that autograd would run.
+:mod:`presage.features.graph.backward` adds the one that autograd would run.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from presage.features.backward import training_step
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx.cost import Value, kind_of_convolution, matrix_flops
 from presage.features.from_onnx.folding import drop_layouts
 from presage.features.from_onnx.fusion import fuse_attention
 from presage.features.from_onnx.memory import Activations
 from presage.features.from_onnx.shapes import bind_dimensions, infer_shapes, load_model
-from presage.features.graph import OpGraph, OpNode, merge_equal
-from presage.features.graph_file import reading
-from presage.features.memory import MemoryEstimate
-from presage.features.op_kinds import ONNX_FREE, element_flops, onnx_kind
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.backward import training_step
+from presage.features.graph.graph_file import reading
+from presage.features.graph.op_graph import OpGraph, OpNode, merge_equal
+from presage.features.graph.op_kinds import ONNX_FREE, element_flops, onnx_kind
+from presage.features.graph.roofline import MATRIX_KINDS
+from presage.features.graph.step_memory import MemoryEstimate
 
 
 def read_onnx(

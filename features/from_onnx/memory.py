@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from presage.features.from_onnx.cost import Value
-from presage.features.op_kinds import ONNX_FREE, onnx_kind
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.op_kinds import ONNX_FREE, onnx_kind
+from presage.features.graph.roofline import MATRIX_KINDS
 
 # What an operator's gradient is computed from, as torch has it. The rest needs shapes alone.
 _FROM_OUTPUT = frozenset("Relu Sigmoid Tanh Softmax LogSoftmax Exp Sqrt Reciprocal".split())

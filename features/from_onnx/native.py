@@ -16,9 +16,9 @@ from typing import Any
 
 import onnx
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx.native_process import ERROR, HEAD, INFER, INLINE, READY
-from presage.features.graph_file import MOST_NATIVE_BYTES, MOST_NATIVE_S
+from presage.features.graph.graph_file import MOST_NATIVE_BYTES, MOST_NATIVE_S
 
 _PROCESS = Path(__file__).with_name("native_process.py")
 _MOST_TEXT = 500  # of an error, which may tell much of the file

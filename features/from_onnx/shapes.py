@@ -9,12 +9,12 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx import native
 from presage.features.from_onnx.cost import Value
 from presage.features.from_onnx.folding import fold_shapes
-from presage.features.graph_file import MOST_NODE_VISITS, check_nodes, read_file
-from presage.features.op_kinds import ONNX_FREE, onnx_kind
+from presage.features.graph.graph_file import MOST_NODE_VISITS, check_nodes, read_file
+from presage.features.graph.op_kinds import ONNX_FREE, onnx_kind
 
 # Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
 # the like are given, a few numbers each.

@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from presage.features.from_tensorflow.einsum import einsum_flops
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.rules import transposes
+from presage.features.from_tensorflow.shapes.einsum import einsum_flops
+from presage.features.from_tensorflow.shapes.rules import transposes
 from presage.features.from_tensorflow.value import Value
-from presage.features.op_kinds import convolution_kind
+from presage.features.graph.op_kinds import convolution_kind
 
 Operands = Sequence[Value]
 Count = Callable[[Node, Operands, Value], int | None]

@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.messages import message
-from presage.features.graph_file import read_file
+from presage.features.graph.graph_file import read_file
 
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 # Values of tensors up to this size are kept: the few numbers that Reshape, Pad and the like get.

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.node import Node, producer
-from presage.features.graph_file import check_nodes
+from presage.features.graph.graph_file import check_nodes
 
 # A file of a few KB can call functions in functions without end.
 _MAX_DEPTH = 64

@@ -2,7 +2,7 @@
 
 No TensorFlow is needed. Of a weight only shape and type are used. A training graph, TensorFlow
 1's with its gradients and updates or a traced training step, is taken as it is; to a forward pass
-alone :mod:`presage.features.backward` adds the rest.
+alone :mod:`presage.features.graph.backward` adds the rest.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
-from presage.features.backward import training_step
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.file import TensorflowFile, load_file
 from presage.features.from_tensorflow.functions import FlatGraph, flatten
 from presage.features.from_tensorflow.inputs import Sizes
@@ -19,12 +18,13 @@ from presage.features.from_tensorflow.memory import Activations, estimate_memory
 from presage.features.from_tensorflow.node import upstream
 from presage.features.from_tensorflow.operator import operator_of
 from presage.features.from_tensorflow.phases import Step, inputs_of, step_of
-from presage.features.from_tensorflow.shapes import infer_shapes
+from presage.features.from_tensorflow.shapes.infer import infer_shapes
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights, find_weights
-from presage.features.graph import OpGraph, OpNode, merge_equal
-from presage.features.graph_file import reading
-from presage.features.op_kinds import TENSORFLOW_FREE
+from presage.features.graph.backward import training_step
+from presage.features.graph.graph_file import reading
+from presage.features.graph.op_graph import OpGraph, OpNode, merge_equal
+from presage.features.graph.op_kinds import TENSORFLOW_FREE
 
 # Shape and numbers go on, gradients do not.
 _STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.node import Node, producer
 from presage.features.from_tensorflow.value import FLOAT, RESOURCE, Value
 

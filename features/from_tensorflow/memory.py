@@ -12,10 +12,10 @@ from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.phases import Step, inputs_of
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights
-from presage.features.graph import PHASES
-from presage.features.memory import MemoryEstimate
-from presage.features.op_kinds import TENSORFLOW_FREE, tensorflow_kind
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.op_graph import PHASES
+from presage.features.graph.op_kinds import TENSORFLOW_FREE, tensorflow_kind
+from presage.features.graph.roofline import MATRIX_KINDS
+from presage.features.graph.step_memory import MemoryEstimate
 
 # What TensorFlow's gradient functions read of an operator. The rest needs shapes alone.
 _FROM_INPUT = frozenset(

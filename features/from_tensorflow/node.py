@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

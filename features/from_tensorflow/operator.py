@@ -12,9 +12,9 @@ from presage.features.from_tensorflow.cost import (
 from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.value import Value
 from presage.features.from_tensorflow.weights import Weights
-from presage.features.graph import OpNode
-from presage.features.op_kinds import element_flops, tensorflow_kind
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.op_graph import OpNode
+from presage.features.graph.op_kinds import element_flops, tensorflow_kind
+from presage.features.graph.roofline import MATRIX_KINDS
 
 # Where the item is among the inputs and outputs of a list's operator: third input, last output...
 _ITEM_AT = {

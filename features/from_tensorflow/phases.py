@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.functions import FlatGraph
 from presage.features.from_tensorflow.inputs import INPUTS, is_variable
 from presage.features.from_tensorflow.node import (
@@ -23,8 +23,8 @@ from presage.features.from_tensorflow.node import (
     upstream,
 )
 from presage.features.from_tensorflow.value import STRING, Value
-from presage.features.op_kinds import tensorflow_kind
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.op_kinds import tensorflow_kind
+from presage.features.graph.roofline import MATRIX_KINDS
 
 # tf.gradients names what it adds "gradients/...", a gradient tape "gradient_tape/...".
 _SCOPE = re.compile(r"(^|/)(gradients(_\d+)?|gradient_tape)/")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.messages import DATA_TYPES
 
 Array = NDArray[Any]

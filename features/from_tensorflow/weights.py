@@ -13,7 +13,7 @@ from presage.features.from_tensorflow.inputs import is_variable
 from presage.features.from_tensorflow.node import Node
 from presage.features.from_tensorflow.phases import Step
 from presage.features.from_tensorflow.value import Value
-from presage.features.op_kinds import TENSORFLOW_FREE
+from presage.features.graph.op_kinds import TENSORFLOW_FREE
 
 _NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 # Keras' names of what a batch norm keeps beside its weights.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_torch.intercept import Interception
 
 # What autocast computes in, by the names that jobs use.

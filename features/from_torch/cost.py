@@ -12,8 +12,8 @@ from torch import Tensor
 
 from presage.features.from_torch.live import storage_key
 from presage.features.from_torch.recurrent import recurrent_flops
-from presage.features.graph import OpNode
-from presage.features.op_kinds import aten_kind, convolution_kind, element_flops
+from presage.features.graph.op_graph import OpNode
+from presage.features.graph.op_kinds import aten_kind, convolution_kind, element_flops
 
 # Read the rows they are asked for, not the table.
 _LOOKUPS = ("embedding", "_embedding_bag", "gather", "index_select", "index", "_unsafe_index")

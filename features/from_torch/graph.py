@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
 from presage.features.from_torch.fused import fused_kernels
 from presage.features.from_torch.recorder import Recorder
-from presage.features.graph import OpGraph
+from presage.features.graph.op_graph import OpGraph
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),

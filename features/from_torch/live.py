@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from presage.features.memory import MemoryEstimate
+from presage.features.graph.step_memory import MemoryEstimate
 
 
 def storage_key(tensor: Tensor) -> int:

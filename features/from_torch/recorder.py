@@ -22,7 +22,7 @@ from presage.features.from_torch.cost import OpCall
 from presage.features.from_torch.live import LiveTensors, storage_key
 from presage.features.from_torch.ops import is_composite, is_free, is_in_place, is_view
 from presage.features.from_torch.results import KnownResults
-from presage.features.graph import OpGraph, OpNode, merge_equal
+from presage.features.graph.op_graph import OpGraph, OpNode, merge_equal
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.models.conformal import Array
+from presage.models.calibration.conformal import Array
 from presage.pipelines.benchmark.colocated import Colocated, Mask
 
 SHRINKAGE = 0.1  # of an effect towards none, in squares of log speed

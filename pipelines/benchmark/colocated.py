@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.member import MEMBER_COLUMNS, member_matrix
-from presage.features.schema import matrix
-from presage.models.alone import Positions, positions_alone
-from presage.models.conformal import Array
+from presage.features.colocation_member import MEMBER_COLUMNS, member_matrix
+from presage.features.columns.schema import matrix
+from presage.features.tables.campaign import COLOCATION, Campaign
+from presage.models.calibration.conformal import Array
+from presage.models.training.solo_rows import Positions, positions_alone
 from presage.pipelines.benchmark.rows import shared_how
-from presage.pipelines.campaigns import COLOCATION, Campaign
 
 WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
 # Members of one co-location that nobody can tell apart.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from presage.models.conformal import Array
+from presage.models.calibration.conformal import Array
 from presage.pipelines.benchmark.scale_rows import ScaleRows
 
 Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]

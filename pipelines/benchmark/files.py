@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 import pyarrow.parquet as pq
 
-from presage.features.errors import TableError
-from presage.features.tables import CAMPAIGN_TABLES
-from presage.pipelines.campaigns import Campaign, read_campaign
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
+from presage.features.tables.campaign import Campaign, read_campaign
+from presage.features.tables.schemas import CAMPAIGN_TABLES
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.published_file import UNREADABLE, read_csv
 from presage.pipelines.importers.run import Summary, import_source
 

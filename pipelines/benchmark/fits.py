@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from presage.models.conformal import Array, conformal_margin
-from presage.models.fit import LEVELS, Progress
-from presage.models.splits import Folds
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array, conformal_margin
+from presage.models.training.fit import LEVELS, Progress
+from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.rows import Rows, solo_rows
 from presage.pipelines.benchmark.solo import SoloTask
-from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.task import Answers
-from presage.pipelines.campaigns import Campaign
 
 Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
 

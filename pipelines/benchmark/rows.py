@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from presage.features.job import JobFeatures
+from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.models.conformal import Array
-from presage.models.margins import Names
-from presage.pipelines.campaigns import Campaign
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array
+from presage.models.calibration.margins import Names
 
 
 @dataclass(frozen=True)

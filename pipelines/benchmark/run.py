@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.errors import ConfigError, TableError, TrainingError
-from presage.models.conformal import Array
-from presage.models.fit import LEVELS, Progress
-from presage.models.metrics import interval_metrics, point_metrics
+from presage.errors import ConfigError, TableError, TrainingError
+from presage.models.calibration.conformal import Array
+from presage.models.calibration.error_metrics import interval_metrics, point_metrics
+from presage.models.training.fit import LEVELS, Progress
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import TASKS
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 Figures = dict[str, float]
 

@@ -1,6 +1,6 @@
 """A step over several devices: the network and the baselines on what a law of it leaves over.
 
-The law (``models/step_law.py``) adds computing and synchronising up; all learn the logarithm of
+The law (``models/networks/scale_out_law.py``) adds computing and synchronising up; all learn the logarithm of
 how far a step was off it. Each fold has a law of its own, of rows that it may see.
 """
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from presage.models.baselines import BASELINES
-from presage.models.conformal import Array
-from presage.models.fit import FitConfig, Progress
-from presage.models.fit_views import fit_views
-from presage.models.splits import Folds
-from presage.models.step_law import fit_law
-from presage.pipelines import cross_validation as cv
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array
+from presage.models.networks.scale_out_law import fit_law
+from presage.models.training.baselines import BASELINES
+from presage.models.training.fit import FitConfig, Progress
+from presage.models.training.fit_views import fit_views
+from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, own_fold, split_folds
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
-from presage.pipelines.benchmark.splits import folds_of, novelty, own_fold, split_folds
 from presage.pipelines.benchmark.task import Answers
-from presage.pipelines.campaigns import Campaign
+from presage.pipelines.evaluation import cross_validation as cv
 
 CONFIG = FitConfig(
     hidden=64, steps=600, learning_rate=5e-3, weight_decay=0.3, ensemble=1, seed=0

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.errors import InvalidJobError, TableError
+from presage.errors import InvalidJobError, TableError
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.node_spread import Spread, spread
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
-from presage.features.spread import Spread, spread
-from presage.models.conformal import Array
-from presage.pipelines.campaigns import Campaign
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array
 
 WHO = (
     "row", "job", "model", "family", "device", "campaign", "placement", "count", "batch", "kind",

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from presage.features.job import JobFeatures
-from presage.features.schema import matrix
-from presage.models.baselines import BASELINES
-from presage.models.conformal import Array
-from presage.models.ensemble import combined_array
-from presage.models.fit import (
+from presage.features.columns.schema import matrix
+from presage.features.job.job import JobFeatures
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array
+from presage.models.networks.ensemble import combined_array
+from presage.models.training.baselines import BASELINES
+from presage.models.training.fit import (
     FitConfig,
     Progress,
     fit_scalar,
@@ -20,13 +21,18 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.splits import Folds
-from presage.models.targets import Target
-from presage.pipelines import cross_validation as cv
+from presage.models.training.splits import Folds
+from presage.models.training.targets import Target
+from presage.pipelines.benchmark.benchmark_splits import (
+    SPLITS,
+    folds_of,
+    novelty,
+    own_fold,
+    split_folds,
+)
 from presage.pipelines.benchmark.rows import Rows, solo_rows
-from presage.pipelines.benchmark.splits import SPLITS, folds_of, novelty, own_fold, split_folds
 from presage.pipelines.benchmark.task import Answers
-from presage.pipelines.campaigns import Campaign
+from presage.pipelines.evaluation import cross_validation as cv
 
 # Thousands of rows: a larger network, for longer, than dvc.yaml's stages need for hundreds.
 CONFIG = FitConfig(

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from presage.features.errors import TrainingError
-from presage.models.conformal import Array
-from presage.models.fit import Progress
-from presage.pipelines.campaigns import Campaign
+from presage.errors import TrainingError
+from presage.features.tables.campaign import Campaign
+from presage.models.calibration.conformal import Array
+from presage.models.training.fit import Progress
 
 
 class Rows(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presage.models.targets import TARGETS
+from presage.models.training.targets import TARGETS
 from presage.pipelines.benchmark.fits import FitsTask
 from presage.pipelines.benchmark.interference import InterferenceTask
 from presage.pipelines.benchmark.scale_out import ScaleOutTask

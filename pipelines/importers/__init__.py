@@ -21,8 +21,8 @@ from presage.pipelines.importers import (
     timm_results,
     torchvision_results,
 )
-from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 
 @dataclass(frozen=True)

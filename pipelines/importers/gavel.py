@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from presage.pipelines.importers.gavel_files import Alone, Pair, measurements
-from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.public_job import PublicModel, add_job
-from presage.pipelines.profiling.work import Row, colocation_id
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
+from presage.pipelines.profiling.running.work import Row, colocation_id
 
 ORIGIN = Origin("gavel", "https://github.com/stanford-futuredata/gavel, scheduler/", "MIT")
 MODELS = {

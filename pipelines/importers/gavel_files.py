@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import TableError
+from presage.errors import TableError
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_json
 
 ISOLATED = {"source": str, "gpu": str, "placement": str, "job": str, "num_gpus": int,

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from presage.features.errors import GraphError, TableError
+from presage.errors import GraphError, TableError
 from presage.features.from_torch.graph import trace_module
-from presage.features.graph import OpGraph
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.timm_job import TimmJob, add_timm_job
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv
-from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
 
 ORIGIN = Origin("gpumemnet", "https://github.com/itu-rad/GPUMemNet", "none")
 DEVICE = "a100-40gb"

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from presage.features import tables
-from presage.features.device import Device, device_kind, find_device
-from presage.features.graph import OpGraph
-from presage.pipelines.profiling.rows import device_columns, graph_columns, node_rows
-from presage.pipelines.profiling.work import Row
+from presage.features.device.device import Device, device_kind, find_device
+from presage.features.graph.op_graph import OpGraph
+from presage.features.tables import schemas as tables
+from presage.pipelines.profiling.running.rows import device_columns, graph_columns, node_rows
+from presage.pipelines.profiling.running.work import Row
 
 ADD_DEVICE = "add its data sheet there, with this name among its `names`"
 UNKNOWN_TIME_S = 0.0  # when a source does not say when it measured
@@ -157,7 +157,9 @@ class Imported:
         """
         kind = device_kind(name)
         if kind is None:
-            self.skip(f"device {name!r} is not in features/devices.yaml; {ADD_DEVICE}", rows)
+            self.skip(
+                f"device {name!r} is not in features/device/catalogue.yaml; {ADD_DEVICE}", rows
+            )
         return kind
 
     def skip(self, reason: str, rows: int = 1) -> None:

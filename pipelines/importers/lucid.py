@@ -7,12 +7,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import TableError
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.public_job import PublicModel, add_job
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
 from presage.pipelines.importers.published_file import find_files, read_csv
-from presage.pipelines.profiling.work import Row, colocation_id
+from presage.pipelines.profiling.running.work import Row, colocation_id
 
 ORIGIN = Origin(
     "lucid", "https://github.com/S-Lab-System-Group/Lucid, simulation/", "non-commercial"

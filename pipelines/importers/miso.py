@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from presage.features.errors import TableError
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.public_job import PublicModel, add_job
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_json
 
 ORIGIN = Origin("miso", "https://github.com/boringlee24/socc22-miso, mps/models/logs/mig/", "MIT")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from presage.features.errors import TableError
-from presage.features.op_kinds import ELEMENT_FLOPS, aten_kind
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
+from presage.features.graph.op_kinds import ELEMENT_FLOPS, aten_kind
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_parquet
 
 ORIGIN = Origin(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from presage.features.device import Share
-from presage.features.errors import TableError
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
+from presage.features.device.device import Share
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.public_job import PublicModel, add_job
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv
-from presage.pipelines.profiling.training_step import INFERENCE
-from presage.pipelines.profiling.work import Row, colocation_id
+from presage.pipelines.profiling.running.training_step import INFERENCE
+from presage.pipelines.profiling.running.work import Row, colocation_id
 
 ORIGIN = Origin("parvagpu", "https://github.com/MunQ-Lee/ParvaGPU_SC24, prof_data/", "MIT")
 DEVICE, CAMPAIGN = "a100-80gb", "parvagpu"

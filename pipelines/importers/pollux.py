@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import TableError
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.public_job import PublicModel, add_job
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv
 
 ORIGIN = Origin("pollux", "https://github.com/petuum/adaptdl, simulator/traces/", "Apache-2.0")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.errors import TableError
+from presage.errors import TableError
 
 MEND = "docs/importing.md says where upstream keeps it"
 UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from presage.features import tables
-from presage.features.errors import TableError
+from presage.errors import TableError
+from presage.features.tables import schemas as tables
 from presage.pipelines.importers import IMPORTERS
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
+from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.public_models.trace_ahead import Wanted, trace_ahead
 from presage.pipelines.importers.published_file import MEND, unpacked
-from presage.pipelines.importers.trace_ahead import Wanted, trace_ahead
 
 DEFAULT_FOLDER = Path("data/public")
 
@@ -87,7 +87,7 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
 @contextmanager
 def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
     """Graphs that name what is being traced on standard error, as it takes seconds each."""
-    from presage.pipelines.terminal import Console, styled
+    from presage.system.terminal import Console, styled
 
     if not wanted:
         yield NoGraphs()

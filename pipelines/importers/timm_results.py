@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.device import catalogue
-from presage.features.errors import TableError
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.errors import TableError
+from presage.features.device.device import catalogue
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.timm_job import TimmJob, add_timm_job
 from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_parquet
-from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
 
 ORIGIN = Origin(
     "timm", "https://github.com/huggingface/pytorch-image-models, results/", "Apache-2.0"

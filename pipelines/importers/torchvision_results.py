@@ -11,19 +11,19 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.device import catalogue
-from presage.features.errors import TableError
-from presage.features.graph import OpGraph
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
+from presage.errors import TableError
+from presage.features.device.device import catalogue
+from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.imported import Imported, Origin
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv
-from presage.pipelines.importers.timm_job import why_no_graph
-from presage.pipelines.importers.torchvision_models import (
+from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.public_models.timm_job import why_no_graph
+from presage.pipelines.importers.public_models.torchvision_models import (
     CLASSIFIERS,
     SIDE,
     made_by,
     trace_classifier,
 )
+from presage.pipelines.importers.published_file import MEND, find_files, read_csv
 
 ORIGIN = Origin(
     "torchvision", "https://github.com/ryujaehun/pytorch-gpu-benchmark, and lamikr's fork", "MIT"

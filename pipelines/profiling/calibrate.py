@@ -14,12 +14,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from presage.features.device import Device
-from presage.features.gpu import open_gpu
-from presage.pipelines.profiling.child import Child, claim_stdout, die_with_parent
-from presage.pipelines.profiling.cuda_clock import cuda_event
-from presage.pipelines.profiling.samplers import is_gpu
-from presage.pipelines.profiling.worker import peak_resident_bytes
+from presage.features.device.device import Device
+from presage.features.device.nvml_gpu import open_gpu
+from presage.pipelines.profiling.running.worker import peak_resident_bytes
+from presage.pipelines.profiling.sampling.cuda_clock import cuda_event
+from presage.pipelines.profiling.sampling.samplers import is_gpu
+from presage.system.child_process import Child, claim_stdout, die_with_parent
 
 if TYPE_CHECKING:
     import torch

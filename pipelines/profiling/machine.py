@@ -7,9 +7,9 @@ import os
 import platform
 from pathlib import Path
 
-from presage.features.device import Device, usable_cores
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling.samplers import is_gpu
+from presage.errors import ProfilingError
+from presage.features.device.device import Device, usable_cores
+from presage.pipelines.profiling.sampling.samplers import is_gpu
 
 
 def require_linux() -> None:

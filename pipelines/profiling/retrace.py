@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from presage.pipelines.profiling import rows
-from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.running import rows
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 

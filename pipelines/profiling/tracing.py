@@ -9,13 +9,13 @@ from multiprocessing import get_context
 
 import torch
 
-from presage.features.device import usable_cores
-from presage.features.errors import GraphError
+from presage.errors import GraphError
+from presage.features.device.device import usable_cores
 from presage.features.from_torch.graph import trace_step
-from presage.features.graph import OpGraph
-from presage.pipelines.profiling.child import die_with_parent
-from presage.pipelines.profiling.training_step import TrainingStep
+from presage.features.graph.op_graph import OpGraph
+from presage.pipelines.profiling.running.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import JobConfig, build
+from presage.system.child_process import die_with_parent
 
 # A process takes some seconds to import torch: fewer jobs are traced sooner in this one.
 MANY, MANY_CORES = 24, 4

@@ -13,14 +13,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from presage.features.device import known_device, nearest_kind
-from presage.features.errors import ConfigError
-from presage.schedulers.cluster import Cluster, Node
+from presage.errors import ConfigError
+from presage.features.device.device import known_device, nearest_kind
 from presage.schedulers.cluster_files.hostlist import hosts
 from presage.schedulers.cluster_files.openb_nodes import read_openb_nodes
 from presage.schedulers.cluster_files.topology_file import Inside, inside, wired
-from presage.schedulers.keys import check_known
-from presage.schedulers.topology import Topology
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.topology import Topology
+from presage.system.known_names import check_known
 
 _MOST_GIB = 1_000_000  # of a device
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {

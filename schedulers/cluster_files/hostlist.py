@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from presage.features.errors import ConfigError
+from presage.errors import ConfigError
 
 MOST_NAMES = 65_536  # of one list: more is a slip of the keyboard
 _PART = re.compile(r"((?:[^,\[\]]|\[[^\[\]]*\])+)(?:,|$)")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.features.errors import ConfigError
-from presage.schedulers.topology import Vertex
+from presage.errors import ConfigError
+from presage.schedulers.core.topology import Vertex
 
 # Level of a tree by the kind of link, nearest first. SOC and PSB are SYS and PIX of older drivers
 # and of dcgmi.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from presage.features.errors import ConfigError, TableError
-from presage.schedulers.cluster import Cluster, Node
+from presage.errors import ConfigError, TableError
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.traces.csv_table import Table, opened
 from presage.schedulers.traces.openb import KINDS, memory_bytes
 from presage.schedulers.traces.row import Row
-from presage.schedulers.traces.table import Table, opened
 
 _COLUMNS = ("sn", "gpu", "model")
 

@@ -9,7 +9,7 @@
       groups:  # from the innermost; each has members of the one before, first of nodes
         rack: {r0: "n[00-07]", r1: "n[08-15]", r2: "n[16-23]", r3: "n[24-31]"}
         spine: 2  # every two racks in their order
-      costs: {rack: 12}  # what differs from presage.schedulers.topology.COSTS
+      costs: {rack: 12}  # what differs from presage.schedulers.core.topology.COSTS
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import ConfigError
-from presage.schedulers.cluster import Cluster, Node
+from presage.errors import ConfigError
 from presage.schedulers.cluster_files.hostlist import hosts
 from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
-from presage.schedulers.keys import check_known, nearest
-from presage.schedulers.topology import COSTS, Topology, Vertex, check_costs
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.topology import COSTS, Topology, Vertex, check_costs
+from presage.system.known_names import check_known, nearest
 
 Inside = Callable[[str, range], Vertex]
 """Makes a node's tree of its name and the numbers of its devices."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from presage.features.errors import ConfigError
+from presage.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

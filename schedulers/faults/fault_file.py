@@ -16,11 +16,11 @@ import math
 import zlib
 from pathlib import Path
 
-from presage.features.errors import ConfigError, TableError
-from presage.schedulers.cluster import Cluster
+from presage.errors import ConfigError, TableError
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.faults.fault import Fault, Outage, faults_of
 from presage.schedulers.faults.fault_trace import DAY_S, parse_fault_trace
-from presage.schedulers.keys import check_known
+from presage.system.known_names import check_known
 
 COLUMNS = ("at_s", "node", "event")
 _EVENTS = ("fail", "repair")

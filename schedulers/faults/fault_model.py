@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.features.errors import ConfigError, TableError
+from presage.errors import ConfigError, TableError
 from presage.schedulers.faults.fault import Fault, Outage, faults_of, outages_of
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.errors import TableError
+from presage.errors import TableError
 from presage.schedulers.faults.fault import Outage, merged
 
 DAY_S = 86_400.0

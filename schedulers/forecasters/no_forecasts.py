@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presage.schedulers.forecasts import Outlook
-from presage.schedulers.job import Job
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.job import Job
 
 
 class NoForecasts:

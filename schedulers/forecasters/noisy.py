@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from presage.schedulers.forecasts import Forecaster, Outlook
-from presage.schedulers.job import Job
+from presage.schedulers.core.forecasts import Forecaster, Outlook
+from presage.schedulers.core.job import Job
 
 _NORMAL = NormalDist()
 _HIGH = _NORMAL.inv_cdf(0.9)  # a run time is promised with this certainty

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presage.schedulers.cluster import Cluster
-from presage.schedulers.forecasts import Outlook
-from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import Job
-from presage.schedulers.simulator.truth import Truth
+from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.job import Job
+from presage.schedulers.simulator.ground_truth import Truth
 
 
 class Oracle:

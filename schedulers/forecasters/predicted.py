@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
-from presage.features.device import Device, Share
-from presage.features.errors import ConfigError, InvalidJobError, UnknownDeviceError
+from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job import JobFeatures
+from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.schedulers.forecasts import Outlook
-from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import Job
-from presage.serving.forecasts import ColocationForecast, JobForecast
+from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.job import Job
+from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
 
 DEFAULT_RISK = 0.1
 _TOGETHER = Share(1.0, "time-slice")
 
 
 class Predictor(Protocol):
-    """What :class:`presage.serving.client.PresageClient` and the in-process predictor both are."""
+    """What :class:`presage.serving.client.client.PresageClient` and the in-process predictor both are."""
 
     def device(self, kind: str) -> Device:
         """Of that kind, by any of its names."""

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from presage.features.device import catalogue, device_kind
-from presage.schedulers.cluster import Cluster, Node
+from presage.features.device.device import catalogue, device_kind
 from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
-from presage.schedulers.kubernetes.annotations import device_names
-from presage.schedulers.kubernetes.names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.kubernetes.gate.annotations import device_names
+from presage.schedulers.kubernetes.kubernetes_names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
 from presage.schedulers.kubernetes.pods import MILLI, amount
 from presage.schedulers.kubernetes.snapshot import Json
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from kubernetes.utils.quantity import parse_quantity
 
-from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Json
 
 Name = tuple[str, str]  # of a namespace, and in it

@@ -7,17 +7,17 @@ import math
 from collections.abc import Iterable
 from random import Random
 
-from presage.schedulers.action import Start
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.grant import Grant
-from presage.schedulers.idle_devices import IdleDevices
-from presage.schedulers.job import Job
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.capacity.idle_devices import IdleDevices
+from presage.schedulers.core.capacity.requests import members
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.placing import consolidated
-from presage.schedulers.policies.urgent import PassedOver
-from presage.schedulers.requests import members
-from presage.schedulers.standing import Phase
-from presage.schedulers.state import State
+from presage.schedulers.policies.placement import consolidated
+from presage.schedulers.policies.priority_guard import PassedOver
 
 DEPTH = 100  # jobs behind the first that does not fit which are looked at
 

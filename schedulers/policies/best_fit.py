@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from random import Random
 
-from presage.schedulers.action import Start
-from presage.schedulers.forecasts import Forecasts
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.placing import consolidated
-from presage.schedulers.policies.urgent import PassedOver
-from presage.schedulers.state import State
+from presage.schedulers.policies.placement import consolidated
+from presage.schedulers.policies.priority_guard import PassedOver
 
 
 class BestFit(Fifo):

@@ -7,17 +7,17 @@ from random import Random
 
 import numpy as np
 
-from presage.schedulers.action import Start
-from presage.schedulers.cluster import Cluster
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Job
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.requests import members, suitable
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.placing import consolidated
-from presage.schedulers.policies.urgent import PassedOver
-from presage.schedulers.requests import members, suitable
-from presage.schedulers.room import Room
-from presage.schedulers.state import State
+from presage.schedulers.policies.placement import consolidated
+from presage.schedulers.policies.priority_guard import PassedOver
 
 
 class BinPacking(Fifo):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from presage.schedulers.action import Start
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.job import Job
-from presage.schedulers.policies.placing import consolidated
-from presage.schedulers.queue import Key, urgency
-from presage.schedulers.requests import members
-from presage.schedulers.standing import Standing
-from presage.schedulers.state import State
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.capacity.requests import members
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.placement import consolidated
 
 
 class Fifo:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from presage.features.errors import ConfigError
-from presage.schedulers.action import Action, Start, Wake
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.job import Job
-from presage.schedulers.policies.preempting import start_by_rank
-from presage.schedulers.queue import Key, urgency
-from presage.schedulers.standing import Standing
-from presage.schedulers.state import State
+from presage.errors import ConfigError
+from presage.schedulers.core.action import Action, Start, Wake
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.preemption import start_by_rank
 
 THRESHOLD_S = 3600.0  # device-seconds
 

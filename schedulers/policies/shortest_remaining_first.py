@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from presage.schedulers.action import Preempt, Start
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.job import Job
-from presage.schedulers.policies.preempting import start_by_rank
-from presage.schedulers.queue import Key, urgency
-from presage.schedulers.standing import Standing
-from presage.schedulers.state import State
+from presage.schedulers.core.action import Preempt, Start
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.preemption import start_by_rank
 
 
 class ShortestRemainingFirst:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.core.allocation import WHOLE
 from presage.schedulers.simulator.timeline import Floats, Intervals, Ints
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.features.safe_text import printable
-from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import Job
+from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Phase
 from presage.schedulers.report.bars import bars_of
 from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
 from presage.schedulers.report.packing import packed, steps_between, whole
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.simulator.timeline import ENDS, Floats, Steps, Timeline, timeline_of
-from presage.schedulers.standing import Phase
+from presage.system.printable import printable
 
 _MOST_STEPS = 4096  # of a curve: beyond, means over equal spans
 _FINEST_S = 0.001

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.simulator.metrics import Metrics
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.simulator.schedule_metrics import Metrics
 from presage.schedulers.simulator.simulation import Ended
 from presage.schedulers.simulator.timeline import Floats
-from presage.schedulers.standing import Phase
 
 # Gangs up to so many devices are one class; the last one is open.
 GANG_CLASSES = {1: "1", 2: "2", 4: "3-4", 8: "5-8", 16: "9-16", math.inf: "17 or more"}

@@ -9,11 +9,11 @@ from typing import Any
 
 import jinja2
 
-from presage.features.safe_text import on_page
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
+from presage.system.printable import on_page
 
 _SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")
 # Marks of a logarithmic axis of time, and those between on one that is short.

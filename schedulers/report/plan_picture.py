@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.cluster import Cluster
-from presage.schedulers.topology import Topology, Vertex
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.topology import Topology, Vertex
 
 # Inches, as are all coordinates; devices are in a row below y = 0, the tree is above it.
 _DEVICE, _NODE_GAP, _GROUP_GAP, _ROW = 0.5, 0.22, 0.25, 0.62

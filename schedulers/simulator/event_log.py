@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from presage.schedulers.job import Job
+from presage.schedulers.core.job import Job
 from presage.schedulers.traces.columns import row_of
 
 Entry = tuple[float, str, str, Any]  # when, what, whose, and whatever else there is to say

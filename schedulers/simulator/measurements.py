@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from presage.features.job import JobFeatures
-from presage.schedulers.job import Job
+from presage.features.job.job import JobFeatures
+from presage.schedulers.core.job import Job
 
 OnKind = tuple[str, str]  # a model, and a kind of device
 Together = tuple[str, tuple[str, ...]]  # a kind of device, and the models on it, sorted

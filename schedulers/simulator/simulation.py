@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-from presage.features.errors import ImpossibleActionError
-from presage.schedulers.action import (
+from presage.errors import ImpossibleActionError
+from presage.schedulers.core.action import (
     Action,
     Migrate,
     Pause,
@@ -33,22 +33,22 @@ from presage.schedulers.action import (
     Start,
     Wake,
 )
-from presage.schedulers.cluster import Cluster
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.compute_usage import Usage
+from presage.schedulers.core.forecasts import Forecaster, Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import WAITING, Phase, Standing
+from presage.schedulers.core.ledger import Change, Ledger
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.core.queue import Key, Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.forecasts import Forecaster, Forecasts
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Job
-from presage.schedulers.ledger import Change, Ledger
-from presage.schedulers.policy import Policy
-from presage.schedulers.queue import Key, Queue
-from presage.schedulers.reported_progress import Progress
 from presage.schedulers.simulator.event_log import EventLog
-from presage.schedulers.simulator.run import Run
+from presage.schedulers.simulator.ground_truth import Truth
+from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.traffic import Stay
-from presage.schedulers.simulator.truth import Truth
-from presage.schedulers.standing import WAITING, Phase, Standing
-from presage.schedulers.state import State
-from presage.schedulers.usage import Usage
 
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed

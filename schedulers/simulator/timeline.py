@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.cluster import Cluster
-from presage.schedulers.grant import WHOLE, Grant
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.simulator.event_log import Entry
 
 # What ends an interval; the last one stands for a log that ends before the job does.

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from presage.schedulers.grant import Grant
-from presage.schedulers.job import Job
-from presage.schedulers.topology import Topology
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.topology import Topology
 
 
 class Stay(NamedTuple):

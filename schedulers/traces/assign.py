@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from presage.schedulers.job import Job
+from presage.schedulers.core.job import Job
 from presage.schedulers.traces.trace import Trace
 
 _STEPS_PER_DOUBLING = 4  # durations within a fifth of each other count as alike

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from presage.schedulers.grant import WHOLE
-from presage.schedulers.job import Checkpointing, Job
+from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.traces.row import SECONDS, Row, count, not_negative, number, seconds, whole
 
 Cell = str | int | float

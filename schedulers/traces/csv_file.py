@@ -6,7 +6,7 @@ import csv
 from io import StringIO
 from pathlib import Path
 
-from presage.features.errors import TableError
+from presage.errors import TableError
 from presage.schedulers.traces.columns import OPTIONAL, REQUIRED, fields_of, row_of
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry, Trace

@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from presage.features.errors import TableError
-from presage.schedulers.traces import csv_file, event_log, itp, openb, philly
+from presage.errors import TableError
+from presage.schedulers.traces import csv_file, itp, openb, philly
+from presage.schedulers.traces import simulation_log as event_log
 from presage.schedulers.traces.columns import OPTIONAL, REQUIRED
+from presage.schedulers.traces.csv_table import Table, opened
 from presage.schedulers.traces.row import Row
-from presage.schedulers.traces.table import Table, opened
 from presage.schedulers.traces.trace import Entry, Trace, trace_of
 
 

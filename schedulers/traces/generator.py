@@ -28,7 +28,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from presage.features.errors import ConfigError
+from presage.errors import ConfigError
 from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.summary import HOUR_S
 from presage.schedulers.traces.trace import Trace

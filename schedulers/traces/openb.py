@@ -15,7 +15,7 @@ with Fragmentation Gradient Descent, USENIX ATC 2023.
 
 from __future__ import annotations
 
-from presage.features.device import find_device
+from presage.features.device.device import find_device
 from presage.schedulers.traces.row import Row, seconds
 from presage.schedulers.traces.trace import Entry
 

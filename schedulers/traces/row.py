@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from presage.features.errors import TableError
+from presage.errors import TableError
 
 Value = TypeVar("Value")
 MOST_S = 1e12

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 
-from presage.features.errors import ConfigError
-from presage.schedulers.job import Job
+from presage.errors import ConfigError
+from presage.schedulers.core.job import Job
 from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.trace import Trace
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.grant import WHOLE
+from presage.schedulers.core.allocation import WHOLE
 from presage.schedulers.traces.trace import Trace
 
 HOUR_S = 3600.0

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from presage.features.errors import InvalidJobError, TableError
-from presage.schedulers.job import Job
+from presage.errors import InvalidJobError, TableError
+from presage.schedulers.core.job import Job
 
 
 @dataclass(frozen=True, slots=True)

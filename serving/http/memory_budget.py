@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+from presage.serving.admission.malloc import trim
 from presage.serving.http.connection import Connection, Phase
-from presage.serving.malloc import trim
 
 _SLOW_S = 1.0  # a body that has been arriving for longer gives way
 _WAIT_S = 3.0  # for memory, before a request is refused

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from presage.errors import InvalidTensorError
 from presage.features.arrays import Floats
-from presage.features.errors import InvalidTensorError
 from presage.serving.oip.messages import ModelInferResponse, parsed
 from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
 from presage.serving.oip.tensors import FLOAT32, check_parameters, raw_tensor, read_inputs
 from presage.serving.oip.values import Mask, check_values
-from presage.serving.onnx_model import OUTPUT
+from presage.serving.predictor.onnx_model import OUTPUT
 
 
 @dataclass(frozen=True, slots=True)

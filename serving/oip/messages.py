@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from presage.features.errors import InvalidRequestError
+from presage.errors import InvalidRequestError
 
 PACKAGE = "inference"
 SERVICE = "GRPCInferenceService"

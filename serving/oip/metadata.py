@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from presage import __version__
-from presage.features.errors import UnknownModelError
+from presage.errors import UnknownModelError
 from presage.serving.oip.messages import (
     InferParameter,
     ModelMetadataResponse,

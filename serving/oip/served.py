@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from presage.features.errors import UnknownModelError
-from presage.features.member import MEMBER_COLUMNS
-from presage.models.release import PREDICTORS, Release
+from presage.errors import UnknownModelError
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.models.release.release import PREDICTORS, Release
 from presage.serving.oip.headers import Headers
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
-from presage.serving.onnx_model import OUTPUT, OnnxModel
+from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel
 
 DATATYPE = "FP32"  # of every tensor, in and out
 OUTPUT_TENSOR = {"name": OUTPUT, "datatype": DATATYPE}
@@ -100,7 +100,7 @@ class ServedModels:
 
 
 def _served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
-    """By the contract in :mod:`presage.models.release`."""
+    """By the contract in :mod:`presage.models.release.release`."""
     if name == "interference":
         axes: tuple[str, ...] = ("co-locations", "members")
         inputs = [TensorSpec("members", axes, MEMBER_COLUMNS), TensorSpec("mask", axes)]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from presage.errors import InvalidTensorError
 from presage.features.arrays import Floats
-from presage.features.errors import InvalidTensorError
+from presage.serving.codec.wire_requests import MAX_MEMBERS, MAX_ROWS
 from presage.serving.oip.served import DATATYPE, ServedModel, TensorSpec
-from presage.serving.wire_requests import MAX_MEMBERS, MAX_ROWS
 
 FLOAT32 = np.dtype("<f4")
 _CONTENTS = "fp32_contents"

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from presage.errors import InvalidTensorError
 from presage.features.arrays import Floats
-from presage.features.errors import InvalidTensorError
-from presage.features.member import MEMBER_COLUMNS
-from presage.features.schema import FEATURE_SETS
-from presage.serving.feature_rows import MOST_FEATURE
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import FEATURE_SETS
+from presage.serving.predictor.feature_rows import MOST_FEATURE
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from presage.extras import how_to_install
-from presage.features.safe_text import error_line
+from presage.cli.extras import how_to_install
+from presage.system.printable import error_line
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
 
             serve(sys.argv[2:])
             return
-        from presage.cli import main as run
+        from presage.cli.app import main as run
     except ModuleNotFoundError as error:
         line = how_to_install(error)
         if line is None:

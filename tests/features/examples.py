@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.cells import CELLS, cells_of
-from presage.features.device import Device
-from presage.features.graph import OpNode
-from presage.features.job import Job, JobFeatures
-from presage.features.job_table import job_table
-from presage.features.memory import MemoryEstimate
-from presage.features.op_stats import OpStats, summarize
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import Device
+from presage.features.graph.op_graph import OpNode
+from presage.features.graph.op_stats import OpStats, summarize
+from presage.features.graph.operator_buckets import CELLS, cells_of
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.job.job import Job, JobFeatures
+from presage.features.job.job_table import job_table
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
 
 
 def node(kind: str = "MatMul", **changes: Any) -> OpNode:

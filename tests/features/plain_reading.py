@@ -7,12 +7,12 @@ from bisect import bisect
 from collections import defaultdict
 from dataclasses import asdict
 
-from presage.features.feature_column import FeatureColumn, OpSum, Quantity
-from presage.features.framework_release import framework_release
-from presage.features.op_shape import BY_SUM, PRODUCTS, class_of_sum
-from presage.features.op_stats import OpStats
+from presage.features.columns.column import FeatureColumn, OpSum, Quantity
+from presage.features.graph.op_stats import OpStats
+from presage.features.graph.roofline import MATRIX_KINDS
+from presage.features.graph.shape_class import BY_SUM, PRODUCTS, class_of_sum
+from presage.features.job.framework_version import framework_release
 from presage.features.placement import Placement
-from presage.features.roofline import MATRIX_KINDS
 
 HALF = ("fp16", "bf16")
 SUMMED = ("cell_s.", "misfit_s.", "kernel_bytes.")  # 0 where a job has no such operator

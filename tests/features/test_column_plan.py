@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features import column_plan
-from presage.features.device import Share, catalogue
-from presage.features.job import MEMORY_FORMATS, PRECISIONS
-from presage.features.job_table import HOLDERS
+from presage.features.columns import column_plan
+from presage.features.columns.placement_table import placement_table
+from presage.features.columns.schema import FEATURE_SETS, columns, matrix
+from presage.features.device.device import Share, catalogue
+from presage.features.job.job import MEMORY_FORMATS, PRECISIONS
+from presage.features.job.job_table import HOLDERS
 from presage.features.placement import Placement
-from presage.features.placement_table import placement_table
-from presage.features.schema import FEATURE_SETS, columns, matrix
 from tests.features.at_random import DEVICES, SHARES, op_stats
 from tests.features.examples import column, device, features, memory, node
 from tests.features.plain_reading import plain_row
@@ -57,7 +57,7 @@ def test_rows_taken_a_few_at_a_time_are_the_same(placements):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_plan, "MAX_VISITS", 3)
         assert np.array_equal(matrix(placements), at_once)
-        patch.setattr("presage.features.schema._TABLE_ROWS", 2)
+        patch.setattr("presage.features.columns.schema._TABLE_ROWS", 2)
         assert np.array_equal(matrix(placements), at_once)
 
 

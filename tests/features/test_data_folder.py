@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.data_folder import data_folder, default_log
-from presage.features.errors import ConfigError
-from presage.models.registry_uri import configured_uri, database_path
+from presage.errors import ConfigError
+from presage.models.registry.uri import configured_uri, database_path
+from presage.system.data_folder import data_folder, default_log
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from presage.features.device import catalogue, cpu_kind, detect, find_device, usable_cores
-from presage.features.errors import InvalidJobError, UnknownDeviceError
+from presage.errors import InvalidJobError, UnknownDeviceError
+from presage.features.device.device import catalogue, cpu_kind, detect, find_device, usable_cores
 from tests.features.examples import device
 
 

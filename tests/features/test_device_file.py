@@ -7,7 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.device import (
+from presage.errors import ConfigError
+from presage.features.device.catalogue_file import read_device_file
+from presage.features.device.device import (
     CATALOGUE_FILE,
     DEVICES_VARIABLE,
     catalogue,
@@ -17,8 +19,6 @@ from presage.features.device import (
     names_of,
     use_devices,
 )
-from presage.features.device_file import read_device_file
-from presage.features.errors import ConfigError
 
 GOOD = """\
 mi300x:

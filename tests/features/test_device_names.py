@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import yaml
 
-from presage.features.device import CATALOGUE_FILE, catalogue, device_kind, find_device
-from presage.features.device_names import spelled
-from presage.features.errors import UnknownDeviceError
+from presage.errors import UnknownDeviceError
+from presage.features.device.device import CATALOGUE_FILE, catalogue, device_kind, find_device
+from presage.features.device.names import spelled
 
 GPUS = [one for one in catalogue().values() if one.compute_capability > 0]
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from presage.features.from_torch.fused import fused_kernels
 from presage.features.from_torch.graph import trace_module, trace_step
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.roofline import MATRIX_KINDS
 from presage.pipelines.profiling.zoo import FAMILIES, all_configs, build
 
 B = 6

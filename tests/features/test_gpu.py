@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from presage.features import gpu
-from presage.features.device import catalogue, detect
+from presage.features.device import nvml_gpu as gpu
+from presage.features.device.device import catalogue, detect
 
 GIB = 2**30
 
@@ -125,7 +125,7 @@ def test_a_gpu_that_torch_cannot_run_on_is_not_taken(machine, monkeypatch):
 
 def test_what_torch_is_built_for_is_known_without_importing_it():
     script = (
-        "import sys; from presage.features.gpu import torch_runs_on_nvidia as runs; "
+        "import sys; from presage.features.device.nvml_gpu import torch_runs_on_nvidia as runs; "
         "answer = runs(); assert 'torch' not in sys.modules; "
         "import torch; assert answer == (torch.version.cuda is not None)"
     )

@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from presage.features import graph_file
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx import native, shapes
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_tensorflow.graph import read_tensorflow
+from presage.features.graph import graph_file
 from tests.features.tensorflow_examples import const, function, graph, node, placeholder, save
 from tests.fuzzing.test_corpus import CORPUS
 

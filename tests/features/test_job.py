@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
-from presage.features.device import Share
-from presage.features.errors import InvalidJobError
+from presage.features.device.device import Share
 from presage.features.forecast import Forecast
-from presage.features.job import JobFeatures, known_version, memory_of_peak
+from presage.features.job.job import JobFeatures, known_version, memory_of_peak
 from tests.features.examples import device, features, job, memory
 
 

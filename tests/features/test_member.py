@@ -3,10 +3,10 @@ from math import exp, log, nan
 import numpy as np
 import pytest
 
-from presage.features.device import Share
-from presage.features.member import MEMBER_COLUMNS, SOLO_PROFILE, member_matrix
+from presage.features.colocation_member import MEMBER_COLUMNS, SOLO_PROFILE, member_matrix
+from presage.features.columns.schema import matrix
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.schema import matrix
 from tests.features import examples
 from tests.features.examples import device, features, node
 

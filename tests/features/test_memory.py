@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_torch.graph import trace_module, trace_step
-from presage.features.memory import MemoryEstimate
-from presage.pipelines.profiling.training_step import inference
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.pipelines.profiling.running.training_step import inference
 
 B, IN, OUT = 32, 40, 50
 SMALL = 64  # bytes of losses and the like

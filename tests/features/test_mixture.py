@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.device import Share
-from presage.features.framework_release import framework_release
-from presage.features.graph import PHASES
-from presage.features.op_kinds import OP_KINDS
-from presage.features.op_stats import OpStats
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import Share
+from presage.features.graph.op_graph import PHASES
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.graph.op_stats import OpStats
+from presage.features.job.framework_version import framework_release
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
 from tests.features.examples import cell_of, device, features, node
 
 NAMES = columns("full")

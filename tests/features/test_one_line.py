@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import one_line
+from presage.errors import one_line
 
 
 def test_a_path_of_usual_length_is_whole():

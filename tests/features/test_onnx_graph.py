@@ -7,16 +7,16 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from presage.features.device import find_device
-from presage.features.errors import GraphError
+from presage.errors import GraphError
+from presage.features.columns.schema import matrix
+from presage.features.device.device import find_device
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_onnx.shapes import load_model
 from presage.features.from_torch.graph import trace_module
-from presage.features.memory import MemoryEstimate
+from presage.features.graph.roofline import MATRIX_KINDS
+from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.placement import Placement
-from presage.features.roofline import MATRIX_KINDS
-from presage.features.schema import matrix
-from presage.serving.job_features import from_graph
+from presage.serving.client.job_features import from_graph
 
 BATCH = 8
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from presage.features.cells import CELLS
 from presage.features.from_torch.graph import trace_module
-from presage.features.op_shape import SHAPES, shapes_of
-from presage.features.op_stats import summarize
+from presage.features.graph.op_stats import summarize
+from presage.features.graph.operator_buckets import CELLS
+from presage.features.graph.shape_class import SHAPES, shapes_of
 from tests.features.examples import cell_of, node
 
 CONVOLUTIONS = st.builds(

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import InvalidJobError
-from presage.features.graph import merge_equal
-from presage.features.op_stats import OpStats, intensity_octave, summarize
+from presage.errors import InvalidJobError
+from presage.features.graph.op_graph import merge_equal
+from presage.features.graph.op_stats import OpStats, intensity_octave, summarize
 from presage.features.placement import Placement
 from tests.features.examples import column, device, features, node
 

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.device import Share
-from presage.features.op_kinds import PUBLISHED_KINDS
+from presage.features.columns.schema import FEATURE_SETS, columns, matrix, schema_hash
+from presage.features.device.device import Share
+from presage.features.graph.op_kinds import PUBLISHED_KINDS
 from presage.features.placement import Placement
-from presage.features.schema import FEATURE_SETS, columns, matrix, schema_hash
 from tests.features.examples import device, features, node
 
 

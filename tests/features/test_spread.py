@@ -1,7 +1,7 @@
 import pytest
 
-from presage.features.errors import InvalidJobError
-from presage.features.spread import Spread, spread
+from presage.errors import InvalidJobError
+from presage.features.device.node_spread import Spread, spread
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from presage.features import tables
-from presage.features.errors import TableError
+from presage.errors import TableError
+from presage.features.tables import schemas as tables
 
 ROW = {
     "job_id": "mlp/w64/b8/sgd", "device_kind": "cpu-2", "share": 1.0, "sharing_mode": "exclusive",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_tensorflow.file import load_file
 from presage.features.from_tensorflow.graph import read_tensorflow
 from tests.features.tensorflow_examples import (

@@ -9,21 +9,21 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_tensorflow.cost import COUNTS
-from presage.features.from_tensorflow.folding import VIEWS
 from presage.features.from_tensorflow.graph import read_tensorflow
-from presage.features.from_tensorflow.lists import LIST_RULES
-from presage.features.from_tensorflow.rules import RULES
+from presage.features.from_tensorflow.shapes.folding import VIEWS
+from presage.features.from_tensorflow.shapes.lists import LIST_RULES
+from presage.features.from_tensorflow.shapes.rules import RULES
 from presage.features.from_torch.graph import trace_module
-from presage.features.op_kinds import (
+from presage.features.graph.op_kinds import (
     OP_KINDS,
     TENSORFLOW_FREE,
     TENSORFLOW_KINDS,
     tensorflow_kind,
 )
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.roofline import MATRIX_KINDS
 from tests.features.tensorflow_examples import (
     const,
     flat,

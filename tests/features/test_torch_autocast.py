@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
 from presage.features.from_torch.graph import trace_module
 from presage.pipelines.profiling.zoo.precision import apply_precision

@@ -1,6 +1,6 @@
 import pytest
 
-from presage.features.units import quantity
+from presage.system.units import quantity
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from presage.features.errors import GraphError, InvalidJobError
-from presage.features.user_file import read_regular
-from presage.job_source import read_job
-from presage.serving.job_features import job_of
+from presage.cli.job_source import read_job
+from presage.errors import GraphError, InvalidJobError
+from presage.serving.client.job_features import job_of
+from presage.system.user_file import read_regular
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="of POSIX systems"),

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from google.protobuf import text_format
 
-from presage.features.device import find_device
-from presage.features.errors import GraphError, InvalidJobError
+from presage.errors import GraphError, InvalidJobError
+from presage.features.columns.schema import matrix
+from presage.features.device.device import find_device
 from presage.features.from_tensorflow.messages import message
 from presage.features.placement import Placement
-from presage.features.schema import matrix
-from presage.serving.job_features import from_tensorflow
-from presage.serving.wire import write_job
+from presage.serving.client.job_features import from_tensorflow
+from presage.serving.codec.wire import write_job
 from tests.features.tensorflow_examples import (
     const,
     function,

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from presage.features.from_onnx import native
-from presage.features.graph_file import MOST_NATIVE_BYTES
+from presage.features.graph.graph_file import MOST_NATIVE_BYTES
 from tests.fuzzing.reader import Sample
 from tests.fuzzing.readers import READERS
 

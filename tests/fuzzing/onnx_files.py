@@ -12,12 +12,12 @@ from typing import Any
 import onnx
 import onnx.parser
 
-from presage.features.device import find_device
-from presage.features.errors import GraphError, InvalidJobError
+from presage.errors import GraphError, InvalidJobError
+from presage.features.columns.schema import matrix
+from presage.features.device.device import find_device
 from presage.features.placement import Placement
-from presage.features.schema import matrix
-from presage.serving.job_features import from_onnx
-from presage.serving.wire import write_job
+from presage.serving.client.job_features import from_onnx
+from presage.serving.codec.wire import write_job
 from tests.fuzzing.messages import file_mutated
 from tests.fuzzing.reader import Reader, Sample
 from tests.fuzzing.smaller import smaller_messages

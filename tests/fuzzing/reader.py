@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from presage.features.errors import PresageError
+from presage.errors import PresageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,15 @@ from typing import Any
 
 import onnx
 
-from presage.features.device import Share
-from presage.features.errors import ReleaseError
+from presage.errors import ReleaseError
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.models.release import MANIFEST, PREDICTORS
-from presage.models.release_id import content_id
-from presage.serving import wire
-from presage.serving.metrics import Metrics
-from presage.serving.predictor import Predictor
-from presage.serving.served import Served
+from presage.models.release.release import MANIFEST, PREDICTORS
+from presage.models.release.release_id import content_id
+from presage.serving.codec import wire
+from presage.serving.predictor.predictor import Predictor
+from presage.serving.predictor.served_release import Served
+from presage.serving.server.prometheus_metrics import Metrics
 from tests.fuzzing.json_edits import an_edit, edited
 from tests.fuzzing.messages import bytes_mutated, mutated
 from tests.fuzzing.reader import Reader, Sample

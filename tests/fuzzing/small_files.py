@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from presage.features.errors import ConfigError, InvalidJobError, OutcomeLogError
-from presage.serving.callers import ROLES
-from presage.serving.job_features import job_of, to_json
-from presage.serving.outcome_log import OutcomeLog, read_outcomes
-from presage.serving.token_file import new_token, read_tokens
-from presage.serving.wire import write_job
+from presage.errors import ConfigError, InvalidJobError, OutcomeLogError
+from presage.serving.authentication.callers import ROLES
+from presage.serving.authentication.token_file import new_token, read_tokens
+from presage.serving.client.job_features import job_of, to_json
+from presage.serving.codec.wire import write_job
+from presage.serving.outcomes.outcome_log import OutcomeLog, read_outcomes
 from tests.fuzzing.json_edits import an_edit, edited
 from tests.fuzzing.messages import bytes_mutated
 from tests.fuzzing.reader import Reader, Sample

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import InvalidJobError
+from presage.errors import InvalidJobError
 from tests.fuzzing.readers import READERS
 
 CORPUS = Path(__file__).with_name("corpus")

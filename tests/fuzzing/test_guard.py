@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presage.features.errors import GraphError
+from presage.errors import GraphError
 from tests.fuzzing import guard
 from tests.fuzzing.reader import Reader, Sample
 from tests.fuzzing.readers import READERS

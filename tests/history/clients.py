@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from presage.features.errors import InvalidJobError, ServiceError, UnknownJobError
-from presage.schedulers.live.client import ClusterClient
+from presage.errors import InvalidJobError, ServiceError, UnknownJobError
+from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.history.models import TERMINAL
 from tests.history.record import Recorder

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 from tests.schedulers.live.job import processes_of
 
 _CHILD_S, _CHILD_TICK_S = 120.0, 0.1

@@ -15,10 +15,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from presage.schedulers.agent.isolation import hierarchies
-from presage.schedulers.agent.names import safe_name
-from presage.schedulers.agent.processes import environment, pids, stat
-from presage.schedulers.live.client import ClusterClient
+from presage.schedulers.live.agent.isolation.control_groups import hierarchies
+from presage.schedulers.live.agent.tasks.file_names import safe_name
+from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
+from presage.schedulers.live.client.client import ClusterClient
 from tests.history.link import Link, Links
 from tests.history.record import Entry, Recorder
 from tests.schedulers.live.cluster import PRESAGE, LiveCluster

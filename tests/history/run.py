@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from presage.features.errors import ServiceError
-from presage.schedulers.live.client import ClusterClient
-from presage.schedulers.live.waiting import OVER
+from presage.errors import ServiceError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.client.waiting import OVER
 from tests.history.clients import Client, Jobs, Process, Watcher, watched_to
 from tests.history.faults import Faults, Spans
 from tests.history.laws import SLACK_S

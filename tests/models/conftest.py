@@ -18,15 +18,15 @@ import pandas as pd
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from presage.features.device import catalogue
-from presage.features.member import MEMBER_COLUMNS
-from presage.features.schema import columns
-from presage.models.alone import WHO
-from presage.models.domain import learn_domain
-from presage.models.gate import GatePolicy
-from presage.models.probes import SOLO, Probes
-from presage.models.registry import Registry
-from presage.models.release import PREDICTORS, Release, write_release
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import columns
+from presage.features.device.device import catalogue
+from presage.models.calibration.training_domain import learn_domain
+from presage.models.gate.release_gate import GatePolicy
+from presage.models.registry.registry import Registry
+from presage.models.release.probes import SOLO, Probes
+from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.training.solo_rows import WHO
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 NOISE = 0.1

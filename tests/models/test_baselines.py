@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from presage.models.baselines import BASELINES, out_of_fold
+from presage.models.training.baselines import BASELINES, out_of_fold
 
 
 def data():

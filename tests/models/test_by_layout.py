@@ -5,9 +5,12 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from presage.features.schema import columns
-from presage.models.export_onnx import export
-from presage.models.fit import (
+from presage.features.columns.schema import columns
+from presage.models.calibration.margins import Margins
+from presage.models.networks.predictors import ScalarPredictor
+from presage.models.onnx_export.export import export
+from presage.models.training.fine_tuning import Learnt, read_scalar, write_learnt
+from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
@@ -15,10 +18,7 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.learnt import Learnt, read_scalar, write_learnt
-from presage.models.margins import Margins
-from presage.models.predictors import ScalarPredictor
-from presage.models.targets import TARGETS
+from presage.models.training.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
 COLUMNS = columns("full")

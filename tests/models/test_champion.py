@@ -19,11 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import RegistryError, ReleaseError
-from presage.models import champion as module
-from presage.models.champion import Champion, find_champion, is_whole, lay_down, peek_champion
-from presage.models.registry import Registry
-from presage.models.release import MANIFEST, PREDICTORS, load_release
+from presage.errors import RegistryError, ReleaseError
+from presage.models.registry import champion as module
+from presage.models.registry.champion import (
+    Champion,
+    find_champion,
+    is_whole,
+    lay_down,
+    peek_champion,
+)
+from presage.models.registry.registry import Registry
+from presage.models.release.release import MANIFEST, PREDICTORS, load_release
 from tests.models.mlflow_server import served
 from tests.serving.processes import free_port
 
@@ -495,7 +501,7 @@ def test_a_cache_that_cannot_be_written_is_named(two, tmp_path):
 AT_ONCE = """
 import sys, time
 from pathlib import Path
-from presage.models.champion import find_champion, is_whole, lay_down
+from presage.models.registry.champion import find_champion, is_whole, lay_down
 
 uri, cache, begin_s = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 champion = find_champion(uri)

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import TrainingError
-from presage.models.conformal import calibrate, conformal_margin, cv_plus
-from presage.models.fit import LEVELS
+from presage.errors import TrainingError
+from presage.models.calibration.conformal import calibrate, conformal_margin, cv_plus
+from presage.models.training.fit import LEVELS
 
 
 def test_by_hand_the_ninth_of_nine_scores_for_90_percent():

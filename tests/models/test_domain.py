@@ -5,12 +5,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from presage.features.cells import CELLS
-from presage.features.device_class import DEVICE_CLASSES
-from presage.features.job import PRECISIONS
-from presage.features.job_table import precision_codes
-from presage.features.schema import columns
-from presage.models.domain import Domain, contains, learn_domain, read_domain, reasons
+from presage.features.columns.schema import columns
+from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.graph.operator_buckets import CELLS
+from presage.features.job.job import PRECISIONS
+from presage.features.job.job_table import precision_codes
+from presage.models.calibration.training_domain import (
+    Domain,
+    contains,
+    learn_domain,
+    read_domain,
+    reasons,
+)
 
 NAMES = columns("full")
 FORWARD, OTHER = "MatMul forward 0", "Relu forward"
@@ -145,7 +151,7 @@ def test_more_rows_than_are_looked_at_together_are_judged_alike(domain, monkeypa
     asked = rows(*np.linspace(0, 1, 50))
     codes = precision_codes(["fp32"] * 50)
     at_once = domain.contains(asked, codes)
-    monkeypatch.setattr("presage.models.domain.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("presage.models.calibration.training_domain.ROWS_AT_ONCE", 7)
 
     assert 0 < at_once.sum() < 50
     assert np.array_equal(domain.contains(asked, codes), at_once)

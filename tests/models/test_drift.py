@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from presage.models.drift import (
+from presage.models.drift.drift_test import (
     CHANGED,
     IN_DOMAIN,
     MISSES,
@@ -131,7 +131,7 @@ def test_a_job_that_runs_for_ever_is_remembered_in_part():
 
 
 def test_what_callers_name_is_remembered_in_part(monkeypatch):
-    monkeypatch.setattr("presage.models.drift._MOST_JOBS", 50)
+    monkeypatch.setattr("presage.models.drift.drift_test._MOST_JOBS", 50)
     drift = Drift(PROMISES, POLICY)
     for i in range(500):
         drift.add([judged(f"{i}", family=f"family {i}", device_kind=f"kind {i}")])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.models.e_detector import (
+from presage.models.drift.e_detector import (
     ABOVE,
     BELOW,
     INSIDE,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.models.ensemble import DOUBT, combined_array
-from presage.models.fit import LEVELS
+from presage.models.networks.ensemble import DOUBT, combined_array
+from presage.models.training.fit import LEVELS
 
 MEDIAN = LEVELS.index(0.5)
 

@@ -7,14 +7,22 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from presage.features.errors import ReleaseError, TrainingError
-from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY
-from presage.features.schema import columns
-from presage.models import learnt
-from presage.models.conformal import calibrate
-from presage.models.ensemble import combined_array
-from presage.models.export_onnx import export
-from presage.models.fit import (
+from presage.errors import ReleaseError, TrainingError
+from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
+from presage.features.columns.schema import columns
+from presage.models.calibration.conformal import calibrate
+from presage.models.calibration.margins import Margins
+from presage.models.networks.ensemble import combined_array
+from presage.models.networks.predictors import (
+    InterferencePredictor,
+    ScalarPredictor,
+    of_device_class,
+)
+from presage.models.networks.stacked import take_members
+from presage.models.onnx_export.export import export
+from presage.models.training import fine_tuning as learnt
+from presage.models.training.fine_tuning import Learnt, read_interference, read_scalar, write_learnt
+from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
@@ -22,12 +30,8 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.fit_interference import fit_interference, log_slowdowns
-from presage.models.learnt import Learnt, read_interference, read_scalar, write_learnt
-from presage.models.margins import Margins
-from presage.models.predictors import InterferencePredictor, ScalarPredictor, of_device_class
-from presage.models.stacked import take_members
-from presage.models.targets import LEAST_FRACTION, TARGETS
+from presage.models.training.fit_interference import fit_interference, log_slowdowns
+from presage.models.training.targets import LEAST_FRACTION, TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)

@@ -7,11 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-from presage.features.device_class import COMPUTE_CAPABILITY
-from presage.features.member import MEMBER_COLUMNS, MEMBER_IDENTITY
-from presage.features.schema import columns
-from presage.models.export_onnx import export
-from presage.models.fit import (
+from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
+from presage.features.columns.schema import columns
+from presage.features.device.device_class import COMPUTE_CAPABILITY
+from presage.models.calibration.margins import Margins
+from presage.models.networks.component_factors import CONDITIONS
+from presage.models.networks.predictors import (
+    AsMeasured,
+    InterferencePredictor,
+    ScalarPredictor,
+    of_device_class,
+)
+from presage.models.onnx_export.export import export
+from presage.models.onnx_export.fused_interference import FoldedInterference
+from presage.models.onnx_export.fused_solo import FoldedScalar
+from presage.models.training.fit import (
     CHANNELS_LAST,
     LEVELS,
     FitConfig,
@@ -19,18 +29,8 @@ from presage.models.fit import (
     inputs_of,
     transform_features,
 )
-from presage.models.fit_interference import InterferenceStack
-from presage.models.folded import FoldedScalar
-from presage.models.folded_interference import FoldedInterference
-from presage.models.margins import Margins
-from presage.models.predictors import (
-    AsMeasured,
-    InterferencePredictor,
-    ScalarPredictor,
-    of_device_class,
-)
-from presage.models.sum_of_parts import CONDITIONS
-from presage.models.targets import TARGETS
+from presage.models.training.fit_interference import InterferenceStack
+from presage.models.training.targets import TARGETS
 
 CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
 COLUMNS = columns("full")

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 import yaml
 
-from presage.features.errors import RegistryError, ReleaseError, TableError, TrainingError
-from presage.models import gate, release
-from presage.models.gate import GatePolicy, coverage_bounds, decide
-from presage.models.manifest import job_digest
-from presage.models.paired import changes
-from presage.models.registry import Registry
-from presage.models.release import PREDICTORS
-from presage.models.score import score
-from presage.models.scored import HeldOut, Interval, Scored
-from presage.pipelines import promote as stage
+from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
+from presage.models.gate import release_gate as gate
+from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
+from presage.models.gate.holdout_score import score
+from presage.models.gate.paired_bootstrap import changes
+from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
+from presage.models.registry.registry import Registry
+from presage.models.release import release
+from presage.models.release.manifest import job_digest
+from presage.models.release.release import PREDICTORS
+from presage.pipelines.stages import promote as stage
 
 Z = {0.8: 1.2816, 0.9: 1.6449}
 SPREAD = 0.1  # of log(forecast / measured), as in conftest
@@ -288,7 +289,7 @@ def test_the_true_model_scores_as_its_noise_says(releases, tables):
 
 
 def test_only_held_out_jobs_are_judged_by(releases, tables):
-    from presage.models.splits import HELD_OUT_FOLD, job_folds
+    from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
     solo, interference = (table.copy() for table in tables)
     for table, column in ((solo, "memory_peak_bytes"), (interference, "slowdown")):

@@ -17,13 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
-from presage.features.errors import RegistryError
-from presage.models import promotion
-from presage.models.champion import peek_champion
-from presage.models.journal import GATE, JOURNAL, NOTHING, Entry, Move, moves_of, valid_entries
-from presage.models.promotion import make_move
-from presage.models.registry import KEPT_ENTRIES, Registry
-from presage.models.release import load_release
+from presage.errors import RegistryError
+from presage.models.registry import promotion
+from presage.models.registry.champion import peek_champion
+from presage.models.registry.promotion import make_move
+from presage.models.registry.promotion_journal import (
+    GATE,
+    JOURNAL,
+    NOTHING,
+    Entry,
+    Move,
+    moves_of,
+    valid_entries,
+)
+from presage.models.registry.registry import KEPT_ENTRIES, Registry
+from presage.models.release.release import load_release
 from tests.models.mlflow_server import served
 from tests.serving.shared_registry import shared_registry, what_is_missing
 
@@ -356,7 +364,7 @@ def exists(registry: Registry, version: int, run_id: str) -> bool:
 
 
 def just_before(monkeypatch, step: str, then) -> None:
-    """Let others act once, right before a step of :mod:`presage.models.promotion`."""
+    """Let others act once, right before a step of :mod:`presage.models.registry.promotion`."""
     original = getattr(promotion, step)
 
     def later(*arguments):

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import ReleaseError
-from presage.models.learnt_from import (
+from presage.errors import ReleaseError
+from presage.models.release.release import MANIFEST, load_release
+from presage.models.release.release_id import content_id
+from presage.models.release.training_data import (
     Beginning,
     CampaignFolder,
     CampaignRows,
@@ -18,8 +20,6 @@ from presage.models.learnt_from import (
     learnt_from,
     read_learnt_from,
 )
-from presage.models.release import MANIFEST, load_release
-from presage.models.release_id import content_id
 
 SHIPPED = Path(__file__).parents[2] / "data/pretrained/release"
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)

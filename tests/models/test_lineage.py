@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from presage import lineage
-from presage.features.errors import RegistryError
-from presage.models.journal import whoami
-from presage.models.learnt_from import (
+from presage.cli.training.models import app
+from presage.errors import RegistryError
+from presage.models.registry import lineage
+from presage.models.registry.mlflow_run import Origin
+from presage.models.registry.promotion_journal import whoami
+from presage.models.registry.registry import Registry
+from presage.models.release.manifest import job_digest
+from presage.models.release.training_data import (
     Beginning,
     CampaignFolder,
     CampaignRows,
     LearntFrom,
     TableFile,
 )
-from presage.models.manifest import job_digest
-from presage.models.registry import Registry
-from presage.models.registry_run import Origin
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.models_cli import app
-from presage.pipelines.origin import origin_of
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.pipelines.stages.origin import origin_of
 
 TABLE = b"the rows of this campaign"
 SHA256 = hashlib.sha256(TABLE).hexdigest()

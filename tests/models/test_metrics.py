@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from presage.models.metrics import interval_metrics, point_metrics
+from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 
 
 def test_by_hand():

@@ -6,9 +6,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from presage.features.errors import RegistryError
-from presage.models.release import load_release
-from presage.models_cli import app
+from presage.cli.training.models import app
+from presage.errors import RegistryError
+from presage.models.release.release import load_release
 from tests.models.conftest import POLICY
 
 

@@ -4,10 +4,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from presage.models.fit import LEVELS, mean_of_members, minimize
-from presage.models.interference_mlp import InterferenceMLP
-from presage.models.quantile_mlp import QuantileMLP
-from presage.models.stacked import Standardizer, pinball_loss, rising
+from presage.models.networks.interference_mlp import InterferenceMLP
+from presage.models.networks.quantile_mlp import QuantileMLP
+from presage.models.networks.stacked import Standardizer, pinball_loss, rising
+from presage.models.training.fit import LEVELS, mean_of_members, minimize
 
 
 @pytest.fixture(autouse=True)

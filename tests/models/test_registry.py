@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import ConfigError, RegistryError, ReleaseError
-from presage.models.champion import find_champion, lay_down
-from presage.models.registry import Registry
-from presage.models.registry_run import Origin
-from presage.models.registry_uri import configured_uri
+from presage.errors import ConfigError, RegistryError, ReleaseError
+from presage.models.registry.champion import find_champion, lay_down
+from presage.models.registry.mlflow_run import Origin
+from presage.models.registry.registry import Registry
+from presage.models.registry.uri import configured_uri
 
 
 @pytest.fixture
@@ -238,7 +238,10 @@ def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, d
     assert champion is not None
     assert lay_down(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
     model = mlflow.models.Model.load(str(artifacts(two, 1)))
-    assert model.flavors["python_function"]["loader_module"] == "presage.serving.mlflow_model"
+    assert (
+        model.flavors["python_function"]["loader_module"]
+        == "presage.serving.predictor.mlflow_model"
+    )
 
 
 def test_registering_a_whole_release_again_writes_nothing(two, releases):

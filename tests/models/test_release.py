@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.errors import InvalidJobError, ReleaseError
+from presage.errors import InvalidJobError, ReleaseError
+from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
-from presage.features.schema import matrix
-from presage.models import release as release_module
-from presage.models.domain import learn_domain
-from presage.models.probes import SOLO, Probes
-from presage.models.release import MANIFEST, PREDICTORS, load_release, write_release
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.release import training_colocations
+from presage.models.calibration.training_domain import learn_domain
+from presage.models.release import release as release_module
+from presage.models.release.probes import SOLO, Probes
+from presage.models.release.release import MANIFEST, PREDICTORS, load_release, write_release
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.pipelines.stages.build_release import training_colocations
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.models.splits import FOLDS, family_folds, job_folds
+from presage.models.training.splits import FOLDS, family_folds, job_folds
 
 
 def test_a_jobs_fold_is_the_same_for_ever():

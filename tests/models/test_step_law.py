@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from presage.features.spread import spread
-from presage.models.step_law import StepLaw, fit_law, ring_bytes
+from presage.features.device.node_spread import spread
+from presage.models.networks.scale_out_law import StepLaw, fit_law, ring_bytes
 
 SPREADS = [spread(1, 1, "1"), spread(1, 2, "2"), spread(2, 2, "1 1"), spread(4, 8, "2 2 2 2")]
 

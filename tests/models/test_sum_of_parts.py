@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from presage.features.feature_column import ON_TOP
-from presage.features.schema import FEATURE_SETS, columns
-from presage.models.fit import (
+from presage.features.columns.column import ON_TOP
+from presage.features.columns.schema import FEATURE_SETS, columns
+from presage.models.networks.component_factors import STRIDE, SumOfParts
+from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
@@ -16,8 +17,7 @@ from presage.models.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.sum_of_parts import STRIDE, SumOfParts
-from presage.models.targets import TARGETS
+from presage.models.training.targets import TARGETS
 
 COLUMNS = columns("full")
 TARGET = TARGETS["step_time"]

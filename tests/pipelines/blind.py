@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from presage.models.fit import LEVELS
+from presage.models.training.fit import LEVELS
 
 
 def assert_blind(asked, before, after, other):

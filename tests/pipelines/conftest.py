@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from presage.pipelines import train, train_interference
-from presage.pipelines.profiling import dcgm, nvml_device
+from presage.pipelines.profiling.sampling import dcgm, nvml_device
+from presage.pipelines.stages import train, train_interference
 
 
 @contextmanager

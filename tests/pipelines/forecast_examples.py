@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.models.baselines import BASELINES
-from presage.models.metrics import point_metrics
-from presage.models.release import PREDICTORS
-from presage.pipelines.evaluate import Metrics, score_forecasts
+from presage.models.calibration.error_metrics import point_metrics
+from presage.models.release.release import PREDICTORS
+from presage.models.training.baselines import BASELINES
+from presage.pipelines.stages.evaluate import Metrics, score_forecasts
 
 SCALE = {"compute_utilization": 0.5, "memory": 4e8, "step_time": 0.05, "interference": 2.0}
 FAMILIES = ("gpt", "mlp", "resnet")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from presage.pipelines.profiling.device_sample import DeviceSample
-from presage.pipelines.profiling.nvml_sampler import NvmlSampler
+from presage.pipelines.profiling.sampling.device_sample import DeviceSample
+from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 GIB = 2**30

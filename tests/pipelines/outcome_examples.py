@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features import tables
-from presage.features.device import Share
-from presage.pipelines.ingest import Ingested, ingest
-from presage.pipelines.outcome_tables import TABLES
-from presage.pipelines.recency import DAY_S, Recency
-from presage.pipelines.withdrawn import Withdrawal
-from presage.serving.outcome_log import OutcomeLog
-from presage.serving.outcomes import Outcome
-from presage.serving.wire_outcomes import write_report
+from presage.features.device.device import Share
+from presage.features.tables import schemas as tables
+from presage.pipelines.reported.outcome_tables import TABLES
+from presage.pipelines.reported.recency import DAY_S, Recency
+from presage.pipelines.reported.withdrawn import Withdrawal
+from presage.pipelines.stages.ingest import Ingested, ingest
+from presage.serving.codec.wire_outcomes import write_report
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.outcomes.outcome_log import OutcomeLog
 from tests.features.examples import device, features, node
 
 RECENCY = Recency(half_life_days=10, most_weight=4, newest_runs=3)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.graph import OpGraph
-from presage.features.memory import MemoryEstimate
+from presage.features.graph.op_graph import OpGraph
+from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.importers import IMPORTERS
-from presage.pipelines.importers.graph_cache import GraphCache
 from presage.pipelines.importers.imported import Imported
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.published_file import unpacked
 from tests.features.examples import node
 

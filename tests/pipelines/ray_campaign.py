@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from presage.features.device import usable_cores
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling.campaign import run_campaign
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.ray_runner import RESOURCE, ray_runner
-from presage.pipelines.profiling.run_options import RunOptions
+from presage.errors import ProfilingError
+from presage.features.device.device import usable_cores
+from presage.pipelines.profiling.campaign.campaign import run_campaign
+from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.running.ray_runner import RESOURCE, ray_runner
+from presage.pipelines.profiling.running.run_options import RunOptions
 
 HASTY = RunOptions(threads=usable_cores(), quiet_wait_s=0.0, quiet_sample_s=0.01, attempts=1)
 SETTINGS = CampaignSettings(

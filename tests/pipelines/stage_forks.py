@@ -53,7 +53,9 @@ def _be_stage(stage: str, arguments: list[str], folder: Path, at: int | None, wr
     os.dup2(1, 2)
     try:
         module = importlib.import_module(f"presage.pipelines.{stage.split(maxsplit=1)[0]}")
-        importlib.import_module("presage.pipelines.stage").run_stage(lambda: module.main(arguments))
+        importlib.import_module("presage.pipelines.stages.stage").run_stage(
+            lambda: module.main(arguments)
+        )
         code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)
@@ -89,15 +91,18 @@ def main() -> None:
     import torch
     from torch import nn
 
-    from presage.models import baselines
-    from presage.models.export_onnx import export
+    from presage.models.onnx_export.export import export
+    from presage.models.training import baselines
 
     baselines.BASELINES = {
         n: b for n, b in baselines.BASELINES.items() if n != "boosted_trees"
     }  # a minute, and no network of ours
-    for name in (*(f"presage.pipelines.{stage}" for stage in STAGES), "presage.models.registry"):
+    for name in (
+        *(f"presage.pipelines.{stage}" for stage in STAGES),
+        "presage.models.registry.registry",
+    ):
         importlib.import_module(name)
-    for name in ("mlflow", "sklearn.linear_model", "presage.models.score"):
+    for name in ("mlflow", "sklearn.linear_model", "presage.models.gate.holdout_score"):
         importlib.import_module(name)
     export(nn.Linear(2, 2), {"rows": (torch.zeros(2, 2), ("rows",))})  # imports more than is seen
     for line in sys.stdin:

@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli import app
-from presage.features.errors import ConfigError, TableError, TrainingError
-from presage.models import baselines
-from presage.models.metrics import point_metrics
+from presage.cli.app import app
+from presage.errors import ConfigError, TableError, TrainingError
+from presage.features.tables.campaign import read_campaign
+from presage.models.calibration.error_metrics import point_metrics
+from presage.models.training import baselines
 from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.solo import SoloTask
-from presage.pipelines.benchmark.splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.tasks import TASKS
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.importers.graph_cache import NoGraphs
+from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.pipelines.blind import assert_blind
 from tests.pipelines.public_files import real
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from presage.features.placement import Placement
-from presage.models.fit import LEVELS
-from presage.models.targets import TARGETS
+from presage.features.tables.campaign import Campaign, read_campaign
+from presage.models.training.fit import LEVELS
+from presage.models.training.targets import TARGETS
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
 from presage.pipelines.benchmark.rows import Rows
 from presage.pipelines.benchmark.solo import CONFIG, SoloTask
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.benchmark.tasks import TASKS
-from presage.pipelines.campaigns import Campaign, read_campaign
-from presage.pipelines.importers.graph_cache import NoGraphs
+from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.features.examples import device, features, memory
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"

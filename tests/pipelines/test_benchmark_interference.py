@@ -7,18 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.errors import TableError, TrainingError
-from presage.models import baselines
-from presage.models.fit import FitConfig
+from presage.errors import TableError, TrainingError
+from presage.features.tables.campaign import read_campaign
+from presage.models.training import baselines
+from presage.models.training.fit import FitConfig
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.additive import Additive
+from presage.pipelines.benchmark.benchmark_splits import novelty
 from presage.pipelines.benchmark.colocated import Colocated, colocated
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.interference import InterferenceTask, _folds
-from presage.pipelines.benchmark.splits import novelty
 from presage.pipelines.benchmark.tasks import TASKS
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.importers.graph_cache import NoGraphs
+from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.pipelines.blind import assert_blind
 from tests.pipelines.public_files import OneGraph, real
 

@@ -7,20 +7,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.errors import TrainingError
-from presage.features.graph import OpGraph
-from presage.features.memory import MemoryEstimate
-from presage.features.spread import spread
-from presage.models import baselines, step_law
-from presage.models.step_law import ring_bytes
+from presage.errors import TrainingError
+from presage.features.device.node_spread import spread
+from presage.features.graph.op_graph import OpGraph
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.models.networks import scale_out_law as step_law
+from presage.models.networks.scale_out_law import ring_bytes
+from presage.models.training import baselines
 from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.scale_out import CONFIG, ScaleOutTask
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
-from presage.pipelines.benchmark.splits import split_folds
 from presage.pipelines.benchmark.tasks import TASKS
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from tests.features.examples import node
 from tests.pipelines.blind import assert_blind
 from tests.pipelines.public_files import gavel_tidied, pollux_tidied

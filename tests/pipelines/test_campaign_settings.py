@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from presage.features.errors import ConfigError, GraphError, ProfilingError
-from presage.pipelines.profiling.campaign_file import read_campaign_file
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
+from presage.errors import ConfigError, GraphError, ProfilingError
+from presage.pipelines.profiling.campaign.campaign_file import read_campaign_file
+from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, parse
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from presage.features.device import Share
-from presage.features.schema import columns, matrix
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.featurize import featurize_solo
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import Share
+from presage.features.tables.campaign import read_campaign
+from presage.pipelines.stages.featurize import featurize_solo
 from tests.pipelines.public_files import ROOT
 
 CAMPAIGN = ROOT / "data/profiles/cpu-2-zoo"

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import TrainingError
-from presage.models.fit import LEVELS
-from presage.models.margins import Margins
-from presage.models.splits import FOLDS, HELD_OUT_FOLD
-from presage.pipelines import cross_validation as cv
+from presage.errors import TrainingError
+from presage.models.calibration.margins import Margins
+from presage.models.training.fit import LEVELS
+from presage.models.training.splits import FOLDS, HELD_OUT_FOLD
+from presage.pipelines.evaluation import cross_validation as cv
 
 
 def alike(y):

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from presage.pipelines.profiling import dcgm
-from presage.pipelines.profiling.nvml_sampler import NvmlSampler
+from presage.pipelines.profiling.sampling import dcgm
+from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 from tests.pipelines.gpu_window import MEMORY, WHERE, sample
 from tests.pipelines.recorded_nvml import RECORDINGS, RecordedNvml
 

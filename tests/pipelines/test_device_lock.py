@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.device import catalogue, detect
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling import device_lock
-from presage.pipelines.profiling.device_lock import FOLDER_VARIABLE, device_locked
+from presage.errors import ProfilingError
+from presage.features.device.device import catalogue, detect
+from presage.pipelines.profiling.running import device_lock
+from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE, device_locked
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 CPU = detect(gpu=False)
@@ -23,8 +23,8 @@ CPU = detect(gpu=False)
 HOLDS = """
 import sys, time
 from pathlib import Path
-from presage.features.device import detect
-from presage.pipelines.profiling.device_lock import device_locked
+from presage.features.device.device import detect
+from presage.pipelines.profiling.running.device_lock import device_locked
 with device_locked(detect(gpu=False), Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.pipelines.evaluate import score_forecasts
-from presage.pipelines.evaluation_tables import (
+from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
     calibration_rows,
     error_by,
     figures,
     judged,
 )
+from presage.pipelines.stages.evaluate import score_forecasts
 from tests.pipelines.forecast_examples import forecasts, row, table
 
 

@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.tables import REPORTED_SOURCE
-from presage.models.fit import FitConfig
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.models.targets import TARGETS
-from presage.pipelines import featurize, train
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.featurize import superseded, weights
-from presage.pipelines.ingest import ingest
-from presage.pipelines.recency import DAY_S, Recency
-from presage.pipelines.settings import FineTuning, Settings
-from presage.serving.outcomes import Outcome
+from presage.features.tables.campaign import read_campaign
+from presage.features.tables.schemas import REPORTED_SOURCE
+from presage.models.training.fit import FitConfig
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.models.training.targets import TARGETS
+from presage.pipelines.reported.recency import DAY_S, Recency
+from presage.pipelines.stages import featurize, train
+from presage.pipelines.stages.featurize import superseded, weights
+from presage.pipelines.stages.fit_settings import FineTuning, Settings
+from presage.pipelines.stages.ingest import ingest
+from presage.serving.outcomes.outcome import Outcome
 from tests.pipelines.outcome_examples import RECENCY, log_of
 from tests.small_campaign import small_campaign
 

@@ -10,17 +10,18 @@ import psutil
 import pynvml
 import pytest
 
-from presage.features import gpu, tables
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling import profiler
-from presage.pipelines.profiling import workers as workers_module
-from presage.pipelines.profiling.campaign import run_campaign
-from presage.pipelines.profiling.campaign_progress import Progress
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.campaign_tables import CampaignTables
-from presage.pipelines.profiling.child import Child
-from presage.pipelines.profiling.run_options import RunOptions
-from presage.pipelines.profiling.workers import Workers
+from presage.errors import ProfilingError
+from presage.features.device import nvml_gpu as gpu
+from presage.features.tables import schemas as tables
+from presage.pipelines.profiling.campaign.campaign import run_campaign
+from presage.pipelines.profiling.campaign.campaign_progress import Progress
+from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables
+from presage.pipelines.profiling.running import profiler
+from presage.pipelines.profiling.running import worker_pool as workers_module
+from presage.pipelines.profiling.running.run_options import RunOptions
+from presage.pipelines.profiling.running.worker_pool import Workers
+from presage.system.child_process import Child
 from tests.pipelines.gpu_window import GIB, failing
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from presage.features.device import Share, catalogue, detect
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling import gpu_sharing
-from presage.pipelines.profiling.gpu_sharing import (
+from presage.errors import ProfilingError
+from presage.features.device.device import Share, catalogue, detect
+from presage.pipelines.profiling.running import gpu_sharing
+from presage.pipelines.profiling.running.gpu_sharing import (
     CPU_MODES,
     GpuSharing,
     MigSlice,
@@ -23,7 +23,7 @@ from presage.pipelines.profiling.gpu_sharing import (
     mps_daemon_runs,
     whole_share,
 )
-from presage.pipelines.profiling.profiler import undivided_share
+from presage.pipelines.profiling.running.profiler import undivided_share
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 CPU = detect(gpu=False)

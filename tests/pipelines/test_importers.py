@@ -10,9 +10,9 @@ import tarfile
 
 import pytest
 
-from presage.features import tables
-from presage.features.errors import TableError
-from presage.pipelines.campaigns import read_campaign
+from presage.errors import TableError
+from presage.features.tables import schemas as tables
+from presage.features.tables.campaign import read_campaign
 from presage.pipelines.importers import (
     IMPORTERS,
     gavel,
@@ -21,9 +21,9 @@ from presage.pipelines.importers import (
     parvagpu,
     pollux,
 )
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
-from presage.pipelines.importers.public_job import PublicModel, add_job
+from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
 from presage.pipelines.importers.run import import_source
 from presage.pipelines.profiling.zoo import FAMILIES
 from tests.pipelines.public_files import (

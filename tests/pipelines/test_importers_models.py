@@ -13,15 +13,19 @@ import pytest
 import torch
 from torch import nn
 
-from presage.features import tables
-from presage.features.errors import GraphError, TableError
+from presage.errors import GraphError, TableError
 from presage.features.from_torch.graph import trace_module
-from presage.pipelines.importers import IMPORTERS, timm_models
+from presage.features.tables import schemas as tables
+from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.importers.gpumemnet import trace_mlp
-from presage.pipelines.importers.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.imported import Imported
-from presage.pipelines.importers.timm_job import TimmJob, add_timm_job
-from presage.pipelines.importers.torchvision_models import CLASSIFIERS, trace_classifier
+from presage.pipelines.importers.public_models import timm_models
+from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
+from presage.pipelines.importers.public_models.timm_job import TimmJob, add_timm_job
+from presage.pipelines.importers.public_models.torchvision_models import (
+    CLASSIFIERS,
+    trace_classifier,
+)
 from tests.pipelines.public_files import OneGraph, real
 
 

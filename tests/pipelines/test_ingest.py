@@ -23,19 +23,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from presage.features.device import Share
-from presage.features.errors import ConfigError, OutcomeLogError, TableError
-from presage.models.splits import job_folds
-from presage.outcomes_cli import app
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.featurize import featurize_interference, featurize_solo
-from presage.pipelines.ingest import ingest
-from presage.pipelines.outcome_tables import TABLES
-from presage.pipelines.recency import DAY_S, Recency
-from presage.pipelines.stage import read_params
-from presage.pipelines.withdrawn import Withdrawal, read_withdrawals
-from presage.serving.client import PresageClient
-from presage.serving.outcome_log import OutcomeLog
+from presage.cli.serving.outcomes import app
+from presage.errors import ConfigError, OutcomeLogError, TableError
+from presage.features.device.device import Share
+from presage.features.tables.campaign import read_campaign
+from presage.models.training.splits import job_folds
+from presage.pipelines.reported.outcome_tables import TABLES
+from presage.pipelines.reported.recency import DAY_S, Recency
+from presage.pipelines.reported.withdrawn import Withdrawal, read_withdrawals
+from presage.pipelines.stages.featurize import featurize_interference, featurize_solo
+from presage.pipelines.stages.ingest import ingest
+from presage.pipelines.stages.stage import read_params
+from presage.serving.client.client import PresageClient
+from presage.serving.outcomes.outcome_log import OutcomeLog
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.examples import device
 from tests.pipelines.outcome_examples import (

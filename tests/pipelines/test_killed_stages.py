@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from presage.models.registry import Registry
-from presage.models.release import PREDICTORS, load_release
-from presage.models.targets import TARGETS
+from presage.models.registry.registry import Registry
+from presage.models.release.release import PREDICTORS, load_release
+from presage.models.training.targets import TARGETS
 from tests.pipelines.outcome_examples import log_of, outcome, together
 from tests.small_campaign import small_campaign
 

@@ -3,14 +3,17 @@
 import pytest
 import torch
 
-from presage.pipelines.importers.light_classifiers import (
+from presage.pipelines.importers.public_models.light_classifiers import (
     Fire,
     ShuffleUnit,
     mnasnet,
     shufflenet_v2,
     squeezenet,
 )
-from presage.pipelines.importers.torchvision_models import CLASSIFIERS, trace_classifier
+from presage.pipelines.importers.public_models.torchvision_models import (
+    CLASSIFIERS,
+    trace_classifier,
+)
 
 
 @pytest.mark.parametrize(

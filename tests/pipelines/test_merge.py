@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from presage.features import tables
-from presage.features.errors import ProfilingError, TableError
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.merge import merge
-from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
+from presage.errors import ProfilingError, TableError
+from presage.features.tables import schemas as tables
+from presage.features.tables.campaign import read_campaign
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.merge import merge
 
 NODE = {
     "graph_digest": "g", "op": "aten.mm", "kind": "MatMul", "phase": "forward",

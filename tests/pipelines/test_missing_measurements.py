@@ -6,24 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.errors import ReleaseError, TrainingError
-from presage.models import baselines
-from presage.models.alone import positions_alone
-from presage.models.fit import FitConfig
-from presage.models.release import PREDICTORS
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.models.targets import TARGETS
-from presage.pipelines import (
-    evaluate,
-    evaluation_tables,
-    featurize,
-    learn_solo,
-    release,
-    train,
-    train_interference,
-)
-from presage.pipelines.campaigns import read_campaign
-from presage.pipelines.settings import FineTuning, Settings
+from presage.errors import ReleaseError, TrainingError
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.release import PREDICTORS
+from presage.models.training import baselines
+from presage.models.training.fit import FitConfig
+from presage.models.training.solo_rows import positions_alone
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.models.training.targets import TARGETS
+from presage.pipelines.evaluation import evaluation_tables
+from presage.pipelines.stages import build_release as release
+from presage.pipelines.stages import evaluate, featurize, train, train_interference
+from presage.pipelines.stages import fit_solo as learn_solo
+from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from tests.pipelines.conftest import without_onnx
 from tests.pipelines.public_files import ROOT
 

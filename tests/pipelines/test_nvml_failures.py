@@ -9,14 +9,14 @@ import time
 import pynvml
 import pytest
 
-from presage.features.device import catalogue, detect
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling import nvml_device, nvml_sampler
-from presage.pipelines.profiling.device_sample import DeviceSample
-from presage.pipelines.profiling.nvml_errors import VERDICTS, Verdict, verdict
-from presage.pipelines.profiling.nvml_sampler import NvmlSampler
-from presage.pipelines.profiling.samplers import memory_in_use_bytes, require_driver
-from presage.pipelines.profiling.sm_counters import SmReading
+from presage.errors import ProfilingError
+from presage.features.device.device import catalogue, detect
+from presage.pipelines.profiling.sampling import nvml_device, nvml_sampler
+from presage.pipelines.profiling.sampling.device_sample import DeviceSample
+from presage.pipelines.profiling.sampling.nvml_errors import VERDICTS, Verdict, verdict
+from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
+from presage.pipelines.profiling.sampling.samplers import memory_in_use_bytes, require_driver
+from presage.pipelines.profiling.sampling.sm_counters import SmReading
 from tests.pipelines.gpu_window import (
     GIB,
     MEMBER,

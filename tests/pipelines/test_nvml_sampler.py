@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.pipelines.profiling.device_sample import DeviceSample
-from presage.pipelines.profiling.nvml_readings import later_mean, time_weighted
-from presage.pipelines.profiling.nvml_sampler import NvmlSampler
+from presage.pipelines.profiling.sampling.device_sample import DeviceSample
+from presage.pipelines.profiling.sampling.nvml_readings import later_mean, time_weighted
+from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 from tests.pipelines.gpu_window import (
     GIB,
     MEMBER,

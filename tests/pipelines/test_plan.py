@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.device import Share
-from presage.pipelines.profiling.plan import (
+from presage.features.device.device import Share
+from presage.pipelines.profiling.campaign.measurement_plan import (
     Described,
     Measured,
     Sharing,
@@ -21,7 +21,7 @@ from presage.pipelines.profiling.plan import (
     order_jobs,
     teaching_order,
 )
-from presage.pipelines.profiling.work import colocation_id
+from presage.pipelines.profiling.running.work import colocation_id
 from presage.pipelines.profiling.zoo import JobConfig, all_configs
 
 GRID = all_configs()

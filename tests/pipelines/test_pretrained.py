@@ -10,22 +10,29 @@ import pandas as pd
 import pytest
 import torch
 
-from presage.features.device import catalogue
-from presage.features.errors import ReleaseError
-from presage.features.schema import columns
-from presage.models.fit import FitConfig
-from presage.models.learnt import read_interference, read_jobs, read_scalar, write_learnt
-from presage.models.learnt_from import CampaignRows, LearntFrom, learnt_from
-from presage.models.manifest import job_digest
-from presage.models.release import PREDICTORS, load_release
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.models.targets import TARGETS
-from presage.pipelines import cross_validation as cv
-from presage.pipelines import featurize, learn_solo, release, train, train_interference
+from presage.errors import ReleaseError
+from presage.features.columns.schema import columns
+from presage.features.device.device import catalogue
+from presage.models.release.manifest import job_digest
+from presage.models.release.release import PREDICTORS, load_release
+from presage.models.release.training_data import CampaignRows, LearntFrom, learnt_from
+from presage.models.training.fine_tuning import (
+    read_interference,
+    read_jobs,
+    read_scalar,
+    write_learnt,
+)
+from presage.models.training.fit import FitConfig
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.models.training.targets import TARGETS
+from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.importers import IMPORTERS
-from presage.pipelines.pretrain import SOURCES
-from presage.pipelines.pretrained import STARTS, read_pretrained
-from presage.pipelines.settings import FineTuning, Settings
+from presage.pipelines.pretraining.pretrain import SOURCES
+from presage.pipelines.pretraining.pretrained_networks import STARTS, read_pretrained
+from presage.pipelines.stages import build_release as release
+from presage.pipelines.stages import featurize, train, train_interference
+from presage.pipelines.stages import fit_solo as learn_solo
+from presage.pipelines.stages.fit_settings import FineTuning, Settings
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "data/pretrained"

@@ -21,18 +21,18 @@ import psutil
 import pytest
 import yaml
 
-from presage.features import tables
-from presage.features.device import Share, detect, usable_cores
-from presage.features.errors import ConfigError, ProfilingError
-from presage.pipelines.profile import BUDGET_S, main
-from presage.pipelines.profiling import campaign, profiler
+from presage.errors import ConfigError, ProfilingError
+from presage.features.device.device import Share, detect, usable_cores
+from presage.features.tables import schemas as tables
 from presage.pipelines.profiling.calibrate import TIMING_S, times_s
-from presage.pipelines.profiling.campaign import run_campaign, together_window_s
-from presage.pipelines.profiling.campaign_settings import LEAST_BUDGET_S, CampaignSettings
-from presage.pipelines.profiling.campaign_tables import CampaignTables, locked
-from presage.pipelines.profiling.child import Child, ChildFailure
+from presage.pipelines.profiling.campaign import campaign
+from presage.pipelines.profiling.campaign.campaign import run_campaign, together_window_s
+from presage.pipelines.profiling.campaign.campaign_settings import LEAST_BUDGET_S, CampaignSettings
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
 from presage.pipelines.profiling.machine import machine_digest, versions
-from presage.pipelines.profiling.measure import (
+from presage.pipelines.profiling.retrace import trace_again
+from presage.pipelines.profiling.running import profiler
+from presage.pipelines.profiling.running.measure import (
     alone_window_s,
     better,
     common_steps,
@@ -40,14 +40,15 @@ from presage.pipelines.profiling.measure import (
     measure_together,
     unsteadiness,
 )
-from presage.pipelines.profiling.results import MemberResult, RunResult
-from presage.pipelines.profiling.retrace import trace_again
-from presage.pipelines.profiling.rows import Context, colocation_rows
-from presage.pipelines.profiling.run_options import RunOptions
-from presage.pipelines.profiling.samplers import CpuSampler
-from presage.pipelines.profiling.work import Work
-from presage.pipelines.profiling.worker import failure_kind, step_through
+from presage.pipelines.profiling.running.rows import Context, colocation_rows
+from presage.pipelines.profiling.running.run_options import RunOptions
+from presage.pipelines.profiling.running.run_results import MemberResult, RunResult
+from presage.pipelines.profiling.running.work import Work
+from presage.pipelines.profiling.running.worker import failure_kind, step_through
+from presage.pipelines.profiling.sampling.samplers import CpuSampler
 from presage.pipelines.profiling.zoo import JobConfig, parse
+from presage.pipelines.stages.profile import BUDGET_S, main
+from presage.system.child_process import Child, ChildFailure
 
 CORES = usable_cores()
 # Tests do not wait for a quiet machine: what they measure need not be right, only recorded.
@@ -390,7 +391,7 @@ def running(calibrated: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A campaign in a process of its own, at the moment its first worker is there."""
     flags = "--campaign test --budget-s 60 --families mlp --jobs 9 --colocations 9".split()
     process = subprocess.Popen(
-        [sys.executable, "-m", "presage.pipelines.profile", str(calibrated), *flags],
+        [sys.executable, "-m", "presage.pipelines.stages.profile", str(calibrated), *flags],
         stderr=subprocess.PIPE,
         cwd=calibrated,
     )
@@ -428,7 +429,13 @@ def test_a_campaign_that_is_killed_again_and_again_goes_on_and_measures_nothing_
     draw = random.Random(0)
     kept: list[dict[str, Any]] = []
     flags = "--campaign test --budget-s 60 --families mlp --jobs 2 --colocations 1 --window-s 0.2"
-    stage = [sys.executable, "-m", "presage.pipelines.profile", str(calibrated), *flags.split()]
+    stage = [
+        sys.executable,
+        "-m",
+        "presage.pipelines.stages.profile",
+        str(calibrated),
+        *flags.split(),
+    ]
     for alive_s in (draw.uniform(0.5, 4), draw.uniform(4, 12), None):
         with subprocess.Popen(
             stage, cwd=calibrated, stderr=subprocess.PIPE, start_new_session=True
@@ -492,7 +499,7 @@ def test_a_full_disk_is_one_line_that_leaves_whole_tables_and_no_worker(measured
     whole = (measured / "executions.parquet").stat().st_size
     limit = {"nodes": 100, "executions": whole - 1000}[full]
     prepare = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    run = "from presage.pipelines.profile import main, run_stage; run_stage(main)"
+    run = "from presage.pipelines.stages.profile import main, run_stage; run_stage(main)"
     flags = "--campaign test --budget-s 60 --families mlp --jobs 2 --colocations 1 --window-s 0.2"
     done = subprocess.run(
         [sys.executable, "-c", f"{prepare}; {run}", str(calibrated), *flags.split()],

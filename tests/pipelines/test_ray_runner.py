@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from presage.features import tables
-from presage.features.errors import ProfilingError
-from presage.pipelines.profiling.campaign import run_campaign
-from presage.pipelines.profiling.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.ray_runner import ray_runner
+from presage.errors import ProfilingError
+from presage.features.tables import schemas as tables
+from presage.pipelines.profiling.campaign.campaign import run_campaign
+from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
+from presage.pipelines.profiling.running.ray_runner import ray_runner
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed: pip install presage[ray]"

@@ -6,17 +6,17 @@ import re
 import pandas as pd
 import pytest
 
-from presage.features.errors import ConfigError
-from presage.pipelines.assessment import assess
-from presage.pipelines.report import charts
-from presage.pipelines.report.page import (
+from presage.errors import ConfigError
+from presage.pipelines.evaluation.assessment import assess
+from presage.pipelines.evaluation.report import charts
+from presage.pipelines.evaluation.report.page import (
     coverage_mark,
     mae,
     percent,
     render,
     write_report,
 )
-from presage.pipelines.stage import check_report_path
+from presage.pipelines.stages.stage import check_report_path
 from tests.pipelines.forecast_examples import forecasts, metrics_of
 
 LARGEST = 3_000_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.pipelines.evaluation_tables import calibration_rows, judged
-from presage.pipelines.report import charts
-from presage.pipelines.report.charts import Axis, axis_of, calibration_curves, scatter
+from presage.pipelines.evaluation.evaluation_tables import calibration_rows, judged
+from presage.pipelines.evaluation.report import charts
+from presage.pipelines.evaluation.report.charts import Axis, axis_of, calibration_curves, scatter
 from tests.pipelines.forecast_examples import row, table
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from presage.pipelines.assessment import assess
-from presage.pipelines.report.page import SHOWN_DIGITS, percent, write_report
+from presage.pipelines.evaluation.assessment import assess
+from presage.pipelines.evaluation.report.page import SHOWN_DIGITS, percent, write_report
 from tests.chromium import CONTRAST
 from tests.pipelines.forecast_examples import forecasts, metrics_of
 

@@ -17,28 +17,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from presage.features import tables
-from presage.features.errors import ConfigError, TableError, TrainingError
-from presage.features.schema import columns
-from presage.models import baselines
-from presage.models.fit import FitConfig
-from presage.models.learnt_from import learnt_from
-from presage.models.splits import HELD_OUT_FOLD, job_folds
-from presage.models.targets import TARGETS
-from presage.pipelines import (
-    evaluate,
-    featurize,
-    learn_solo,
-    promote,
-    release,
-    train,
-    train_interference,
-)
-from presage.pipelines.campaigns import read_campaign
+from presage.errors import ConfigError, TableError, TrainingError
+from presage.features.columns.schema import columns
+from presage.features.tables import schemas as tables
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.training_data import learnt_from
+from presage.models.training import baselines
+from presage.models.training.fit import FitConfig
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.models.training.targets import TARGETS
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
-from presage.pipelines.settings import FineTuning, Settings
-from presage.pipelines.stage import run_stage
+from presage.pipelines.stages import build_release as release
+from presage.pipelines.stages import evaluate, featurize, promote, train, train_interference
+from presage.pipelines.stages import fit_solo as learn_solo
+from presage.pipelines.stages.fit_settings import FineTuning, Settings
+from presage.pipelines.stages.stage import run_stage
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
@@ -127,7 +121,7 @@ def test_stored_graphs_are_what_the_tracer_gives_now(name):
 
     assert traced == stored, (
         "the tracer has changed since these graphs were stored; run "
-        f"`python -m presage.pipelines.profile data/profiles/{name} --trace-again`"
+        f"`python -m presage.pipelines.stages.profile data/profiles/{name} --trace-again`"
     )
 
 
@@ -316,7 +310,7 @@ def test_too_few_jobs_to_calibrate_say_how_many_are_needed(workspace):
 
 def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "presage.pipelines.featurize", "nowhere", "--target",
+        [sys.executable, "-m", "presage.pipelines.stages.featurize", "nowhere", "--target",
          str(tmp_path / "x")],
         cwd=ROOT, text=True, capture_output=True, check=False,
     )  # fmt: skip

@@ -14,11 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from presage.features.graph import OpGraph
-from presage.features.memory import MemoryEstimate
-from presage.pipelines.importers import trace_ahead as module
-from presage.pipelines.importers.graph_cache import GraphCache
-from presage.pipelines.importers.trace_ahead import WORTH_PROCESSES, Wanted, trace_ahead
+from presage.features.graph.op_graph import OpGraph
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.pipelines.importers.public_models import trace_ahead as module
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.trace_ahead import (
+    WORTH_PROCESSES,
+    Wanted,
+    trace_ahead,
+)
 from tests.features.examples import node
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +88,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from presage.pipelines.importers import trace_ahead as module
-from presage.pipelines.importers.graph_cache import GraphCache
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 FOLDER = Path(sys.argv[1])
 

@@ -6,14 +6,14 @@ import logging
 import pandas as pd
 import pytest
 
-from presage.features import tables
+from presage.features.tables import schemas as tables
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.importers.graph_cache import NoGraphs
 from presage.pipelines.importers.imported import ADD_DEVICE
+from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.pipelines.public_files import GAVEL, rows_of
 
 UNKNOWN = "Foo 9000 XT"
-SKIPPED = f"device {UNKNOWN!r} is not in features/devices.yaml; {ADD_DEVICE}"
+SKIPPED = f"device {UNKNOWN!r} is not in features/device/catalogue.yaml; {ADD_DEVICE}"
 
 
 def timm(folder):

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from presage.pipelines.profiling.child import Child, child_environment
-from presage.pipelines.profiling.cuda_clock import AHEAD, step_through_on_gpu, tied_event
-from presage.pipelines.profiling.worker import (
+from presage.pipelines.profiling.running.worker import (
     choose_cuda_kernels,
     failure_kind,
     limit_memory,
     step_through,
 )
+from presage.pipelines.profiling.sampling.cuda_clock import AHEAD, step_through_on_gpu, tied_event
+from presage.system.child_process import Child, child_environment
 
 STEP_S = 0.01
 
@@ -186,7 +186,7 @@ SPEC = {"threads": 1, "seed": 0, "memory_limit_bytes": None, "device": "cpu"}
 
 def test_a_worker_that_waited_for_its_job_does_not_count_the_wait_as_setup():
     def setup_s(wait_s: float) -> float:
-        with Child("presage.pipelines.profiling.worker", SPEC, threads=1) as child:
+        with Child("presage.pipelines.profiling.running.worker", SPEC, threads=1) as child:
             time.sleep(wait_s)
             job = {"job": "mlp/w128-d2/b8/sgd", "environment": {}, "begun_s": time.monotonic()}
             child.send(job)
@@ -201,7 +201,7 @@ def test_a_worker_that_waited_for_its_job_does_not_count_the_wait_as_setup():
 
 def test_a_worker_that_gets_no_job_ends_when_its_parent_closes_the_pipe(tmp_path):
     spec = {**SPEC, "parent_pid": os.getpid(), "spawned_s": time.monotonic()}
-    command = [sys.executable, "-m", "presage.pipelines.profiling.worker", json.dumps(spec)]
+    command = [sys.executable, "-m", "presage.pipelines.profiling.running.worker", json.dumps(spec)]
     ended = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
     )
@@ -210,7 +210,7 @@ def test_a_worker_that_gets_no_job_ends_when_its_parent_closes_the_pipe(tmp_path
 
 
 def test_a_window_is_answered_with_steps_and_memory_by_device_and_by_allocator():
-    with Child("presage.pipelines.profiling.worker", SPEC, threads=1) as child:
+    with Child("presage.pipelines.profiling.running.worker", SPEC, threads=1) as child:
         child.send({"job": "mlp/w128-d2/b8/sgd", "environment": {}, "begun_s": time.monotonic()})
         ready = child.read(until_s=time.monotonic() + 60)
         child.send({"start_s": 0.0, "deadline_s": 0.0})

@@ -7,12 +7,12 @@ import time
 import psutil
 import pytest
 
-from presage.features.device import Share, detect
-from presage.pipelines.profiling import workers as module
-from presage.pipelines.profiling.child import Child
-from presage.pipelines.profiling.run_options import RunOptions
-from presage.pipelines.profiling.workers import SPARES, Workers
+from presage.features.device.device import Share, detect
+from presage.pipelines.profiling.running import worker_pool as module
+from presage.pipelines.profiling.running.run_options import RunOptions
+from presage.pipelines.profiling.running.worker_pool import SPARES, Workers
 from presage.pipelines.profiling.zoo import parse
+from presage.system.child_process import Child
 
 JOB = parse("mlp/w128-d2/b8/sgd")
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.pipelines.evaluation_tables import judged
-from presage.pipelines.worst_rows import inside_interval, worst_rows
+from presage.pipelines.evaluation.evaluation_tables import judged
+from presage.pipelines.evaluation.worst_rows import inside_interval, worst_rows
 from tests.pipelines.forecast_examples import forecasts, row, table
 
 

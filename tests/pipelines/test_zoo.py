@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from presage.pipelines.profiling.training_step import (
+from presage.pipelines.profiling.running.training_step import (
     INFERENCE,
     OPTIMIZERS,
     make_optimizer,

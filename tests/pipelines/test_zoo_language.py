@@ -3,12 +3,12 @@ import torch
 from torch.nn import functional as F
 
 from presage.features.from_torch.graph import trace_step
-from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.running.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build
 from presage.pipelines.profiling.zoo.gnn import GcnLayer
-from presage.pipelines.profiling.zoo.llama_model import Attention, Llama, Rotation, attend
-from presage.pipelines.profiling.zoo.llm_prefill import CachedLlama
-from presage.pipelines.profiling.zoo.lora import add_adapters
+from presage.pipelines.profiling.zoo.language.llama_model import Attention, Llama, Rotation, attend
+from presage.pipelines.profiling.zoo.language.llm_prefill import CachedLlama
+from presage.pipelines.profiling.zoo.language.lora import add_adapters
 
 TINY = {"vocabulary": 50, "width": 32, "depth": 2, "heads": 4, "kv_heads": 2, "mlp": 64, "tied": 1}
 

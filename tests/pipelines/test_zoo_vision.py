@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from presage.features.from_torch.graph import trace_step
-from presage.features.roofline import MATRIX_KINDS
+from presage.features.graph.roofline import MATRIX_KINDS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, build, parse
-from presage.pipelines.profiling.zoo.a3c import DISCOUNT, advantages
+from presage.pipelines.profiling.zoo.decision.a3c import DISCOUNT, advantages
 
 PARAMETERS = {  # where a number is from is said in the family's docstring
     "a3c/pong-n20": 3_249_639,

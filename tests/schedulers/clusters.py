@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.forecasts import Forecaster
-from presage.schedulers.job import Job
-from presage.schedulers.policy import Policy
+from presage.schedulers.simulator.ground_truth import Durations, Truth
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.truth import Durations, Truth
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ from types import FunctionType, ModuleType
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.simulator.ground_truth import Durations
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.truth import Durations
 from tests.schedulers.clusters import cluster, job
 
 SECRET = {"a": 12345.678, "b": 9876.543}  # durations that occur nowhere else

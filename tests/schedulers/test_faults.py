@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError, TableError
+from presage.errors import ConfigError, TableError
+from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.job_status import Phase
 from presage.schedulers.faults.fault import Fault, Outage, faults_of, merged, outages_of
 from presage.schedulers.faults.fault_file import read_faults
 from presage.schedulers.faults.fault_model import FaultModel, fitted
 from presage.schedulers.faults.fault_trace import DAY_S, NODES, parse_fault_trace
-from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.standing import Phase
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import cluster, job, simulated
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from presage.features.errors import ConfigError, TableError
-from presage.schedulers.cluster import Node
+from presage.errors import ConfigError, TableError
 from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.core.cluster import Node
 from presage.schedulers.traces.formats import read_trace
 from tests.schedulers.clusters import GIB
 

@@ -9,22 +9,22 @@ from random import Random
 
 import pytest
 
-from presage.features.errors import ServiceError
-from presage.live_forecaster import live_forecaster
-from presage.measured_models import read_measurements
-from presage.models.release import load_release
-from presage.schedulers.cluster import Cluster, Node
+from presage.errors import ServiceError
+from presage.models.release.release import load_release
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster, Forecasts, Outlook
+from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.table import Table
-from presage.schedulers.forecasts import Forecaster, Forecasts, Outlook
-from presage.schedulers.fresh_forecasts import MOST_RETRY_S, FreshForecasts
-from presage.schedulers.live.wire import read_told, write_told
-from presage.schedulers.simulator.measured import Measured
-from presage.serving.client import PresageClient
-from presage.serving.predictor import Predictor
+from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, FreshForecasts
+from presage.schedulers.live.forecast_source import live_forecaster
+from presage.schedulers.live.protocol.wire import read_told, write_told
+from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.predictor import Predictor
 from tests.schedulers.clusters import GIB, job
 
 ROOT = Path(__file__).parents[2]

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.gang.distances import Distances
-from presage.schedulers.gang.enumeration import Enumeration
-from presage.schedulers.gang.frog_leaping import FrogLeaping
-from presage.schedulers.gang.greedy import Greedy
-from presage.schedulers.gang.optimiser import Optimiser
-from presage.schedulers.gang.problem import Problem, Weights
-from presage.schedulers.gang.ring import Ring
-from presage.schedulers.gang.subtrees import Subtrees
-from presage.schedulers.gang.swaps import Swaps
-from presage.schedulers.gang.tree_optimum import TreeOptimum
-from presage.schedulers.topology import Topology, Vertex, of_nodes
+from presage.schedulers.core.topology import Topology, Vertex, of_nodes
+from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
+from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.optimiser import Optimiser
+from presage.schedulers.policies.gang.problem import Problem, Weights
+from presage.schedulers.policies.gang.ring import Ring
+from presage.schedulers.policies.gang.subtrees import Subtrees
+from presage.schedulers.policies.gang.swaps import Swaps
+from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
+from tests.schedulers.gang_enumeration import Enumeration
 
 SEARCHES: dict[str, Optimiser] = {
     "greedy": Greedy(), "swaps": Swaps(), "subtrees": Subtrees(), "frogs": FrogLeaping(),

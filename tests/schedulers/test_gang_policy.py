@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError
-from presage.schedulers.action import Start
+from presage.errors import ConfigError
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.forecasts import Forecasts, Outlook
-from presage.schedulers.gang.candidates import candidates_of, needs_of
-from presage.schedulers.gang.tenants import Tenants
-from presage.schedulers.grant import Grant
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.gang import Gang
-from presage.schedulers.policies.named import policy_of
-from presage.schedulers.policies.neighbours import Limits
-from presage.schedulers.queue import Queue
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.standing import Phase
-from presage.schedulers.state import State
+from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
+from presage.schedulers.policies.gang.occupancy import Tenants
+from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.packing.compatibility import Limits
+from presage.schedulers.policies.registry import policy_of
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_policies import jobs_of
 from tests.schedulers.test_sharing import of, packed, starts_of

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from presage.features.errors import ImpossibleActionError
-from presage.schedulers.action import (
+from presage.errors import ImpossibleActionError
+from presage.schedulers.core.action import (
     Action,
     Migrate,
     Pause,
@@ -24,11 +24,11 @@ from presage.schedulers.action import (
     Start,
     Wake,
 )
-from presage.schedulers.cluster import Cluster, Node
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.queue import Queue, urgency
-from presage.schedulers.standing import ENDED, WAITING, Phase
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.job_status import ENDED, WAITING, Phase
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue, urgency
 from tests.schedulers.clusters import GIB, cluster, job
 
 HALF = WHOLE // 2

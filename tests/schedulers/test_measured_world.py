@@ -10,20 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError
-from presage.measured_models import measured_name, read_measurements, spread_of, with_models
-from presage.models.release import load_release
+from presage.errors import ConfigError
+from presage.models.release.release import load_release
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.table import Table
-from presage.schedulers.forecasts import Outlook
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured import Measured, divided, met
+from presage.schedulers.simulator.measured_truth import Measured, divided, met
 from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.model_measurements import (
+    measured_name,
+    read_measurements,
+    spread_of,
+    with_models,
+)
 from presage.schedulers.traces.trace import Trace
-from presage.serving.client import PresageClient
-from presage.serving.predictor import Predictor
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.predictor import Predictor
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.serving.processes import serving
 
@@ -240,7 +245,7 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
 def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
     from dataclasses import replace
 
-    from presage.schedulers.forecasts import Forecasts
+    from presage.schedulers.core.forecasts import Forecasts
 
     features = zoo.features[zoo.models_on("cpu-2")[0]]
     huge = replace(features, job=replace(features.job, job_id="huge", batch_size=10_000_000))

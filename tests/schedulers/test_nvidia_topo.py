@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError
-from presage.schedulers.action import Start
+from presage.errors import ConfigError
 from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
+from presage.schedulers.core.topology import COSTS, Topology, Vertex
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.forecasts import Forecasts
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.policies.gang import Gang
-from presage.schedulers.queue import Queue
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.state import State
-from presage.schedulers.topology import COSTS, Topology, Vertex
+from presage.schedulers.policies.gang.policy import Gang
 from tests.schedulers.clusters import job
 from tests.schedulers.listings import CUBE_MESH, NVSWITCH, PAIRS, PCIE, listing
 

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.core.capacity.idle_devices import IdleDevices
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job import NO_COST, Checkpointing
+from presage.schedulers.core.job_status import Phase
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.forecasts import Forecasts, Outlook
-from presage.schedulers.idle_devices import IdleDevices
-from presage.schedulers.job import NO_COST, Checkpointing
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.named import POLICIES
-from presage.schedulers.policies.placing import consolidated
-from presage.schedulers.policies.sharing import Sharing
+from presage.schedulers.policies.placement import consolidated
+from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.simulator.truth import Durations
-from presage.schedulers.standing import Phase
+from presage.schedulers.simulator.ground_truth import Durations
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_ledger import picture
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import presage
-from presage.schedulers import progress
-from presage.schedulers.progress import Report, begin, read_progress
+from presage.schedulers.live import job_progress as progress
+from presage.schedulers.live.job_progress import Report, begin, read_progress
 
 GIB = 2**30
 
@@ -125,7 +125,7 @@ def test_a_damaged_note_of_what_was_saved_is_none(places, text):
 def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
     run = begin(iterations=1000)
     assert run.saved(100)
-    monkeypatch.setattr("presage.schedulers.progress.os.fsync", _no_space)
+    monkeypatch.setattr("presage.schedulers.live.job_progress.os.fsync", _no_space)
 
     assert not run.saved(200)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ImpossibleActionError, TableError
-from presage.schedulers.action import (
+from presage.errors import ImpossibleActionError, TableError
+from presage.schedulers.core.action import (
     Action,
     Migrate,
     Pause,
@@ -25,18 +25,18 @@ from presage.schedulers.action import (
     Start,
     Wake,
 )
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.named import POLICIES
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.replay import Replay
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.truth import Durations
 from tests.schedulers.clusters import GIB, cluster, job, simulated
+from tests.schedulers.replay import Replay
 
 GOLDEN = Path(__file__).parent / "golden.jsonl"
 MODELS = {"small": (0.3, 3), "large": (0.6, 9), "huge": (0.9, 12)}
@@ -219,7 +219,7 @@ def test_a_day_is_simulated_as_it_always_was():
 
 
 def test_names_of_nodes_and_devices_are_of_no_effect():
-    from presage.schedulers.cluster import Cluster, Node
+    from presage.schedulers.core.cluster import Cluster, Node
 
     jobs = [job(str(i), i / 2, gpus=1 + i % 3) for i in range(40)]
     lengths = {one.job_id: 10.0 + 7 * int(one.job_id) % 13 for one in jobs}

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from presage.schedulers.action import Start
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.policy import Policy
 from presage.schedulers.report.figures import columns_of, distribution, span
 from presage.schedulers.report.page import render
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from tests.chromium import CONTRAST
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_simulator import Sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presage.schedulers.reported_progress import Progress
+from presage.schedulers.core.reported_progress import Progress
 
 
 def test_what_is_not_saved_is_counted_in_seconds_at_the_pace_that_was_known_last():

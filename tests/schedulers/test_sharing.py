@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.capacity.shared_devices import SharedDevices
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.queue import Queue
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.forecasts import Outlook
-from presage.schedulers.grant import Grant
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.bin_packing import BinPacking
-from presage.schedulers.policies.packing import Packing
-from presage.schedulers.queue import Queue
-from presage.schedulers.shared_devices import SharedDevices
-from presage.schedulers.simulator.measured import Measured
+from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.standing import Phase, Standing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 KIND = "v100"
@@ -227,7 +227,7 @@ def test_nodes_run_dry_that_a_gang_can_have(nodes, down):
 
 
 def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.policies.neighbours.BREADTH", 3)
+    monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
 
     class Alike:
         def outlooks(self, asked):
@@ -249,7 +249,7 @@ def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
 
 
 def test_gangs_that_wait_hide_no_place(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.policies.packing.DEPTH", 2)
+    monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 2)
     gangs = [of("small", f"g{i}", 1.0, gpus=2, priority=1, min_gpus=i % 2) for i in range(9)]
     gangs = [replace(one, kinds=(KIND,) * i) for i, one in enumerate(gangs)]  # shapes of their own
     jobs = [of("small", "0"), of("small", "1"), *gangs, of("small", "2", 2.0)]
@@ -258,8 +258,8 @@ def test_gangs_that_wait_hide_no_place(monkeypatch):
 
 
 def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.policies.packing.DEPTH", 5)
-    monkeypatch.setattr("presage.schedulers.policies.neighbours.BREADTH", 3)
+    monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 5)
+    monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
     told = []
 
     class Alike:
@@ -281,7 +281,7 @@ def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
 
 
 def test_companies_that_no_device_has_are_forgotten(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.shared_devices.MOST_KNOWN", 4)
+    monkeypatch.setattr("presage.schedulers.core.capacity.shared_devices.MOST_KNOWN", 4)
     shared = SharedDevices()
     shared.put(0, KIND, 500, GIB, [job("stays")])
     first = shared.known

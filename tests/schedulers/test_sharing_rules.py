@@ -1,7 +1,7 @@
 """Requirements C1 to C7 and N1 to N9 of GPU sharing, each by name; the worked examples are theirs.
 
-What the live cluster's two sides say and do (C7, N8) is in tests/schedulers/controller/test_core.py
-and tests/schedulers/agent/test_node_core.py.
+What the live cluster's two sides say and do (C7, N8) is in tests/schedulers/live/controller/test_core.py
+and tests/schedulers/live/agent/test_node_core.py.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError, ImpossibleActionError
-from presage.schedulers.action import Pause, Preempt, Resize, Resume, Start, Wake
-from presage.schedulers.cluster import Cluster, DeviceColumns, Node
+from presage.errors import ConfigError, ImpossibleActionError
+from presage.schedulers.core.action import Pause, Preempt, Resize, Resume, Start, Wake
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.cluster import Cluster, DeviceColumns, Node
+from presage.schedulers.core.compute_usage import Usage
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.forecasts import Forecasts, Outlook
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Checkpointing
-from presage.schedulers.ledger import Ledger
-from presage.schedulers.live.wire import read_told, write_told
-from presage.schedulers.policies.sharing import Sharing
-from presage.schedulers.queue import Queue
-from presage.schedulers.reported_progress import Progress
-from presage.schedulers.room import Room
-from presage.schedulers.sharing.device_choice import choose_device
-from presage.schedulers.sharing.needs import Needs, needs_of
-from presage.schedulers.sharing.node_choice import choose_node
-from presage.schedulers.sharing.quality import violated
-from presage.schedulers.sharing.release import Tenant, release
-from presage.schedulers.standing import Phase
-from presage.schedulers.state import State
-from presage.schedulers.usage import Usage
+from presage.schedulers.live.protocol.wire import read_told, write_told
+from presage.schedulers.policies.sharing.demand import Needs, needs_of
+from presage.schedulers.policies.sharing.device_choice import choose_device
+from presage.schedulers.policies.sharing.node_choice import choose_node
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.reclaim import Tenant, release
+from presage.schedulers.policies.sharing.slo import violated
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 NOTHING = NoForecasts()

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli import app
-from presage.features.errors import ConfigError, PresageError
-from presage.schedulers.policies.named import POLICIES
+from presage.cli.app import app
+from presage.errors import ConfigError, PresageError
+from presage.schedulers.policies.registry import POLICIES
 from tests.serving.processes import serving
 
 

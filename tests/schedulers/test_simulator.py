@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
-from presage.schedulers.cluster import Cluster, Node
+from presage.schedulers.core.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.job_status import Phase
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Checkpointing
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.named import POLICIES, policy_of
+from presage.schedulers.policies.registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
+from presage.schedulers.simulator.ground_truth import Durations
 from presage.schedulers.simulator.simulation import OVERFLOW_S
-from presage.schedulers.simulator.truth import Durations
-from presage.schedulers.standing import Phase
 from presage.schedulers.traces.formats import read_trace
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated

@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from presage.features.errors import ConfigError
+from presage.errors import ConfigError
 from presage.schedulers.simulator.confidence import mean_and_margin
-from presage.serving.client import PresageClient
-from presage.sweep import compared, digest_of, read_sweep, run_sweep
-from presage.workers import done_by_workers
+from presage.schedulers.simulator.sweep import compared, digest_of, read_sweep, run_sweep
+from presage.serving.client.client import PresageClient
+from presage.system.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
 from tests.serving.processes import serving
 
@@ -131,7 +131,7 @@ def test_a_sweep_that_was_killed_goes_on(folder):
 )
 def test_a_sweep_on_ray_tells_the_same(folder):
     script = (
-        "import ray, json, sys; from pathlib import Path; from presage.sweep import *\n"
+        "import ray, json, sys; from pathlib import Path; from presage.schedulers.simulator.sweep import *\n"
         "ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
         "found = run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=1, ray='auto',"
         " progress=lambda: None)\n"

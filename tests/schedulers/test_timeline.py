@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presage.schedulers.core.allocation import WHOLE, Grant
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.policies.named import POLICIES
+from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.report.bars import bars_of
 from presage.schedulers.simulator.timeline import ENDS, Steps, timeline_of
 from tests.schedulers.clusters import cluster, simulated

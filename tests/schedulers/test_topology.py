@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError
-from presage.schedulers.cluster import Cluster
+from presage.errors import ConfigError
 from presage.schedulers.cluster_files.cluster_file import read_cluster
-from presage.schedulers.topology import COSTS, Topology, Vertex
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.topology import COSTS, Topology, Vertex
 from tests.schedulers.clusters import cluster
 from tests.schedulers.listings import CUBE_MESH, listing
 

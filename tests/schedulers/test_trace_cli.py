@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli import app
-from presage.features.errors import ConfigError, PresageError
+from presage.cli.app import app
+from presage.errors import ConfigError, PresageError
 from presage.schedulers.traces.formats import read_trace
 
 PHILLY = (

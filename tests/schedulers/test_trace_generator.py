@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError
+from presage.errors import ConfigError
 from presage.schedulers.traces.csv_file import write_trace
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.generator import generated

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError, TableError
+from presage.errors import ConfigError, TableError
 from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.job import Checkpointing, Job
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.traces.assign import assigned
 from presage.schedulers.traces.csv_file import write_trace

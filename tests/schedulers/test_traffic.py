@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.action import Preempt, Start
-from presage.schedulers.cluster import Cluster, Node
-from presage.schedulers.grant import WHOLE, Grant
-from presage.schedulers.job import Checkpointing
-from presage.schedulers.policies.named import policy_of
-from presage.schedulers.simulator.metrics import metrics_of
+from presage.schedulers.core.action import Preempt, Start
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.topology import Topology, Vertex
+from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.traffic import Stay, bytes_by_level
-from presage.schedulers.topology import Topology, Vertex
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_gang_optimisers import TREE

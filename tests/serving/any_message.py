@@ -15,9 +15,9 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 from hypothesis import strategies as st
 
-from presage.features.job import MEMORY_FORMATS, PRECISIONS
-from presage.features.op_kinds import OP_KINDS
-from presage.features.schema import columns
+from presage.features.columns.schema import columns
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.job.job import MEMORY_FORMATS, PRECISIONS
 from tests.fuzzing.messages import is_map, submessages
 
 SECRET = "s3cret"

@@ -18,21 +18,21 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from presage.features.device import Device, Share, catalogue
-from presage.features.device_class import DEVICE_CLASSES
-from presage.features.job import Job, JobFeatures
-from presage.features.member import MEMBER_COLUMNS
-from presage.features.memory import MemoryEstimate
-from presage.features.op_stats import OpStats
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import Device, Share, catalogue
+from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.graph.op_stats import OpStats
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.job.job import Job, JobFeatures
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
-from presage.models.domain import learn_domain
-from presage.models.probes import Probes
-from presage.models.probing import probe
-from presage.models.release import PREDICTORS, Release, write_release
-from presage.serving.client import PresageClient
-from presage.serving.predictor import Predictor
-from presage.serving.server import RunningServer, start_server
+from presage.models.calibration.training_domain import learn_domain
+from presage.models.release.make_probes import probe
+from presage.models.release.probes import Probes
+from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.predictor import Predictor
+from presage.serving.server.server import RunningServer, start_server
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
@@ -76,7 +76,7 @@ def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> Jo
 
 
 def make_models() -> dict[str, bytes]:
-    """The four predictors, by the contract in presage.models.release."""
+    """The four predictors, by the contract in presage.models.release.release."""
     return {
         "compute_utilization": column_times("share", UTILIZATION),
         "memory": column_times("memory_prior_bytes", MEMORY_FACTORS),

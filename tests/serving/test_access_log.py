@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.serving.access_log import (
+from presage.serving.server.access_log import (
     FLUSH_S,
     MOST_WAITING,
     WHOLE_BYTES,

@@ -22,33 +22,27 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from presage.features.colocation import Colocation
-from presage.features.device import Share
+from presage.features.columns.schema import columns, schema_hash
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.schema import columns, schema_hash
-from presage.models.release import load_release
-from presage.serving import (
-    inference_service,
-    prediction_service,
-    wire,
-    wire_matrix,
-    wire_outcomes,
-    wire_requests,
-)
-from presage.serving.call import Calls
-from presage.serving.callers import ROLES
-from presage.serving.channel import Credentials
-from presage.serving.feature_rows import MOST_FEATURE
-from presage.serving.local_token import local_token
-from presage.serving.metrics import Metrics
+from presage.models.release.release import load_release
+from presage.serving.authentication.callers import ROLES
+from presage.serving.authentication.local_token import local_token
+from presage.serving.client.channel import Credentials
+from presage.serving.codec import wire, wire_matrix, wire_outcomes, wire_requests
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
-from presage.serving.options import Options
-from presage.serving.outcome_log import OutcomeLog
-from presage.serving.outcomes import Outcome
-from presage.serving.served import Served
-from presage.serving.server import start_server
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.outcomes.outcome_log import OutcomeLog
+from presage.serving.predictor.feature_rows import MOST_FEATURE
+from presage.serving.predictor.served_release import Served
+from presage.serving.server import inference_service, prediction_service
+from presage.serving.server.call import Calls
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.server import start_server
+from presage.serving.server.work_queue import Work
+from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.serving.work import Work
 from tests.features.at_random import DEVICES, JOBS, SHARES
 from tests.fuzzing.messages import submessages
 from tests.serving.any_message import SECRET, anything, changed, fields, sent

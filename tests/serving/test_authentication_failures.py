@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from presage.serving import authentication_failures
-from presage.serving.authentication_failures import (
+from presage.serving.authentication import authentication_failures
+from presage.serving.authentication.authentication_failures import (
     FORGET_S,
     LONGEST_DELAY_S,
     AuthenticationFailures,

@@ -5,13 +5,13 @@ from itertools import permutations
 
 import pytest
 
+from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
-from presage.features.device import Share, catalogue
-from presage.features.errors import InvalidJobError, UnknownDeviceError
-from presage.features.job import JobFeatures, memory_of_peak
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import Share, catalogue
+from presage.features.job.job import JobFeatures, memory_of_peak
 from presage.features.placement import Placement
-from presage.features.schema import columns, matrix
-from presage.serving.forecasts import PredictionBackend
+from presage.serving.predictor.forecasts import PredictionBackend
 
 QUARTERS = (Share(0.25, "cpu-quota"), Share(0.5, "cpu-quota"), Share(1.0, "cpu-quota"))
 

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from presage.features.errors import OverloadedError
-from presage.serving.backlog import Backlog, servers
-from presage.serving.open_calls import OpenCalls
+from presage.errors import OverloadedError
+from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.open_calls import OpenCalls
 
 
 class Waiting:
@@ -120,7 +120,7 @@ def test_it_counts_its_own_server_among_those_of_others(count):
 
 def test_when_to_come_again_is_learnt_while_there_is_always_something_to_answer(monkeypatch):
     # A look that took long, as on a machine under load, would put off the next.
-    monkeypatch.setattr("presage.serving.backlog.time.thread_time", lambda: 0.0)
+    monkeypatch.setattr("presage.serving.admission.backlog.time.thread_time", lambda: 0.0)
 
     async def main():
         async with waiting() as (held, more):

@@ -21,21 +21,21 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError
 
-from presage.features import errors
-from presage.features.errors import (
+from presage import errors
+from presage.errors import (
     ExpiredError,
     InvalidJobError,
     OverloadedError,
     PresageError,
     ReleaseError,
 )
-from presage.serving.access_log import AccessLog
-from presage.serving.call import RETRY_AFTER, STATUS, Call, Calls, status_of
-from presage.serving.callers import ROLES, Caller, Tokens
-from presage.serving.limits import RateLimit
-from presage.serving.log import LOGGER, log_as_json
-from presage.serving.metrics import Metrics
-from presage.serving.token_file import new_token, read_tokens
+from presage.serving.admission.limits import RateLimit
+from presage.serving.authentication.callers import ROLES, Caller, Tokens
+from presage.serving.authentication.token_file import new_token, read_tokens
+from presage.serving.server.access_log import AccessLog
+from presage.serving.server.call import RETRY_AFTER, STATUS, Call, Calls, status_of
+from presage.serving.server.log import LOGGER, log_as_json
+from presage.serving.server.prometheus_metrics import Metrics
 from tests.serving.aio_server import answering, ended
 
 Code = grpc.StatusCode

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import ConfigError, ForbiddenError, UnauthenticatedError
-from presage.serving import token_file
-from presage.serving.callers import ROLES, Caller, Tokens
-from presage.serving.token_file import TokenFile, add_token, new_token, read_tokens
+from presage.errors import ConfigError, ForbiddenError, UnauthenticatedError
+from presage.serving.authentication import token_file
+from presage.serving.authentication.callers import ROLES, Caller, Tokens
+from presage.serving.authentication.token_file import TokenFile, add_token, new_token, read_tokens
 
 AGENT = {"node": "n0", "devices": "h200:8"}  # what the role agent is bound to
 HASH = hashlib.sha256(b"somebody's token").hexdigest()

@@ -12,18 +12,18 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from presage.features.colocation import Colocation
-from presage.features.device import Share
-from presage.features.errors import (
+from presage.errors import (
     InvalidJobError,
     OverloadedError,
     ServiceError,
     UnknownDeviceError,
 )
+from presage.features.colocation import Colocation
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.serving.client import AsyncPresageClient, PresageClient
-from presage.serving.options import Options
-from presage.serving.server import start_server
+from presage.serving.client.client import AsyncPresageClient, PresageClient
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 
@@ -147,7 +147,7 @@ def test_the_asyncio_client_answers_the_same(server, client, job, cpu):
     """In a process of its own: gRPC's asyncio layer is not made for two loops in one."""
     code = """
         import asyncio, pickle, sys
-        from presage.serving.client import AsyncPresageClient
+        from presage.serving.client.client import AsyncPresageClient
 
         async def ask(target, placements, colocations):
             async with AsyncPresageClient(target) as client:
@@ -192,7 +192,7 @@ def test_one_client_serves_many_threads(client, job, cpu):
 
 
 def test_the_client_imports_only_grpc_protobuf_and_numpy():
-    code = "import sys, presage.serving.client; print(*sys.modules)"
+    code = "import sys, presage.serving.client.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     loaded = {name.split(".")[0] for name in done.stdout.split()}
@@ -208,7 +208,7 @@ def test_the_client_imports_only_grpc_protobuf_and_numpy():
 def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
     import torch
 
-    from presage.serving.job_features import from_module, to_json
+    from presage.serving.client.job_features import from_module, to_json
 
     def build():
         return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU())

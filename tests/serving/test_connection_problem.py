@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from presage.features.errors import ServiceError
-from presage.schedulers.live.client import ClusterClient
-from presage.serving.channel import Credentials
-from presage.serving.client import AsyncPresageClient, PresageClient
+from presage.errors import ServiceError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.serving.client.channel import Credentials
+from presage.serving.client.client import AsyncPresageClient, PresageClient
 from tests.serving.certificates import make_authority, make_certificate
 
 

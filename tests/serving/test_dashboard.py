@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from presage.serving.metrics import Metrics
+from presage.serving.server.prometheus_metrics import Metrics
 
 BOARD = json.loads(Path("examples/grafana/presage.json").read_text())
 QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]

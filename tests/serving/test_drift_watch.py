@@ -13,18 +13,18 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli import app
-from presage.features.device import Share
-from presage.features.op_stats import OpStats
+from presage.cli.app import app
+from presage.features.device.device import Share
+from presage.features.graph.op_stats import OpStats
 from presage.features.placement import Placement
-from presage.models.drift import DriftPolicy
-from presage.serving.client import PresageClient
-from presage.serving.drift_watch import DriftWatch
-from presage.serving.metrics import Metrics
-from presage.serving.options import Options
-from presage.serving.outcomes import Outcome
-from presage.serving.served import Served
-from presage.serving.server import start_server
+from presage.models.drift.drift_test import DriftPolicy
+from presage.serving.client.client import PresageClient
+from presage.serving.outcomes.drift_watch import DriftWatch
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.predictor.served_release import Served
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from tests.serving.processes import free_port, serving, until
 
 JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from presage.serving import encode
-from presage.serving.quantiles import (
+from presage.serving.codec import encode
+from presage.serving.predictor.quantiles import (
     JOB_QUANTITIES,
     Asked,
     ColocationQuantiles,

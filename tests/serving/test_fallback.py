@@ -8,21 +8,21 @@ import time
 
 import pytest
 
-from presage.features.colocation import Colocation
-from presage.features.device import Share
-from presage.features.errors import (
+from presage.errors import (
     InvalidJobError,
     OverloadedError,
     ReleaseError,
     ServiceError,
     UnknownDeviceError,
 )
+from presage.features.colocation import Colocation
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.serving.client import PresageClient
-from presage.serving.fallback import NO_RELEASE, Fallback, whole_device
-from presage.serving.options import Options
-from presage.serving.predictor import Predictor
-from presage.serving.server import start_server
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.fallback import NO_RELEASE, Fallback, whole_device
+from presage.serving.predictor.predictor import Predictor
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from tests.serving.processes import free_port
 
 

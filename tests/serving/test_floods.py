@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from presage.features.errors import UnauthenticatedError
-from presage.serving.channel import Credentials
-from presage.serving.client import PresageClient
-from presage.serving.connections import Connections, connections
-from presage.serving.options import Options
-from presage.serving.server import start_server
-from presage.serving.token_file import add_token
+from presage.errors import UnauthenticatedError
+from presage.serving.admission.connection_limits import Connections, connections
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
+from presage.serving.client.client import PresageClient
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.floods import MIB, growth_under_unfinished_bytes
 from tests.serving.http2 import PREDICT, Connection

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc as pb_grpc
 
-from presage.serving.health import SERVICE_NAME, Health
-from presage.serving.unfinished import Unfinished
+from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.server.health import SERVICE_NAME, Health
 from tests.serving.aio_server import answering, ended
 
 NAMES = ("", "presage.v1.PredictionService", "memory")

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from presage.serving.http.connection import HttpLimits
-from presage.serving.http.connections import peer_of
-from presage.serving.http.server import WsgiServer
+from presage.serving.http.http_server import WsgiServer
+from presage.serving.http.open_connections import peer_of
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 LIMITS = HttpLimits(connections=8, per_peer=6, head_s=30.0)

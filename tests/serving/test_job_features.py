@@ -8,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from presage.features.errors import GraphError, InvalidJobError
-from presage.features.graph import OpGraph, OpNode
-from presage.features.memory import MemoryEstimate
-from presage.serving import wire
-from presage.serving.job_features import from_graph, from_json, from_module, from_onnx, to_json
+from presage.errors import GraphError, InvalidJobError
+from presage.features.graph.op_graph import OpGraph, OpNode
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.serving.client.job_features import (
+    from_graph,
+    from_json,
+    from_module,
+    from_onnx,
+    to_json,
+)
+from presage.serving.codec import wire
 from presage.serving.v1 import prediction_pb2 as pb
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.features.errors import OverloadedError
-from presage.serving.limits import BatchQueue, RateLimit
+from presage.errors import OverloadedError
+from presage.serving.admission.limits import BatchQueue, RateLimit
 
 
 class Clock:

@@ -9,9 +9,9 @@ import subprocess
 import grpc
 import pytest
 
-from presage.features.errors import ServiceError
-from presage.serving.listen import add_port, address_of, in_use, target
-from presage.serving.options import Options, Tls
+from presage.errors import ServiceError
+from presage.serving.authentication.listen import add_port, address_of, in_use, target
+from presage.serving.server_options import Options, Tls
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port
 

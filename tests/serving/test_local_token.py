@@ -9,9 +9,14 @@ import sys
 
 import pytest
 
-from presage.features.errors import UnauthenticatedError
-from presage.serving import local_token as tokens
-from presage.serving.local_token import LocalToken, account, found_token, local_token_path
+from presage.errors import UnauthenticatedError
+from presage.serving.authentication import local_token as tokens
+from presage.serving.authentication.local_token import (
+    LocalToken,
+    account,
+    found_token,
+    local_token_path,
+)
 from tests.serving.processes import free_port
 
 

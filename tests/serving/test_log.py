@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.serving.log import LOGGER, JsonLines, log, log_as_json
+from presage.serving.server.log import LOGGER, JsonLines, log, log_as_json
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e300, 1e300) | st.text()

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from presage.serving import malloc
-from presage.serving.malloc import FreedMemory
+from presage.serving.admission import malloc
+from presage.serving.admission.malloc import FreedMemory
 
 
 def test_memory_is_given_back_once_after_the_last_large_request(monkeypatch):
@@ -52,7 +52,7 @@ def test_what_unread_requests_took_is_given_back_while_more_of_them_come(monkeyp
 
 THREADS = """
 import ctypes, threading
-from presage.serving.malloc import keep_freed_memory
+from presage.serving.admission.malloc import keep_freed_memory
 keep_freed_memory()
 libc, together = ctypes.CDLL(None), threading.Barrier(12)
 libc.malloc.restype = ctypes.c_void_p

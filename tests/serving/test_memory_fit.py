@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.serving.memory_fit import fit_probability
+from presage.serving.predictor.memory_fit import fit_probability
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 GIB = float(1 << 30)

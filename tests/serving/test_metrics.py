@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import multiprocess
 from prometheus_client.parser import text_string_to_metric_families
 
-from presage.features.errors import ServiceError
-from presage.serving.metrics import MULTIPROCESS, Metrics, show_metrics
+from presage.errors import ServiceError
+from presage.serving.server.prometheus_metrics import MULTIPROCESS, Metrics, show_metrics
 from tests.serving.processes import free_port
 
 # What dashboards and alerts ask for: a name here is never taken back.
@@ -125,7 +125,7 @@ def test_a_port_that_does_not_exist_is_named(port):
 # What a worker counts, before it waits to be told to end.
 WORKER = """
 import os, sys
-from presage.serving.metrics import Metrics
+from presage.serving.server.prometheus_metrics import Metrics
 
 metrics = Metrics()
 for _ in range(int(sys.argv[1])):

@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
-from presage.features.device import Share
-from presage.features.errors import InvalidJobError
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.models.registry import Registry
-from presage.serving.mlflow_model import ReleaseModel
-from presage.serving.predictor import Predictor
+from presage.models.registry.registry import Registry
+from presage.serving.predictor.mlflow_model import ReleaseModel
+from presage.serving.predictor.predictor import Predictor
 from tests.models.mlflow_server import wait_until_answers
 from tests.serving.conftest import make_job
 from tests.serving.processes import free_port

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import OutcomeLogError
-from presage.serving.outcome_log import Appended, OutcomeLog, read_outcomes
+from presage.errors import OutcomeLogError
+from presage.serving.outcomes.outcome_log import Appended, OutcomeLog, read_outcomes
 
 # What every child process begins with: the log at its first argument.
 CHILD = """
 import itertools, os, resource, sys, threading
 from pathlib import Path
-from presage.features.errors import OutcomeLogError
-from presage.serving.outcome_log import OutcomeLog
+from presage.errors import OutcomeLogError
+from presage.serving.outcomes.outcome_log import OutcomeLog
 
 def append(log, key, size=500):
     return log.append([(key, key.encode().ljust(size))], reported_by="child").result()

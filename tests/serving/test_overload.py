@@ -17,15 +17,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from presage.features.errors import OverloadedError, ServiceError
+from presage.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
-from presage.serving import wire
-from presage.serving.client import PresageClient
-from presage.serving.options import Options
-from presage.serving.outcome_log import read_outcomes
-from presage.serving.outcomes import Outcome
-from presage.serving.prediction_service import SERVICE_NAME
-from presage.serving.server import start_server
+from presage.serving.client.client import PresageClient
+from presage.serving.codec import wire
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.outcomes.outcome_log import read_outcomes
+from presage.serving.server.prediction_service import SERVICE_NAME
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import serving, until

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from presage.errors import ReleaseError
 from presage.features.colocation import Colocation
-from presage.features.device import Share
-from presage.features.errors import ReleaseError
+from presage.features.columns.schema import columns
+from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.schema import columns
-from presage.models.release import PREDICTORS
-from presage.serving.predictor import Predictor
+from presage.models.release.release import PREDICTORS
+from presage.serving.predictor.predictor import Predictor
 
 
 def predict_one(predictor, features, cpu, share=1.0):
@@ -187,7 +187,7 @@ def test_a_job_alone_is_forecast_once_for_each_device_share_and_coverage(release
 
 
 def test_what_is_kept_of_a_job_goes_with_it_and_is_bounded(release, job, cpu, monkeypatch):
-    monkeypatch.setattr("presage.serving.predictor._MOST_KNOWN", 3)
+    monkeypatch.setattr("presage.serving.predictor.predictor._MOST_KNOWN", 3)
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)

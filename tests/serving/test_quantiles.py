@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from presage.features.errors import InvalidJobError
-from presage.serving.quantiles import JOB_QUANTITIES, asked_of
+from presage.errors import InvalidJobError
+from presage.serving.predictor.quantiles import JOB_QUANTITIES, asked_of
 from presage.serving.v1 import prediction_pb2 as pb
 
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from presage.features.errors import RefusedReleaseError, ReleaseError, ServiceError
+from presage.errors import RefusedReleaseError, ReleaseError, ServiceError
+from presage.features.columns.schema import columns
 from presage.features.placement import Placement
-from presage.features.schema import columns
-from presage.models.registry import Registry
-from presage.models.release import MANIFEST, Release, put_in_place
-from presage.serving.client import PresageClient
-from presage.serving.follow import CheckoutSource, FolderSource, RegistrySource
+from presage.models.registry.registry import Registry
+from presage.models.release.release import MANIFEST, Release, put_in_place
+from presage.serving.client.client import PresageClient
 from presage.serving.oip.messages import SERVICE_NAME, ModelInferResponse
-from presage.serving.options import Options
-from presage.serving.server import start_server
+from presage.serving.predictor.release_follower import CheckoutSource, FolderSource, RegistrySource
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.oip.requests import features, raw_request
 from tests.serving.processes import free_port, until

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from presage.features.errors import (
+from presage.errors import (
     ConfigError,
     ForbiddenError,
     OverloadedError,
@@ -16,12 +16,12 @@ from presage.features.errors import (
     UnauthenticatedError,
 )
 from presage.features.placement import Placement
-from presage.serving.channel import Credentials
-from presage.serving.client import PresageClient
-from presage.serving.options import Options, Tls
-from presage.serving.outcomes import Outcome
-from presage.serving.server import start_server
-from presage.serving.token_file import add_token
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
+from presage.serving.client.client import PresageClient
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options, Tls
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import serving, until
 

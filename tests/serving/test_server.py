@@ -11,16 +11,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from presage.features.errors import ReleaseError, ServiceError
+from presage.errors import ReleaseError, ServiceError
 from presage.features.placement import Placement
-from presage.models.release import load_release
-from presage.serving import wire
-from presage.serving.channel import Credentials
-from presage.serving.client import PresageClient
-from presage.serving.options import Options
-from presage.serving.prediction_service import SERVICE_NAME
-from presage.serving.server import start_server
-from presage.serving.token_file import add_token
+from presage.models.release.release import load_release
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
+from presage.serving.client.client import PresageClient
+from presage.serving.codec import wire
+from presage.serving.server.prediction_service import SERVICE_NAME
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import free_port
@@ -265,7 +265,7 @@ def test_a_release_that_goes_wrong_later_is_an_internal_error_not_a_nan(
 
 
 def test_the_server_imports_nothing_heavy():
-    code = "import sys, presage.serving.server; print(*sys.modules)"
+    code = "import sys, presage.serving.server.server; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     loaded = {name.split(".")[0] for name in done.stdout.split()}

@@ -10,18 +10,18 @@ import grpc
 import numpy as np
 import pytest
 
-from presage.features.device import Share
-from presage.features.errors import InvalidJobError, UnknownDeviceError
-from presage.features.job import JobFeatures
+from presage.errors import InvalidJobError, UnknownDeviceError
+from presage.features.columns.schema import columns, schema_hash
+from presage.features.device.device import Share
+from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.features.schema import columns, schema_hash
-from presage.serving import wire, wire_matrix, wire_outcomes
-from presage.serving.client import PresageClient
-from presage.serving.forecasts import JobForecast
-from presage.serving.options import Options
-from presage.serving.outcome_log import read_outcomes
-from presage.serving.outcomes import Outcome
-from presage.serving.server import _loop, start_server
+from presage.serving.client.client import PresageClient
+from presage.serving.codec import wire, wire_matrix, wire_outcomes
+from presage.serving.outcomes.outcome import Outcome
+from presage.serving.outcomes.outcome_log import read_outcomes
+from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.server.server import _loop, start_server
+from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import own_metadata, until
@@ -432,7 +432,7 @@ def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
 
 
 def test_a_server_without_a_log_says_so(client, job, cpu):
-    from presage.features.errors import ServiceError
+    from presage.errors import ServiceError
 
     with pytest.raises(ServiceError, match="keeps no outcomes; start it with --outcomes"):
         client.report([Outcome("key", job(), cpu, runtime_s=1.0)])

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli import app
-from presage.features.errors import RegistryError, ReleaseError
+from presage.cli.app import app
+from presage.errors import RegistryError, ReleaseError
 from presage.features.placement import Placement
-from presage.models.champion import Champion, find_champion, lay_down
-from presage.models.registry import Registry
-from presage.serving.client import PresageClient
-from presage.serving.follow import RegistrySource
-from presage.serving.options import Options
-from presage.serving.server import start_server
+from presage.models.registry.champion import Champion, find_champion, lay_down
+from presage.models.registry.registry import Registry
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.release_follower import RegistrySource
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.processes import until
 from tests.serving.shared_registry import SharedRegistry, shared_registry, what_is_missing

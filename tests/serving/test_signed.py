@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import ConfigError, ReleaseError
-from presage.models.registry import Registry
-from presage.models.release import MANIFEST, SIGNATURE, load_release, put_in_place
-from presage.models.release_id import content_id
-from presage.models.signature import TrustedKeys, generate_key, sign_release
-from presage.serving.client import PresageClient
-from presage.serving.follow import FolderSource, TrustedSource
-from presage.serving.options import Options
-from presage.serving.server import RunningServer, start_server
+from presage.errors import ConfigError, ReleaseError
+from presage.models.registry.registry import Registry
+from presage.models.release.release import MANIFEST, SIGNATURE, load_release, put_in_place
+from presage.models.release.release_id import content_id
+from presage.models.release.signature import TrustedKeys, generate_key, sign_release
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.release_follower import FolderSource, TrustedSource
+from presage.serving.server.server import RunningServer, start_server
+from presage.serving.server_options import Options
 from tests.models.mlflow_server import served
 from tests.serving.conftest import make_models, make_release
 from tests.serving.processes import serving, until
@@ -198,7 +198,7 @@ def test_a_manifest_that_is_replaced_between_loading_and_checking_is_refused(fol
 
 
 def test_a_model_that_is_replaced_after_its_release_was_checked_is_refused(folder):
-    from presage.serving.predictor import Predictor
+    from presage.serving.predictor.predictor import Predictor
 
     checked = load_release(folder)
     other = make_models()["step_time"]

@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from presage.features.errors import InvalidJobError, ServiceError
-from presage.serving.call import Calls, no_span
-from presage.serving.callers import Tokens
-from presage.serving.metrics import Metrics
-from presage.serving.tracing import ENDPOINTS, resource, spans, spans_of
+from presage.errors import InvalidJobError, ServiceError
+from presage.serving.authentication.callers import Tokens
+from presage.serving.server.call import Calls, no_span
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.tracing import ENDPOINTS, resource, spans, spans_of
 from tests.serving.aio_server import answering, ended
 
 

@@ -7,8 +7,8 @@ import asyncio
 import grpc
 import pytest
 
-from presage.features.errors import ExpiredError, OverloadedError
-from presage.serving.unfinished import Unfinished
+from presage.errors import ExpiredError, OverloadedError
+from presage.serving.admission.unfinished_requests import Unfinished
 
 CALL_BYTES = 24 * 1024  # what a call takes without a message is no reason to end it
 
@@ -181,7 +181,9 @@ async def left_open(waiting: list[asyncio.Task[object]]) -> list[bool]:
 
 
 def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monkeypatch):
-    monkeypatch.setattr("presage.serving.unfinished._SLOW_S", 1000.0)  # all are fresh
+    monkeypatch.setattr(
+        "presage.serving.admission.unfinished_requests._SLOW_S", 1000.0
+    )  # all are fresh
 
     async def main():
         memory = [0]
@@ -205,7 +207,9 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monk
 
 
 def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkeypatch):
-    monkeypatch.setattr("presage.serving.unfinished._SLOW_S", 1000.0)  # all are fresh
+    monkeypatch.setattr(
+        "presage.serving.admission.unfinished_requests._SLOW_S", 1000.0
+    )  # all are fresh
 
     async def main():
         memory = [0]

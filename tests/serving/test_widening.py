@@ -1,6 +1,6 @@
 import numpy as np
 
-from presage.serving.widening import factors_of, moved_out
+from presage.serving.predictor.widening import factors_of, moved_out
 from tests.serving.conftest import LEVELS
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
-from presage.features.device import catalogue, known_device, nearest_kind
-from presage.features.errors import InvalidJobError, UnknownDeviceError
+from presage.features.columns.schema import matrix
+from presage.features.device.device import catalogue, known_device, nearest_kind
 from presage.features.placement import Placement
-from presage.features.schema import matrix
-from presage.serving import wire, wire_outcomes, wire_requests
+from presage.serving.codec import wire, wire_outcomes, wire_requests
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.at_random import DEVICES, JOBS, SHARES
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import PresageError
-from presage.features.job_table import job_table
-from presage.features.op_kinds import OP_KINDS
-from presage.features.op_shape import SHAPES
-from presage.serving import wire
+from presage.errors import PresageError
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.graph.shape_class import SHAPES
+from presage.features.job.job_table import job_table
+from presage.serving.codec import wire
+from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.serving.wire_jobs import read_jobs
 
 LARGEST = 2**63 - 1
 

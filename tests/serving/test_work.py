@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from presage.features.errors import ExpiredError, OverloadedError
-from presage.serving.call import Call
-from presage.serving.callers import Caller
-from presage.serving.metrics import Metrics
-from presage.serving.work import INLINE_BYTES, INLINE_ROWS, THREADS, Work
+from presage.errors import ExpiredError, OverloadedError
+from presage.serving.authentication.callers import Caller
+from presage.serving.server.call import Call
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.work_queue import INLINE_BYTES, INLINE_ROWS, THREADS, Work
 
 LARGE = INLINE_ROWS + 1
 

@@ -5,44 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from presage.pipelines.profiling.training_step import INFERENCE, TrainingStep
-from presage.pipelines.profiling.zoo import (
-    a3c,
+from presage.pipelines.profiling.running.training_step import INFERENCE, TrainingStep
+from presage.pipelines.profiling.zoo import gnn, mlp, user_model
+from presage.pipelines.profiling.zoo.decision import a3c, neumf, ppo, recommender_autoencoder, td3
+from presage.pipelines.profiling.zoo.family import Family
+from presage.pipelines.profiling.zoo.image_classifiers import (
     convnext,
-    cyclegan,
-    dcgan,
-    deepspeech2,
     densenet,
-    diffusion,
     efficientnet,
-    gnn,
-    gpt,
     inception,
+    mobilenet,
+    mobilenet_v3,
+    resnet,
+    vgg,
+    vit,
+)
+from presage.pipelines.profiling.zoo.job_config import JobConfig, parse
+from presage.pipelines.profiling.zoo.language import (
+    deepspeech2,
+    gpt,
     llama,
     llm_decode,
     llm_prefill,
     lora,
     lstm_lm,
-    mlp,
-    mobilenet,
-    mobilenet_v3,
-    neumf,
-    pointnet,
-    ppo,
-    recommender_autoencoder,
-    resnet,
     seq2seq_transformer,
-    td3,
     transformer_encoder,
+)
+from presage.pipelines.profiling.zoo.precision import apply_precision
+from presage.pipelines.profiling.zoo.vision import (
+    cyclegan,
+    dcgan,
+    diffusion,
+    pointnet,
     unet,
-    user_model,
-    vgg,
-    vit,
     yolov3,
 )
-from presage.pipelines.profiling.zoo.family import Family
-from presage.pipelines.profiling.zoo.job_config import JobConfig, parse
-from presage.pipelines.profiling.zoo.precision import apply_precision
 
 __all__ = ["FAMILIES", "Family", "JobConfig", "all_configs", "build", "parse"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from presage.pipelines.profiling.training_step import TrainingStep
+from presage.pipelines.profiling.running.training_step import TrainingStep
 
 
 @dataclass(frozen=True)

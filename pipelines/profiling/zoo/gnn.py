@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from presage.pipelines.profiling.training_step import TrainingStep, supervised
+from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
 from presage.pipelines.profiling.zoo.family import Family
 
 DROPOUT = 0.5

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from presage.pipelines.profiling.training_step import TrainingStep, supervised
+from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
 from presage.pipelines.profiling.zoo.family import Family
 
 PIXELS = 28 * 28

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from presage.features.user_function import call_user_function
-from presage.pipelines.profiling.training_step import TrainingStep, supervised
+from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
+from presage.system.user_function import call_user_function
 
 
 def training_step(source: str, *, batch_size: int, optimizer: str) -> TrainingStep:

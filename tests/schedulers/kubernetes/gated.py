@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.forecasts import Forecaster
-from presage.schedulers.kubernetes.gate import Gate, Step
-from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from presage.schedulers.kubernetes.gate.gang_gate import Gate, Step
+from presage.schedulers.kubernetes.gate.writer import Writer
+from presage.schedulers.kubernetes.gate.writes import Say
+from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.kubernetes.writer import Writer
-from presage.schedulers.kubernetes.writes import Say
-from presage.schedulers.policies.gang import Gang
+from presage.schedulers.policies.gang.policy import Gang
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler

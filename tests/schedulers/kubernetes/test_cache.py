@@ -21,11 +21,11 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from urllib3.exceptions import HTTPError  # noqa: E402
 
-from presage.schedulers.kubernetes.api_reader import ApiReader  # noqa: E402
-from presage.schedulers.kubernetes.cache import Cache, Kind  # noqa: E402
-from presage.schedulers.kubernetes.known_objects import KnownObjects  # noqa: E402
-from presage.schedulers.kubernetes.list_watch import list_all  # noqa: E402
-from presage.schedulers.kubernetes.refusals import ClusterError  # noqa: E402
+from presage.schedulers.kubernetes.api.api_reader import ApiReader  # noqa: E402
+from presage.schedulers.kubernetes.api.cache import Cache, Kind  # noqa: E402
+from presage.schedulers.kubernetes.api.known_objects import KnownObjects  # noqa: E402
+from presage.schedulers.kubernetes.api.list_watch import list_all  # noqa: E402
+from presage.schedulers.kubernetes.api.refusals import ClusterError  # noqa: E402
 from presage.schedulers.kubernetes.snapshot import Snapshot  # noqa: E402
 from tests.schedulers.kubernetes.api_server import ApiServer  # noqa: E402
 from tests.schedulers.kubernetes.manifests import (  # noqa: E402
@@ -42,8 +42,8 @@ KINDS = 3
 @pytest.fixture
 def hasty(monkeypatch) -> None:
     """Failures are many and not waited for long."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.cache._FIRST_WAIT_S", 0.002)
-    monkeypatch.setattr("presage.schedulers.kubernetes.cache._LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._FIRST_WAIT_S", 0.002)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._LONGEST_WAIT_S", 0.05)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_what_was_replaced_is_let_go(server, monkeypatch):
         listed.extend(map(ref, items))
         return items, version
 
-    monkeypatch.setattr("presage.schedulers.kubernetes.cache.list_all", list_items)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.list_all", list_items)
     server.create("pods", pod("a"))
     with following(server) as cache:
         assert listed[0]() is cache.snapshot().pods["default", "a"]
@@ -186,7 +186,7 @@ def test_what_was_replaced_is_let_go(server, monkeypatch):
 def test_lists_come_in_pages_and_an_expired_page_begins_anew(server, monkeypatch):
     for n in range(7):
         server.create("pods", pod(f"p-{n}"))
-    monkeypatch.setattr("presage.schedulers.kubernetes.list_watch.PAGE_OBJECTS", 3)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.PAGE_OBJECTS", 3)
     with following(server) as cache:
         assert agrees(server)(cache.snapshot())
     assert len(server.seen("list", "/pods$")) == 3
@@ -280,7 +280,7 @@ def event(n: int) -> dict:
 
 
 def test_an_ended_watch_is_opened_again_without_a_pause(server, monkeypatch):
-    monkeypatch.setattr("presage.schedulers.kubernetes.cache._FIRST_WAIT_S", 9.0)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._FIRST_WAIT_S", 9.0)
     with following(server, watch_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
@@ -473,7 +473,7 @@ def test_on_entry_a_server_that_hangs_is_given_up(server):
 
 def test_a_connection_without_a_word_is_given_up(server, monkeypatch):
     """A machine that lost its power resets no connection."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.list_watch.LATE_S", 0.0)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.LATE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         api = server.client()
         with Cache(api, watch_s=0.3) as cache:

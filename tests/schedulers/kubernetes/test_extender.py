@@ -11,18 +11,30 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.features.errors import ServiceError
-from presage.schedulers.forecasts import Outlook
-from presage.schedulers.kubernetes.annotations import Plan
-from presage.schedulers.kubernetes.cache import Cache
-from presage.schedulers.kubernetes.extender import Extender
-from presage.schedulers.kubernetes.extender_server import ExtenderServer
-from presage.schedulers.kubernetes.extender_types import BindArgs, FilterArgs, PreemptArgs, Victims
-from presage.schedulers.kubernetes.live_cluster import LiveCluster
-from presage.schedulers.kubernetes.names import DEVICES, GATE, JOB, PLAN, POD_GROUP_LABEL, RESERVED
-from presage.schedulers.policies.gang import Gang
-from presage.serving.job_features import to_json
-from presage.serving.token_file import TokenFile, add_token
+from presage.errors import ServiceError
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.kubernetes.api.cache import Cache
+from presage.schedulers.kubernetes.extender.extender import Extender
+from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer
+from presage.schedulers.kubernetes.extender.extender_types import (
+    BindArgs,
+    FilterArgs,
+    PreemptArgs,
+    Victims,
+)
+from presage.schedulers.kubernetes.extender.live_cluster import LiveCluster
+from presage.schedulers.kubernetes.gate.annotations import Plan
+from presage.schedulers.kubernetes.kubernetes_names import (
+    DEVICES,
+    GATE,
+    JOB,
+    PLAN,
+    POD_GROUP_LABEL,
+    RESERVED,
+)
+from presage.schedulers.policies.gang.policy import Gang
+from presage.serving.authentication.token_file import TokenFile, add_token
+from presage.serving.client.job_features import to_json
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB
 from tests.schedulers.kubernetes.api_server import ApiServer

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from presage.features.errors import ServiceError
-from presage.schedulers.kubernetes.extender_http import BodyLimits
-from presage.schedulers.kubernetes.extender_server import ExtenderServer
+from presage.errors import ServiceError
+from presage.schedulers.kubernetes.extender.extender_http import BodyLimits
+from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer
+from presage.serving.authentication.token_file import TokenFile
 from presage.serving.http.connection import HttpLimits
-from presage.serving.options import Tls
-from presage.serving.token_file import TokenFile
+from presage.serving.server_options import Tls
 from tests.http_attacks import idle_connections
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError
 from tests.schedulers.kubernetes.test_extender_server import (

@@ -15,7 +15,7 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.serving.token_file import add_token
+from presage.serving.authentication.token_file import add_token
 from tests.http_attacks import (
     MOST_MIB,
     Watch,

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from presage.features.errors import InvalidRequestError, ServiceError
-from presage.schedulers.kubernetes.extender_http import BodyLimits
-from presage.schedulers.kubernetes.extender_server import ExtenderServer
-from presage.schedulers.kubernetes.extender_types import (
+from presage.errors import InvalidRequestError, ServiceError
+from presage.schedulers.kubernetes.extender.extender_http import BodyLimits
+from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer
+from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
     FilterArgs,
     FilterResult,
@@ -32,9 +32,9 @@ from presage.schedulers.kubernetes.extender_types import (
     Victims,
 )
 from presage.schedulers.kubernetes.snapshot import Json
+from presage.serving.authentication.token_file import TokenFile, add_token
 from presage.serving.http.connection import HttpLimits
-from presage.serving.options import Tls
-from presage.serving.token_file import TokenFile, add_token
+from presage.serving.server_options import Tls
 from tests.schedulers.kubernetes.extender import Extender, ExtenderError, Filtered
 from tests.serving.certificates import make_authority, make_certificate
 

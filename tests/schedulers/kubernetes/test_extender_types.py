@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import InvalidRequestError
-from presage.schedulers.kubernetes.extender_json import (
+from presage.errors import InvalidRequestError
+from presage.schedulers.kubernetes.extender.extender_json import (
     binding_result,
     filter_result,
     host_priorities,
@@ -25,7 +25,7 @@ from presage.schedulers.kubernetes.extender_json import (
     read_filter_args,
     read_preempt_args,
 )
-from presage.schedulers.kubernetes.extender_types import (
+from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
     FilterArgs,
     FilterResult,

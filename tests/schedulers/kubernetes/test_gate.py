@@ -16,10 +16,11 @@ pytest.importorskip(
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from presage.schedulers.kubernetes.annotations import Plan
-from presage.schedulers.kubernetes.cache import Cache
-from presage.schedulers.kubernetes.gate_loop import run_gate
-from presage.schedulers.kubernetes.names import (
+from presage.schedulers.kubernetes.api.cache import Cache
+from presage.schedulers.kubernetes.gate.annotations import Plan
+from presage.schedulers.kubernetes.gate.gate_loop import run_gate
+from presage.schedulers.kubernetes.gate.writer import Writer
+from presage.schedulers.kubernetes.kubernetes_names import (
     BIND_BY,
     DEVICES,
     GATE,
@@ -31,8 +32,7 @@ from presage.schedulers.kubernetes.names import (
 )
 from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.kubernetes.writer import Writer
-from presage.schedulers.policies.gang import Gang
+from presage.schedulers.policies.gang.policy import Gang
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.json_http import HttpError
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod, pod_group

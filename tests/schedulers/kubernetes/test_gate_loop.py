@@ -12,12 +12,12 @@ pytest.importorskip(
 )
 
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.kubernetes.cache import Cache
-from presage.schedulers.kubernetes.gate import Gate
-from presage.schedulers.kubernetes.gate_loop import run_gate
-from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
-from presage.schedulers.kubernetes.writer import Writer
-from presage.schedulers.policies.gang import Gang
+from presage.schedulers.kubernetes.api.cache import Cache
+from presage.schedulers.kubernetes.gate.gang_gate import Gate
+from presage.schedulers.kubernetes.gate.gate_loop import run_gate
+from presage.schedulers.kubernetes.gate.writer import Writer
+from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
+from presage.schedulers.policies.gang.policy import Gang
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler

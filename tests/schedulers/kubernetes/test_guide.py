@@ -21,10 +21,10 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.cli import app
-from presage.kubernetes_cli import app as kubernetes_app
-from presage.schedulers.kubernetes.extender_types import FilterArgs
-from presage.schedulers.kubernetes.names import GATE, POD_GROUP_LABEL
+from presage.cli.app import app
+from presage.cli.scheduling.kubernetes import app as kubernetes_app
+from presage.schedulers.kubernetes.extender.extender_types import FilterArgs
+from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.manifests import node, pod, pod_group
 from tests.schedulers.kubernetes.test_extender import world

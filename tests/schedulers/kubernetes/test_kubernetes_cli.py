@@ -22,14 +22,14 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.cli import app
-from presage.features.errors import PresageError
-from presage.models.release import load_release
-from presage.schedulers.kubernetes.names import GATE, JOB, POD_GROUP_LABEL
-from presage.serving.job_features import to_json
-from presage.serving.options import Options, Tls
-from presage.serving.server import start_server
-from presage.serving.token_file import add_token
+from presage.cli.app import app
+from presage.errors import PresageError
+from presage.models.release.release import load_release
+from presage.schedulers.kubernetes.kubernetes_names import GATE, JOB, POD_GROUP_LABEL
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.job_features import to_json
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options, Tls
 from tests.features.examples import features
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController

@@ -17,9 +17,9 @@ pytest.importorskip(
 
 from kubernetes import client as kubernetes_client
 
-from presage.cli import app
-from presage.schedulers.kubernetes.extender_server import DEFAULT_PORT, ExtenderServer
-from presage.schedulers.kubernetes.extender_types import (
+from presage.cli.app import app
+from presage.schedulers.kubernetes.extender.extender_server import DEFAULT_PORT, ExtenderServer
+from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
     FilterArgs,
     FilterResult,
@@ -27,7 +27,7 @@ from presage.schedulers.kubernetes.extender_types import (
     PreemptArgs,
     Victims,
 )
-from presage.schedulers.kubernetes.names import (
+from presage.schedulers.kubernetes.kubernetes_names import (
     GATE,
     JOB,
     POD_GROUP_GROUP,
@@ -36,8 +36,8 @@ from presage.schedulers.kubernetes.names import (
     POD_GROUP_VERSION,
 )
 from presage.schedulers.kubernetes.snapshot import Json
-from presage.serving.job_features import from_json
-from presage.serving.options import Tls
+from presage.serving.client.job_features import from_json
+from presage.serving.server_options import Tls
 from tests.schedulers.kubernetes.api_server import ApiServer
 from tests.schedulers.kubernetes.kube_scheduler import Bound, KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod

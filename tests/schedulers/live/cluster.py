@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 import presage
-from presage.features.errors import ServiceError
-from presage.schedulers.agent.processes import environment, pids, stat
-from presage.schedulers.controller.journal import Journal
-from presage.schedulers.live.client import ClusterClient
-from presage.schedulers.live.waiting import OVER
+from presage.errors import ServiceError
+from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.client.waiting import OVER
+from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.channel import Credentials
-from presage.serving.local_token import account
-from presage.serving.token_file import add_token
+from presage.serving.authentication.local_token import account
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.processes import free_port
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presage.cli import app
-from presage.schedulers.controller import journal
+from presage.cli.app import app
+from presage.schedulers.live.controller.journal import journal
 
 
 class DyingJournal(journal.Journal):

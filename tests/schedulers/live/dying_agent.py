@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from presage.cli import app
-from presage.schedulers.agent import agent, task_process
+from presage.cli.app import app
+from presage.schedulers.live.agent import agent
+from presage.schedulers.live.agent.tasks import task_process
 
 
 def die(*_: Any, **__: Any) -> Any:

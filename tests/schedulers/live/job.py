@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 
 LEDGER = "TEST_LEDGER"  # by which a scan of /proc tells the processes of one test from others
 

@@ -10,18 +10,18 @@ from typing import Any
 import grpc
 import pytest
 
-from presage.features.errors import (
+from presage.errors import (
     JournalError,
     NotYetError,
     PresageError,
     ServiceError,
     UnauthenticatedError,
 )
-from presage.schedulers.controller.cluster_service import ClusterService
-from presage.schedulers.live.client import ClusterClient
-from presage.serving.call import Calls
-from presage.serving.channel import Credentials
-from presage.serving.metrics import Metrics
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.controller.cluster_service import ClusterService
+from presage.serving.client.channel import Credentials
+from presage.serving.server.call import Calls
+from presage.serving.server.prometheus_metrics import Metrics
 
 
 class Refuses:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.features.errors import ServiceError
+from presage.errors import ServiceError
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import LiveCluster, all_faults, until
 

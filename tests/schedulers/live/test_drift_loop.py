@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from presage.features.job import JobFeatures
-from presage.models.release import PREDICTORS
-from presage.pipelines.campaigns import read_campaign
+from presage.features.job.job import JobFeatures
+from presage.features.tables.campaign import read_campaign
+from presage.models.release.release import PREDICTORS
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.client import PresageClient
-from presage.serving.outcome_log import read_outcomes
+from presage.serving.client.client import PresageClient
+from presage.serving.codec.wire import write_job
+from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1.prediction_pb2 import Outcome
-from presage.serving.wire import write_job
 from tests.quick_evaluate import copy_stages, environment
 from tests.schedulers.live.cluster import ROOT, LiveCluster, all_faults, until
 from tests.serving.processes import serving

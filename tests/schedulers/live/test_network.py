@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.local_token import local_token_path
+from presage.serving.authentication.local_token import local_token_path
 from tests.schedulers.live.cluster import PRESAGE, LiveCluster, all_faults, until
 from tests.schedulers.live.network import CONTROLLER, Network, network
 

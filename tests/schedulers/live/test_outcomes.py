@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import presage
-from presage.models.release import load_release
-from presage.schedulers.live.client import ClusterClient
+from presage.models.release.release import load_release
+from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.options import Options
-from presage.serving.outcome_log import read_outcomes
-from presage.serving.server import start_server
+from presage.serving.codec.wire import write_job
+from presage.serving.outcomes.outcome_log import read_outcomes
+from presage.serving.server.server import start_server
+from presage.serving.server_options import Options
 from presage.serving.v1.prediction_pb2 import Outcome
-from presage.serving.wire import write_job
-from tests.schedulers.controller.test_cluster_cli import Asking, process
 from tests.schedulers.live.cluster import until
+from tests.schedulers.live.controller.test_cluster_cli import Asking, process
 from tests.serving.conftest import make_job
 from tests.serving.processes import free_port
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.live.pieces import orders_in_pieces, submit_requests, whole_orders
-from presage.schedulers.live.wire import MOST_JOB_BYTES, MOST_JOBS, MOST_MESSAGE_BYTES
+from presage.schedulers.live.protocol.pieces import orders_in_pieces, submit_requests, whole_orders
+from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES, MOST_JOBS, MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 SIZES = st.lists(st.integers(0, 60_000), max_size=60)

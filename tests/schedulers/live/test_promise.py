@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from presage.schedulers.live.promise import promise_of
+from presage.schedulers.live.client.slo_text import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 

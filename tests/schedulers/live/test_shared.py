@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 
-from presage.features.device import find_device
-from presage.job_source import read_job
-from presage.models.release import load_release
+from presage.cli.job_source import read_job
+from presage.features.device.device import find_device
+from presage.models.release.release import load_release
+from presage.schedulers.core.job import Job
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.job import Job
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.predictor import Predictor
+from presage.serving.predictor.predictor import Predictor
 from tests.schedulers.live.cluster import PRESAGE, ROOT, until
 
 RELEASE = ROOT / "data/pretrained/release"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.schedulers.agent.processes import pids
+from presage.schedulers.live.agent.tasks.processes import pids
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import PRESAGE, all_faults, until
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from presage.features.errors import ServiceError, UnknownJobError
-from presage.schedulers.live import waiting
+from presage.errors import ServiceError, UnknownJobError
+from presage.schedulers.live.client import waiting
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from presage.models.release import PREDICTORS
+from presage.models.release.release import PREDICTORS
 from presage.serving.oip.served import ServedModels
-from presage.serving.onnx_model import OnnxModel
+from presage.serving.predictor.onnx_model import OnnxModel
 
 
 class NeverRun:

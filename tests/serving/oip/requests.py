@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.member import MEMBER_COLUMNS
-from presage.features.schema import columns
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import columns
 from presage.serving.oip.infer import check, run
 from presage.serving.oip.messages import (
     InferTensorContents,

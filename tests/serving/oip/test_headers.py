@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.features.errors import InvalidTensorError, PresageError
+from presage.errors import InvalidTensorError, PresageError
 from presage.serving.oip import headers, infer
 from presage.serving.oip.served import ServedModels
 from tests.serving.oip.requests import (

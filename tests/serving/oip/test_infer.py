@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from presage.serving.codec.wire_requests import MAX_MEMBERS, MAX_ROWS
 from presage.serving.oip.infer import check
 from presage.serving.oip.messages import message
-from presage.serving.wire_requests import MAX_MEMBERS, MAX_ROWS
 from tests.serving.oip.requests import (
     COLUMNS,
     WIDTH,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from presage.features.errors import InvalidTensorError, PresageError, UnknownModelError
-from presage.features.schema import FEATURE_SETS
+from presage.errors import InvalidTensorError, PresageError, UnknownModelError
+from presage.features.columns.schema import FEATURE_SETS
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse
 from presage.serving.oip.values import MOST
 from tests.serving.oip.requests import (

@@ -3,10 +3,10 @@
 import pytest
 
 import presage
-from presage.features.errors import UnknownModelError
-from presage.features.member import MEMBER_COLUMNS
-from presage.features.schema import schema_hash
-from presage.models.release import PREDICTORS
+from presage.errors import UnknownModelError
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import schema_hash
+from presage.models.release.release import PREDICTORS
 from presage.serving.oip.messages import message
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from tests.serving.oip.requests import COLUMNS

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from presage.features.errors import InvalidTensorError, UnknownModelError
-from presage.features.member import MEMBER_COLUMNS
+from presage.errors import InvalidTensorError, UnknownModelError
+from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.serving.oip.messages import message
 from tests.serving.oip.requests import (
     COLUMNS,

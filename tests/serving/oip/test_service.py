@@ -6,7 +6,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from presage.serving.oip.messages import SERVICE_NAME, message
-from presage.serving.onnx_model import OnnxModel
+from presage.serving.predictor.onnx_model import OnnxModel
 from tests.serving.oip.requests import (
     COLUMNS,
     WIDTH,

@@ -1,0 +1,98 @@
+"""Rows to predict, as positions in a table of jobs and one of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from presage.features.arrays import Array, Ints, Mask
+from presage.features.device.device_table import DeviceTable, device_table
+from presage.features.job.job_table import JOB_TABLES, JobTable, job_table
+from presage.features.placement import Placement
+
+T = TypeVar("T")
+
+_FIRST = np.zeros(1, dtype=np.intp)
+_FIRST.setflags(write=False)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementTable:
+    """Placements: each a job on a share of a device.
+
+    Attributes
+    ----------
+    job, device : ndarray of int, shape (rows,)
+        Positions in ``jobs`` and ``devices``.
+    share : ndarray of shape (rows,)
+        Fraction of the device's compute, above 0 and at most 1.
+    """
+
+    jobs: JobTable
+    devices: DeviceTable
+    job: Ints
+    device: Ints
+    share: Array
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def rows(self, part: slice | Mask) -> PlacementTable:
+        """Some of the rows, of the same jobs and devices."""
+        return PlacementTable(
+            self.jobs, self.devices, self.job[part], self.device[part], self.share[part]
+        )
+
+    def visits(self) -> Visits:
+        """The operators of each row's job."""
+        if len(self) == 1:  # asked for most often, and needs none of the arithmetic
+            job = self.job[0]
+            start, count = self.jobs.op_starts[job], self.jobs.op_counts[job]
+            return Visits(
+                np.zeros(count, np.intp), np.arange(start, start + count), np.zeros(1, np.intp)
+            )
+        counts = self.jobs.op_counts.take(self.job)
+        starts = counts.cumsum() - counts
+        row = np.arange(len(self)).repeat(counts)
+        first = self.jobs.op_starts.take(self.job) - starts
+        return Visits(row, np.arange(len(row)) + first.take(row), starts)
+
+
+class Visits(NamedTuple):
+    """Every operator of every row, row by row.
+
+    Attributes
+    ----------
+    row, op : ndarray of int, shape (visits,)
+        Positions of the row, and of the operator in its table of jobs.
+    starts : ndarray of int, shape (rows,)
+        First visit of each row.
+    """
+
+    row: Ints
+    op: Ints
+    starts: Ints
+
+
+def placement_table(placements: Sequence[Placement]) -> PlacementTable:
+    """Table of placements, in their order; a job or device that occurs again is in it once."""
+    job, jobs = _places([placement.job for placement in placements])
+    device, devices = _places([placement.device for placement in placements])
+    share = np.array([placement.share.fraction for placement in placements], dtype=np.float64)
+    # A scheduler that asks for a job at a time asks for it again.
+    job_rows = JOB_TABLES.of(jobs[0]) if len(jobs) == 1 else job_table(jobs)
+    return PlacementTable(job_rows, device_table(devices), job, device, share)
+
+
+def _places(values: Sequence[T]) -> tuple[Ints, list[T]]:
+    """Position of each value among those that differ, which follow in the order they come in."""
+    if len(values) == 1:
+        return _FIRST, [values[0]]
+    # By identity: hashing a job of a hundred rows of operators costs more than it saves.
+    different = {id(value): value for value in values}
+    place = {key: i for i, key in enumerate(different)}
+    places = np.array([place[id(value)] for value in values], dtype=np.intp)
+    return places, list(different.values())

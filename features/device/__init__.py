@@ -1,0 +1,1 @@
+"""Devices: data sheets, catalogue, detection, and shares of a device."""

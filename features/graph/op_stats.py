@@ -1,0 +1,119 @@
+"""Operator statistics: a graph summed into a few dozen rows, small enough for a request.
+
+The roofline time of a job is a sum over operators of the larger of a compute time and a memory
+time; which is larger depends on the device. Rows are therefore kept apart by octave of
+arithmetic intensity: within one octave the sum of maxima and the maximum of sums differ by
+little, so a server can compute the roofline on any device without seeing the graph.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from presage.errors import InvalidJobError
+from presage.features.graph.op_graph import MAX_COUNT, PHASES, OpNode
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.graph.shape_class import SHAPES, shapes_of
+
+# Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
+# device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
+MIN_OCTAVE, MAX_OCTAVE = -4, 12
+
+
+@dataclass(frozen=True, slots=True)
+class OpStats:
+    """Sums over the operators of one kind, phase, shape class and octave of FLOPs per byte.
+
+    ``parameters`` counts trainable elements that they read, those of two readers twice. ``shape``
+    is one of :data:`~presage.features.graph.shape_class.SHAPES` of the kind, "" where it is not known.
+    """
+
+    kind: str
+    phase: str
+    intensity_octave: int
+    count: int
+    input_elements_max: int
+    input_elements: int
+    output_elements: int
+    flops: float
+    bytes_moved: float
+    parameters: int = 0
+    shape: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in OP_KINDS:
+            raise InvalidJobError(
+                f"operator kind {self.kind!r} is not in the op table; "
+                f"send 'Other' or one of {', '.join(OP_KINDS)}"
+            )
+        if self.phase not in PHASES:
+            raise InvalidJobError(
+                f"operator phase {self.phase!r} is not known; use one of {', '.join(PHASES)}"
+            )
+        if self.shape and self.shape not in SHAPES.get(self.kind, ()):
+            known = " or ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
+            raise InvalidJobError(
+                f"operator statistics of {self.kind}: shape={self.shape!r}, must be {known}; "
+                "leave it out where it is not known"
+            )
+        if self.count < 1:
+            raise InvalidJobError(
+                f"operator statistics of {self.kind}: count={self.count}, must be >= 1; "
+                "leave the row out when there is no such operator"
+            )
+        for field, most in _MOST.items():
+            value = getattr(self, field)
+            if not 0 <= value <= most:  # nor is nan, and no whole number is too large to compare
+                shown = value if isinstance(value, float) or abs(value) <= most else "too large"
+                raise InvalidJobError(
+                    f"operator statistics of {self.kind}: {field}={shown}, "
+                    "must be a finite number >= 0"
+                )
+
+
+_MOST = {
+    "count": MAX_COUNT,
+    "input_elements_max": MAX_COUNT,
+    "input_elements": MAX_COUNT,
+    "output_elements": MAX_COUNT,
+    "flops": sys.float_info.max,
+    "bytes_moved": sys.float_info.max,
+    "parameters": MAX_COUNT,
+}
+
+
+def intensity_octave(flops: float, bytes_moved: float) -> int:
+    """Octave (floor of log2) of FLOPs per byte, clipped to [MIN_OCTAVE, MAX_OCTAVE]."""
+    if flops <= 0:
+        return MIN_OCTAVE
+    if bytes_moved <= 0:
+        return MAX_OCTAVE
+    return min(MAX_OCTAVE, max(MIN_OCTAVE, math.floor(math.log2(flops / bytes_moved))))
+
+
+def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
+    """Sum operator nodes into statistics, sorted by kind, phase, octave and shape."""
+    nodes = tuple(nodes)
+    groups: dict[tuple[str, str, int, str], list[OpNode]] = {}
+    for node, shape in zip(nodes, shapes_of(nodes), strict=True):
+        octave = intensity_octave(node.flops, node.bytes_moved)
+        groups.setdefault((node.kind, node.phase, octave, shape), []).append(node)
+    return tuple(
+        OpStats(
+            kind=kind,
+            phase=phase,
+            intensity_octave=octave,
+            count=sum(node.count for node in members),
+            input_elements_max=max(node.input_elements for node in members),
+            input_elements=sum(node.count * node.input_elements for node in members),
+            output_elements=sum(node.count * node.output_elements for node in members),
+            flops=float(sum(node.count * node.flops for node in members)),
+            bytes_moved=float(sum(node.count * node.bytes_moved for node in members)),
+            parameters=sum(node.count * node.parameters for node in members),
+            shape=shape,
+        )
+        for (kind, phase, octave, shape), members in sorted(groups.items())
+    )

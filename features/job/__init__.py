@@ -1,0 +1,1 @@
+"""Training jobs: identity, framework version, memory components, and many jobs as arrays."""

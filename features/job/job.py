@@ -1,0 +1,147 @@
+"""A training job as every part of Presage sees it before it runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from presage.errors import InvalidJobError
+from presage.features.graph.op_graph import MAX_COUNT
+from presage.features.graph.op_stats import OpStats
+from presage.features.graph.step_memory import MemoryEstimate
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
+MEMORY_FORMATS = ("contiguous", "channels-last")
+FP32_BYTES = 4
+_VERSION = re.compile(r"[0-9]+\.[0-9]+")  # how one begins
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A deep-learning job: what runs, how large, how long (requirement F2).
+
+    ``input_elements`` counts the elements of one sample; ``graph_digest`` names the
+    :class:`~presage.features.graph.op_graph.OpGraph` at this batch size, "" when it is not known.
+    ``memory_format`` is one of ``MEMORY_FORMATS``, images' layout; ``loads_data`` is whether a
+    step fetches its samples, from disk or host memory. ``framework_version`` is such as
+    "2.13.0", "" when it is not known.
+    """
+
+    job_id: str
+    name: str
+    family: str
+    framework: str
+    precision: str
+    batch_size: int
+    iterations: int
+    input_elements: int
+    graph_digest: str = ""
+    memory_format: str = MEMORY_FORMATS[0]
+    loads_data: bool = False
+    framework_version: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("batch_size", "iterations", "input_elements"):
+            value = getattr(self, field)
+            if value < 1:
+                raise InvalidJobError(
+                    f"job {self.job_id!r}: {field}={value}, must be >= 1; "
+                    f"give the job's real {field.replace('_', ' ')}"
+                )
+            _check_size(self.job_id, field, value)
+        for field, known in (("precision", PRECISIONS), ("memory_format", MEMORY_FORMATS)):
+            value = getattr(self, field)
+            if value not in known:
+                raise InvalidJobError(
+                    f"job {self.job_id!r}: {field.replace('_', ' ')} {value!r} is not known; "
+                    f"use one of {', '.join(known)}"
+                )
+        if self.framework_version and not _VERSION.match(self.framework_version):
+            raise InvalidJobError(
+                f"job {self.job_id!r}: framework_version={self.framework_version!r}, must begin "
+                "with two numbers, as 2.13.0 does; give '' when it is not known"
+            )
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class JobFeatures:
+    """A job and the statistics of its operators: all a predictor may know of it.
+
+    It is what travels to the prediction service, so that clients need no change when the
+    models do.
+
+    Attributes
+    ----------
+    op_stats : tuple of OpStats
+        One row per (kind, phase, intensity octave, shape class); at least one.
+    parameters : int
+        Distinct trainable elements.
+    memory : MemoryEstimate
+        What the bytes of a step are held for; allocator and device context are not in it.
+    """
+
+    job: Job
+    op_stats: tuple[OpStats, ...]
+    parameters: int
+    memory: MemoryEstimate
+
+    def __post_init__(self) -> None:
+        if not self.op_stats:
+            raise InvalidJobError(
+                f"job {self.job.job_id!r}: no operator statistics; "
+                "extract them with `presage features` from the model's module or ONNX file"
+            )
+        if self.parameters < 0:
+            raise InvalidJobError(
+                f"job {self.job.job_id!r}: parameters={self.parameters}, must be >= 0"
+            )
+        _check_size(self.job.job_id, "parameters", self.parameters)
+        for field in fields(MemoryEstimate):
+            _check_size(self.job.job_id, f"memory.{field.name}", getattr(self.memory, field.name))
+        _check_size(self.job.job_id, "peak_live_bytes", self.peak_live_bytes)
+
+    @property
+    def trains(self) -> bool:
+        """Whether a step has a backward pass."""
+        return any(row.phase == "backward" for row in self.op_stats)
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """Most bytes of tensors alive at once in a step: the peak of ``memory``."""
+        return self.memory.peak_bytes
+
+
+def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
+    """What bytes are held for where only their peak is told: weights of fp32, the rest workspace.
+
+    Raises
+    ------
+    InvalidJobError
+        One of the two is negative.
+    """
+    for field, value in (("parameters", parameters), ("peak_live_bytes", peak_live_bytes)):
+        if value < 0:
+            raise InvalidJobError(f"{field}={value}, must be >= 0")
+    weights = min(FP32_BYTES * parameters, peak_live_bytes)
+    return MemoryEstimate(
+        parameter_bytes=weights,
+        gradient_bytes=0,
+        optimizer_state_bytes=0,
+        activation_bytes=0,
+        workspace_bytes=peak_live_bytes - weights,
+        batch_bytes=0,
+    )
+
+
+def known_version(text: str) -> str:
+    """``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
+    return text.partition("+")[0] if _VERSION.match(text) else ""
+
+
+def _check_size(job_id: str, field: str, value: int) -> None:
+    if value > MAX_COUNT:
+        noun = field.rpartition(".")[2].replace("_", " ")
+        raise InvalidJobError(
+            f"job {job_id!r}: {field} has {value.bit_length()} bits, must be below 2**63; "
+            f"give the job's real {noun}"
+        )

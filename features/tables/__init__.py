@@ -1,0 +1,1 @@
+"""Measured tables: one pyarrow schema each, checked whenever a table is read or written."""

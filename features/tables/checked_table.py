@@ -1,0 +1,228 @@
+"""Tables with a checked schema: parquet files that are whole, typed, and break no law."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from presage.errors import TableError
+
+REQUIRED = object()  # a column that every file must have
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its type, what it means, and which values it may hold.
+
+    ``absent`` is the value of every row of a file that was written before the column was
+    introduced; without it such a file is refused.
+    """
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    minimum: float | None = None
+    above: float | None = None  # a minimum that is itself no value
+    nullable: bool = False
+    absent: Any = REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What a row says by several of its columns; ``broken`` tells which rows do not keep to it."""
+
+    column: str  # the one to name
+    rule: str
+    broken: Callable[[pa.Table], pa.ChunkedArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A named list of columns, the key no two rows share, and the laws that every row keeps."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    laws: tuple[Law, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The pyarrow schema."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+
+def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
+    """``data`` in the schema's column order.
+
+    Raises
+    ------
+    TableError
+        A column is missing, extra or of another type; a value is null, NaN, infinite or below
+        its minimum; a row breaks a law; a key occurs twice. Names the file, the column and the
+        first bad row.
+    """
+    data = _with_absent(table, data)
+    found, expected = data.column_names, [c.name for c in table.columns]
+    missing = [name for name in expected if name not in found]
+    if missing:
+        near = get_close_matches(missing[0], found, n=1)
+        hint = f"; nearest is {near[0]!r}" if near else ""
+        raise TableError(
+            f"{source}: no column {missing[0]!r} ({len(missing)} of {len(expected)} missing){hint}."
+            f" Table {table.name!r} has: {', '.join(expected)}"
+        )
+    extra = [name for name in found if name not in expected]
+    if extra:
+        raise TableError(
+            f"{source}: column {extra[0]!r} does not belong to table {table.name!r}; "
+            "remove it, or declare it in features/tables/schemas.py"
+        )
+    data = data.select(expected)
+    for column in table.columns:
+        _check_column(column, data.column(column.name), source=source)
+    named = {column.name: column for column in table.columns}
+    for law in table.laws:
+        _refuse(law.broken(data), named[law.column], data.column(law.column), law.rule, source)
+    _check_key(table, data, source=source)
+    return data.cast(table.schema)
+
+
+def _with_absent(table: Table, data: pa.Table) -> pa.Table:
+    for column in table.columns:
+        if column.absent is not REQUIRED and column.name not in data.column_names:
+            values = pa.repeat(pa.scalar(column.absent, type=column.type), data.num_rows)
+            data = data.append_column(column.name, values)
+    return data
+
+
+def _check_column(column: Column, values: pa.ChunkedArray, *, source: str) -> None:
+    if values.type != column.type:
+        raise TableError(
+            f"{source}: column {column.name!r} is {values.type}, must be {column.type}; "
+            f"cast it before writing ({column.meaning})"
+        )
+    if not column.nullable and values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise TableError(
+            f"{source}: row {row}, column {column.name!r} is empty, which it may not be "
+            f"({column.meaning}); remove the row"
+        )
+    if column.type == pa.float64():
+        _refuse(pc.invert(pc.is_finite(values)), column, values, "must be a finite number", source)
+    if column.minimum is not None:
+        below = pc.less(values, pa.scalar(column.minimum, type=column.type))
+        _refuse(below, column, values, f"must be >= {column.minimum:g}", source)
+    if column.above is not None:
+        below = pc.less_equal(values, pa.scalar(column.above, type=column.type))
+        _refuse(below, column, values, f"must be > {column.above:g}", source)
+
+
+def _refuse(
+    bad: pa.ChunkedArray, column: Column, values: pa.ChunkedArray, rule: str, source: str
+) -> None:
+    row = bad.index(pa.scalar(True)).as_py()
+    if row >= 0:
+        value = values[row].as_py()
+        raise TableError(
+            f"{source}: row {row}, column {column.name!r} is "
+            f"{'empty' if value is None else value}, {rule} "
+            f"({column.meaning}); measure that row again or remove it"
+        )
+
+
+def _check_key(table: Table, data: pa.Table, *, source: str) -> None:
+    groups = data.group_by(list(table.key)).aggregate([([], "count_all")])
+    twice = groups.filter(pc.greater(groups.column("count_all"), 1))
+    if twice.num_rows:
+        first = {name: twice.column(name)[0].as_py() for name in table.key}
+        raise TableError(
+            f"{source}: {twice.column('count_all')[0].as_py()} rows share the key {first}; "
+            "keep one of them"
+        )
+
+
+def from_rows(table: Table, rows: Sequence[Mapping[str, Any]], *, source: str) -> pa.Table:
+    """Table of dictionaries, checked; a column's ``absent`` stands for a key that is not there."""
+    names = {c.name for c in table.columns}
+    absent = {c.name: c.absent for c in table.columns if c.absent is not REQUIRED}
+    for row in rows:
+        if unknown := row.keys() - names:
+            raise TableError(
+                f"{source}: column {min(unknown)!r} does not belong to table {table.name!r}; "
+                "remove it, or declare it in features/tables/schemas.py"
+            )
+    try:
+        data = pa.Table.from_pylist([absent | dict(row) for row in rows], schema=table.schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(f"{source}: a row does not fit table {table.name!r}: {error}") from error
+    return check(table, data, source=source)
+
+
+def read(table: Table, path: Path) -> pa.Table:
+    """Table at ``path``, checked.
+
+    Raises
+    ------
+    TableError
+        The file is missing, is not parquet, or breaks the schema.
+    """
+    try:
+        # Opened once: pyarrow opens a path for the footer and again for the pages, and a table that
+        # another takes the place of in between would be read half of each. Of a path it would also
+        # make a column, where a folder is called "share=1".
+        with path.open("rb") as file:
+            data = pq.read_table(file)
+    except FileNotFoundError as error:
+        raise TableError(
+            f"{path}: no such table; measure it with `presage profile`, or run `dvc repro`"
+        ) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(
+            f"{path}: not a readable parquet file ({error}); restore it from git or measure again"
+        ) from error
+    return check(table, data, source=str(path))
+
+
+def write(table: Table, data: pa.Table, path: Path) -> None:
+    """Write a checked table; a reader sees the old file or the new one, never half of it.
+
+    Raises
+    ------
+    TableError
+        It breaks the schema, or cannot be written: the disk is full, the folder not ours.
+    """
+    checked = check(table, data, source=str(path))
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # zstd and no metadata of pandas: the same rows give the same bytes.
+        pq.write_table(checked, partial, compression="zstd")
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:  # pyarrow's names no file
+        said = os.strerror(error.errno) if error.errno else str(error)
+        raise TableError(
+            f"{path}: cannot be written ({said}); what was there is whole: make room, or name "
+            "another folder, and run the same command again"
+        ) from error
+    finally:
+        with suppress(OSError):  # not there, or no place for it
+            partial.unlink()
+
+
+def column(data: pa.Table, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """One column as a numpy array; nulls become NaN."""
+    values: np.ndarray[Any, np.dtype[Any]] = data.column(name).to_numpy()
+    return values

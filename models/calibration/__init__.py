@@ -1,0 +1,1 @@
+"""Conformal calibration of prediction intervals, and the out-of-domain test."""

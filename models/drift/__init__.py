@@ -1,0 +1,1 @@
+"""Drift detection: whether outcomes still follow the forecasts of a release."""

@@ -1,0 +1,234 @@
+"""How good a release is on the jobs that no release has trained on: what the gate compares.
+
+The ONNX files are run as they are served, so a fault in the export counts as the fault it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pandas as pd
+
+from presage.errors import ReleaseError, TableError, TrainingError
+from presage.features.colocation_member import member_matrix
+from presage.features.job.job_table import precision_codes
+from presage.models.gate.holdout_forecasts import HeldOut, Interval, Mask, Scored
+from presage.models.release.release import MANIFEST, PREDICTORS, Release
+from presage.models.training.solo_rows import positions_alone
+from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.models.training.targets import TARGETS
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
+
+COVERAGES = (0.8, 0.9)
+
+_WARM_UP, _BLOCKS, _CALLS = 20, 5, 40
+
+
+def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> Scored:
+    """What a release's predictors say of the held-out jobs' rows.
+
+    Parameters
+    ----------
+    solo : DataFrame
+        One row per job measured alone: who it is, targets, ``full.*`` features in raw units.
+    interference : DataFrame
+        One row per member of a co-location, with its ``slowdown``.
+
+    Raises
+    ------
+    TrainingError
+        Nothing is held out to judge a predictor by.
+    TableError
+        A co-location's member was not measured alone.
+    ReleaseError
+        A model cannot be run, or its answer breaks the contract in ``models/release/release.py``.
+    """
+    models = {name: _Model(release, name) for name in PREDICTORS}
+    held_out = {name: _score_solo(release, models[name], solo) for name in TARGETS}
+    held_out["interference"] = _score_interference(release, models, solo, interference)
+    files = [release.folder / MANIFEST, *map(release.model_path, PREDICTORS)]
+    return Scored(held_out, sum(path.stat().st_size for path in files), release.trained_on)
+
+
+class _Model:
+    """One ONNX file on one thread."""
+
+    def __init__(self, release: Release, predictor: str) -> None:
+        self.predictor = predictor
+        self._path, self._levels = release.model_path(predictor), len(release.levels)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session: Any = ort.InferenceSession(
+                str(self._path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's own exceptions have no common base
+            raise self._fault(f"cannot be loaded ({error})") from error
+
+    def quantiles(self, inputs: Inputs) -> Array:
+        """Checked quantiles of shape (..., levels)."""
+        try:
+            answer: Array = self._session.run(["quantiles"], inputs)[0].astype(np.float64)
+        except Exception as error:  # as above
+            raise self._fault(f"fails on the held-out jobs ({error})") from error
+        if answer.shape[-1] != self._levels or not np.isfinite(answer).all():
+            raise self._fault(f"must answer {self._levels} finite quantiles, shape {answer.shape}")
+        if (np.diff(answer, axis=-1) < 0).any():
+            raise self._fault("answers quantiles that cross")
+        return answer
+
+    def latency_us(self, inputs: Inputs) -> float:
+        """Median microseconds of a call, in the calmest of some blocks of calls.
+
+        The least of the blocks, because another process may disturb one of them.
+        """
+        for _ in range(_WARM_UP):
+            self._session.run(["quantiles"], inputs)
+        medians = []
+        for _ in range(_BLOCKS):
+            elapsed_ns = []
+            for _ in range(_CALLS):
+                start_ns = time.perf_counter_ns()
+                self._session.run(["quantiles"], inputs)
+                elapsed_ns.append(time.perf_counter_ns() - start_ns)
+            medians.append(float(np.median(elapsed_ns)))
+        return min(medians) / 1000
+
+    def _fault(self, what: str) -> ReleaseError:
+        first_line = what.splitlines()[0]
+        return ReleaseError(f"{self._path}: {first_line}; train it again with this version")
+
+
+def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> HeldOut:
+    column = TARGETS[model.predictor].column
+    told = solo[solo[column].notna()]
+    held_out = told[job_folds(list(told["job_id"])) == HELD_OUT_FOLD]
+    if held_out.empty:
+        raise TrainingError(
+            f"none of {len(told)} measured jobs is held out to judge {model.predictor} by; "
+            "measure more with `presage profile`"
+        )
+    features = _features(release, held_out)
+    return _held_out(
+        release,
+        held_out,
+        held_out[column].to_numpy(np.float64),
+        model.quantiles({"features": features}),
+        _at_home(release, model.predictor, held_out, held_out),
+        model.latency_us({"features": features[:1]}),
+    )
+
+
+def _score_interference(
+    release: Release,
+    models: Mapping[str, _Model],
+    solo: pd.DataFrame,
+    interference: pd.DataFrame,
+) -> HeldOut:
+    """Of the victims whose job is held out, whoever runs beside them."""
+    is_held = _held_victims(interference)
+    wanted = interference["colocation"].isin(interference["colocation"][is_held])
+    if not wanted.any():
+        raise TrainingError(
+            f"no victim in {interference['colocation'].nunique()} co-locations is held out to "
+            "judge interference by; measure more with `presage profile`"
+        )
+    rows = interference[wanted].sort_values(["colocation", "member"])
+    groups = rows.groupby("colocation", sort=True)
+    where, slot = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
+    alone = _solo_rows(solo, rows)
+    columns = _member_columns(release, models, alone)
+    shape = (int(where.max()) + 1, int(slot.max()) + 1)
+    members, mask = np.zeros((*shape, columns.shape[1]), np.float32), np.zeros(shape, np.float32)
+    members[where, slot], mask[where, slot] = columns, 1
+
+    model = models["interference"]
+    of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
+    victims = _held_victims(rows)
+    first = int((where == 0).sum())  # without the padding that larger co-locations asked for
+    # Strange company makes a victim's slowdown strange, and so does more of it.
+    at_home = _at_home(release, model.predictor, rows, alone)
+    at_home = pd.Series(at_home).groupby(where).transform("all").to_numpy(bool)
+    most = alone["device_class"].map(release.max_members).fillna(1).to_numpy()
+    at_home = at_home & (rows["members"].to_numpy() <= most)
+    return _held_out(
+        release,
+        rows[victims],
+        rows["slowdown"].to_numpy(np.float64)[victims],
+        of_row[victims],
+        at_home[victims],
+        model.latency_us({"members": members[:1, :first], "mask": mask[:1, :first]}),
+    )
+
+
+def _held_victims(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which members are held out, of those whose slowdown was measured."""
+    known = rows["slowdown"].notna().to_numpy(bool)
+    held: np.ndarray[Any, np.dtype[np.bool_]] = known & (
+        job_folds(list(rows["job_id"])) == HELD_OUT_FOLD
+    )
+    return held
+
+
+def _solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The solo row of each member, in the members' order."""
+    positions = positions_alone(solo, rows)
+    if (positions < 0).any():
+        missing = rows.iloc[int(np.argmax(positions < 0))]
+        raise TableError(
+            f"co-location {missing['colocation']!r}: member {missing['job_id']!r} was not "
+            f"measured alone on {missing['machine']!r}; run `dvc repro featurize`"
+        )
+    return solo.iloc[positions]
+
+
+def _member_columns(
+    release: Release, models: Mapping[str, _Model], alone: pd.DataFrame
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Features and the release's own solo medians, as its interference model takes them."""
+    features, median = _features(release, alone), release.levels.index(0.5)
+    medians = [models[name].quantiles({"features": features})[:, median] for name in TARGETS]
+    known = [alone["device_class"].isin(release.classes(name)) for name in TARGETS]
+    profile = np.where(np.column_stack(known), np.column_stack(medians), np.nan)
+    return member_matrix(features.astype(np.float64), profile).astype(np.float32)
+
+
+def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Raw features of shape (rows, columns), in the release's order."""
+    return rows[[f"full.{name}" for name in release.columns]].to_numpy(np.float32)
+
+
+def _at_home(release: Release, predictor: str, rows: pd.DataFrame, alone: pd.DataFrame) -> Mask:
+    """Which rows' jobs, as they were ``alone``, and devices a predictor vouches for."""
+    precisions = precision_codes(alone["precision"])
+    alike = release.contains(_features(release, alone).astype(np.float64), precisions)
+    known: Mask = rows["device_kind"].isin(release.trained_devices[predictor]).to_numpy(bool)
+    return known & alike
+
+
+def _held_out(
+    release: Release,
+    rows: pd.DataFrame,
+    measured: Array,
+    quantiles: Array,
+    in_domain: Mask,
+    latency_us: float,
+) -> HeldOut:
+    ends = {coverage: release.interval_levels(coverage) for coverage in COVERAGES}
+    return HeldOut(
+        jobs=rows["job_id"].to_numpy(object),
+        families=rows["family"].to_numpy(object),
+        devices=rows["device_kind"].to_numpy(object),
+        measured=measured,
+        median=quantiles[:, release.levels.index(0.5)],
+        intervals={c: Interval(quantiles[:, a], quantiles[:, b]) for c, (a, b) in ends.items()},
+        in_domain=in_domain,
+        latency_us=latency_us,
+    )

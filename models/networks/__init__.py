@@ -1,0 +1,1 @@
+"""Neural networks of the predictors, as torch modules."""

@@ -1,0 +1,1 @@
+"""Export of predictors to ONNX, as inference graphs with preprocessing and calibration inside."""

@@ -1,0 +1,1 @@
+"""Model registry on MLflow: versions, aliases, promotion journal and lineage."""

@@ -1,0 +1,214 @@
+"""What a person finds, and searches by, in MLflow's runs and model versions."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from presage.models.registry.mlflow_model_files import stored_files
+from presage.models.release.release import Release
+from presage.models.release.training_data import learnt_from
+
+FOLDER, DVC_LOCK = "release", "dvc.lock"  # artifacts of a version's run
+
+_BATCH = 1000  # metrics that MLflow takes at once
+_PARAMS_BATCH, _PARAM_CHARACTERS = 100, 6000  # and parameters
+_TAG_CHARACTERS = 5000  # of a run's tag; a list of names that is longer is cut
+_UNNAMABLE = re.compile(r"[^\w\-. :/]")  # what the name of a parameter may not have
+_SEARCHED = ("outcome", "champion", "reason")  # of a decision
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and by whom a release was registered: facts that no release may hold itself.
+
+    Equal tables and parameters make equal releases, whatever commit they are made from.
+
+    Attributes
+    ----------
+    git_commit : str
+        Of the checkout; "" where there is none.
+    git_changed : tuple of str
+        Files that differ from it, ``dvc.lock`` left out, which `dvc repro` writes itself.
+    dvc_lock : str
+        Content of ``dvc.lock``, where it names this very release; else "".
+    params : mapping of str to anything
+        Sections of ``params.yaml``.
+    plots : Path or None
+        Folder of what the evaluation drew.
+    """
+
+    by: str = ""
+    git_commit: str = ""
+    git_changed: tuple[str, ...] = ()
+    dvc_lock: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    plots: Path | None = None
+
+    @property
+    def dvc_lock_sha256(self) -> str:
+        """Of the lock's content; "" where there is none."""
+        return hashlib.sha256(self.dvc_lock.encode()).hexdigest() if self.dvc_lock else ""
+
+
+def log_release(
+    client: Any, experiment: str, release: Release, metrics: Mapping[str, Any], origin: Origin
+) -> Any:
+    """Run with a release's folder, and all that a person may search by or want to see of it."""
+    run = client.create_run(
+        experiment,
+        run_name=f"release {release.release_id}",
+        tags=search_tags(release, origin) | mlflow_tags(release, origin),
+    )
+    run_id = run.info.run_id
+    log_params(client, run_id, search_params(release, origin))
+    log_metrics(client, run_id, metrics)
+    with stored_files(release) as folder:
+        client.log_artifacts(run_id, str(folder), FOLDER)
+    if origin.dvc_lock:
+        client.log_text(run_id, origin.dvc_lock, DVC_LOCK)
+    if origin.plots is not None:
+        client.log_artifacts(run_id, str(origin.plots), "plots")
+    client.set_terminated(run_id)
+    return run
+
+
+def log_decision(
+    client: Any,
+    run_id: str,
+    decision: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    table: Sequence[Mapping[str, Any]],
+) -> None:
+    """Into a release's run: what the gate said, its figures, and every row that was judged."""
+    log_metrics(client, run_id, metrics)
+    text = json.dumps(decision, indent=2, sort_keys=True) + "\n"
+    client.log_text(run_id, text, "decision.json")
+    client.log_text(run_id, json.dumps(list(table), indent=1), "table.json")
+    client.log_text(run_id, _csv(table), "table.csv")  # which MLflow's page shows as a table
+    for name in _SEARCHED:
+        client.set_tag(run_id, name, str(decision.get(name) or ""))
+
+
+def search_tags(release: Release, origin: Origin) -> dict[str, str]:
+    """Tags of a release's run and of its version; what is not known has none."""
+    tags = {
+        "release_id": release.release_id,
+        "data_digest": release.manifest["data_digest"],
+        "schema_hash": release.manifest["schema_hash"],
+        "campaigns": ", ".join(campaigns(release)),
+        "registered_by": origin.by,
+        "git_commit": origin.git_commit,
+        "git_changed": ", ".join(origin.git_changed),
+        "dvc_lock_sha256": origin.dvc_lock_sha256,
+    }
+    return {name: _cut(value) for name, value in tags.items() if value}
+
+
+def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
+    """Tags that MLflow's own pages show: source, user, commit, description."""
+    tags = {
+        "mlflow.source.name": "dvc repro",
+        "mlflow.source.type": "PROJECT",
+        "mlflow.source.git.commit": origin.git_commit,
+        "mlflow.user": origin.by,
+        "mlflow.note.content": note(release, origin),
+    }
+    return {name: value for name, value in tags.items() if value}
+
+
+def note(release: Release, origin: Origin) -> str:
+    """Description of a run and a version, in Markdown."""
+    named = ", ".join(campaigns(release)) or "not known"
+    commit = origin.git_commit or "not known"
+    changed = f", changed since: {', '.join(origin.git_changed)}" if origin.git_changed else ""
+    return (
+        f"Release `{release.release_id}`\n\n- campaigns: {_cut(named)}\n"
+        f"- git commit: `{commit}`{_cut(changed)}\n"
+        f"- where it came from: `presage models show {release.release_id} --lineage`\n"
+    )
+
+
+def campaigns(release: Release) -> list[str]:
+    """Names of the campaigns of which any row taught it or its networks' beginnings."""
+    told = learnt_from(release.manifest, f"release {release.release_id}")
+    return (
+        []
+        if told is None
+        else sorted({rows.campaign for rows, _ in told.all_rows() if rows.taught})
+    )
+
+
+def search_params(release: Release, origin: Origin) -> dict[str, str]:
+    """Parameters of a release's run: those of ``params.yaml``, and what it was made with."""
+    versions = {f"version.{name}": v for name, v in release.manifest["versions"].items()}
+    return {
+        "levels": ", ".join(f"{level:g}" for level in release.levels),
+        "trained_devices": ", ".join(sorted(set().union(*release.trained_devices.values()))),
+        **versions,
+        **dict(_flat(origin.params)),
+    }
+
+
+def log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
+    """Log parameters, as many at once as MLflow takes."""
+    from mlflow.entities import Param
+
+    found = [
+        Param(_UNNAMABLE.sub("_", name), value[:_PARAM_CHARACTERS])
+        for name, value in params.items()
+    ]
+    for start in range(0, len(found), _PARAMS_BATCH):
+        client.log_batch(run_id, params=found[start : start + _PARAMS_BATCH])
+
+
+def log_metrics(client: Any, run_id: str, metrics: Mapping[str, Any]) -> None:
+    """Log every number of a nested mapping under its path, as ``memory.job.mlp.mape``."""
+    from mlflow.entities import Metric
+
+    now_ms = int(time.time() * 1000)
+    found = [Metric(name, value, now_ms, 0) for name, value in _figures(metrics)]
+    for start in range(0, len(found), _BATCH):
+        client.log_batch(run_id, metrics=found[start : start + _BATCH])
+
+
+def _figures(metrics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers of a nested mapping, each under its path; MLflow's names know no percent sign."""
+    for key, value in metrics.items():
+        name = f"{path}{key}".replace("%", "pct")
+        if isinstance(value, Mapping):
+            yield from _figures(value, f"{name}.")
+        elif isinstance(value, int | float):
+            yield name, float(value)
+
+
+def _flat(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every value under its path, as ``train.memory.hidden``."""
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield (
+                f"{path}{key}",
+                value if isinstance(value, str) else json.dumps(value, default=str),
+            )
+
+
+def _csv(table: Sequence[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(table[0]) if table else [])
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TAG_CHARACTERS else f"{text[: _TAG_CHARACTERS - 1]}…"

@@ -1,0 +1,72 @@
+"""Where the registry is, and whether it can be used, without MLflow."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from presage.errors import ConfigError, RegistryError
+from presage.system.data_folder import data_folder
+
+MODEL = "presage"
+CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
+ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
+# How files that are not what was registered come back.
+REGISTER_AGAIN = "register it again with `presage models register DIR`"
+SQLITE = "sqlite:///"
+
+_PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
+
+
+def configured_uri(params: Path = Path("params.yaml")) -> str:
+    """Return the registry to use: of the environment, else of params.yaml, else the default.
+
+    The default is a SQLite file under :func:`presage.system.data_folder.data_folder`.
+
+    Raises
+    ------
+    ConfigError
+        params.yaml names it where it was named before, in the section of the gate.
+    """
+    import yaml
+
+    if uri := os.environ.get(ENVIRONMENT_VARIABLE):
+        return uri
+    content = yaml.safe_load(params.read_text()) if params.is_file() else {}
+    if "registry" in (content.get("promote") or {}):
+        raise ConfigError(
+            f"{params}: promote.registry is not known; name the registry at the top, as `registry:`"
+        )
+    return str(content.get("registry") or f"{SQLITE}{data_folder()}/registry/mlflow.db")
+
+
+def database_path(uri: str) -> Path | None:
+    """SQLite file of a registry, None for a server."""
+    if uri.startswith(("http://", "https://")):
+        return None
+    if uri.startswith(SQLITE) and uri != SQLITE:
+        return Path(uri.removeprefix(SQLITE)).resolve()
+    raise RegistryError(
+        f"registry {uri!r}: give sqlite:///PATH, or http(s)://HOST of an `mlflow server`"
+    )
+
+
+def check_database(uri: str, database: Path, *, create: bool) -> None:
+    """Refuse at once a file that SQLite cannot use: MLflow would try again for minutes."""
+    if not create and not database.exists():
+        raise RegistryError(
+            f"{uri}: no registry there; `dvc repro` makes one, or name another with --registry "
+            f"or {ENVIRONMENT_VARIABLE}"
+        )
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(database, timeout=_PATIENCE_S)) as connection:
+            connection.execute("BEGIN IMMEDIATE" if create else "PRAGMA schema_version")
+            connection.rollback()
+    except (OSError, sqlite3.Error) as error:
+        raise RegistryError(
+            f"{uri}: {database} cannot be used as a database ({error}); make its folder writable, "
+            f"or name another with --registry or {ENVIRONMENT_VARIABLE}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Release format: ONNX files, manifest, probes, provenance and signature in one folder."""

@@ -1,0 +1,41 @@
+"""Probes of predictors that are about to become a release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnxruntime as ort
+
+from presage.models.release.probes import Array, Float32, Probes, answers, choose
+
+
+def probe(
+    models: Mapping[str, bytes], features: Float32, kinds: Sequence[str], *, median: int
+) -> Probes:
+    """Probes among rows of training, and what ONNX files answer to them on one thread.
+
+    Parameters
+    ----------
+    features : ndarray of shape (rows, columns of the full set)
+    kinds : sequence of str
+        Of the rows' devices.
+    median : int
+        Position of 0.5 among the levels.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    sessions = {
+        name: ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for name, model in models.items()
+    }
+
+    def run(name: str, inputs: Mapping[str, Float32]) -> Array:
+        found = sessions[name].run(["quantiles"], dict(inputs))[0].astype(np.float64)
+        quantiles: Array = found.reshape(-1, found.shape[-1])
+        return quantiles
+
+    chosen, together = choose(kinds)
+    asked = np.ascontiguousarray(features[chosen], dtype=np.float32)
+    return Probes(asked, together, answers(run, asked, together, median=median))

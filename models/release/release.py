@@ -1,0 +1,392 @@
+"""The release: what is registered, promoted, served and rolled back as one.
+
+A plain folder: four ONNX files with their preprocessing and calibration inside, and
+``release.json``, which says what went in and vouches for each file by sha256. This module needs
+neither torch nor onnxruntime: the serving process imports it.
+
+ONNX contract
+-------------
+``compute_utilization``, ``memory``, ``step_time``
+    ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
+    -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
+``interference``
+    ``members`` float32 (co-locations, members, ``features.member.MEMBER_COLUMNS``), by the solo
+    predictors' medians, and ``mask`` float32 (co-locations, members), 1 where there is a member
+    -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from presage.errors import (
+    ForeignReleaseError,
+    InvalidJobError,
+    ReleaseError,
+    UnknownDeviceError,
+    one_line,
+)
+from presage.features.arrays import FloatMatrix, Ints, Mask
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import columns, schema_hash
+from presage.features.device.device import Device, find_device
+from presage.features.device.device_class import device_class
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.models.calibration.training_domain import Domain, contains, read_domain
+from presage.models.release.manifest import (
+    by_name,
+    numbers,
+    read_devices,
+    read_job_digests,
+    read_levels,
+    read_manifest,
+    read_margins,
+    read_promises,
+    text,
+    texts,
+    whole,
+)
+from presage.models.release.probes import Probes, read_probes
+from presage.models.release.release_id import content_id
+
+FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
+READABLE = (5, FORMAT)
+MANIFEST = "release.json"
+SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.release.signature
+PREDICTORS = {
+    "compute_utilization": "fraction",
+    "memory": "bytes",
+    "step_time": "seconds",
+    "interference": "slowdown",
+}
+FILES = (MANIFEST, *(f"{name}.onnx" for name in PREDICTORS))
+
+# Margins by lower level, by class of devices.
+ByClass = Mapping[str, Mapping[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release folder whose every file has been checked.
+
+    Attributes
+    ----------
+    release_id : str
+        Digest of the content (:func:`presage.models.release.release_id.content_id`): equal bytes, equal id.
+    levels : tuple of float
+        Quantile levels of every predictor's output, rising, 0.5 among them.
+    devices : mapping of str to Device
+        Devices that were measured, as calibrated; they come before the catalogue's.
+    trained_devices : mapping of str to frozenset of str
+        Kinds that each predictor was learnt from.
+    max_members : mapping of str to int
+        By class of devices, members of the largest co-location that was learnt from.
+    domains : mapping of str to Domain
+        By class of devices, what the jobs in training were.
+    stranger_margins : mapping of str to mapping of str to mapping of float to float
+        Of each predictor, by class of devices and lower level: what an interval's ends move
+        further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
+    setup_s : mapping of str to tuple of float
+        Start-up seconds per device kind, at each level; "" holds those over all kinds.
+    probes : Probes
+        What it is known to answer.
+    promises : mapping of str to mapping of str to mapping of str to float
+        By predictor and slice, how forecasts of jobs that it had not seen did: see
+        :data:`presage.models.drift.drift_test.Promises`; empty where the release makes none.
+    trained_on : frozenset of str, or None
+        Digests of the jobs in training (:func:`presage.models.release.manifest.job_digest`); None where
+        the release does not say, as those made before did not.
+    """
+
+    folder: Path
+    release_id: str
+    columns: tuple[str, ...]
+    levels: tuple[float, ...]
+    devices: Mapping[str, Device]
+    trained_devices: Mapping[str, frozenset[str]]
+    max_members: Mapping[str, int]
+    domains: Mapping[str, Domain]
+    stranger_margins: Mapping[str, ByClass]
+    setup_s: Mapping[str, tuple[float, ...]]
+    probes: Probes
+    promises: Mapping[str, Mapping[str, Mapping[str, float]]]
+    trained_on: frozenset[str] | None
+    manifest: Mapping[str, Any]
+
+    def class_of(self, kind: str) -> str:
+        """Class of a device of that kind."""
+        return device_class(find_device(kind, self.devices))
+
+    def classes(self, predictor: str) -> frozenset[str]:
+        """Classes of devices that a predictor was learnt from."""
+        return frozenset(map(self.class_of, self.trained_devices[predictor]))
+
+    def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
+        """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
+        return contains(self.domains, features, precisions)
+
+    def model_path(self, predictor: str) -> Path:
+        """ONNX file of a predictor."""
+        return self.folder / f"{predictor}.onnx"
+
+    def interval_levels(self, coverage: float) -> tuple[int, int]:
+        """Positions, in ``levels``, of the ends of the interval with that coverage.
+
+        Raises
+        ------
+        InvalidJobError
+            The release holds no such interval.
+        """
+        for low, level in enumerate(self.levels):
+            for high, upper in enumerate(self.levels):
+                if (
+                    low < high
+                    and abs(upper - level - coverage) < 1e-6
+                    and abs(level + upper - 1) < 1e-6
+                ):
+                    return low, high
+        known = sorted({round(1 - 2 * level, 6) for level in self.levels if level < 0.5})
+        raise InvalidJobError(
+            f"no {coverage:g} interval in release {self.release_id}; ask for one of "
+            f"{', '.join(f'{c:g}' for c in known)}"
+        )
+
+
+def write_release(  # every part of the manifest is named once, here
+    folder: Path,
+    *,
+    models: Mapping[str, bytes],
+    levels: Sequence[float],
+    devices: Sequence[Device],
+    trained_devices: Mapping[str, Collection[str]],
+    max_members: Mapping[str, int],
+    domains: Mapping[str, Domain],
+    stranger_margins: Mapping[str, ByClass],
+    setup_s: Mapping[str, Sequence[float]],
+    probes: Probes,
+    metrics: Mapping[str, Any],
+    data_digest: str,
+    versions: Mapping[str, str],
+    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+    trained_on: Collection[str] | None = None,
+    learnt_from: Mapping[str, Any] | None = None,
+) -> Release:
+    """Write a release folder, replacing what was there.
+
+    A reader never sees half of one. For an instant it may find none, and :func:`load_release`
+    then raises ReleaseError. When writing fails or is interrupted, what was there is kept.
+    """
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "feature_set": "full",
+        "schema_hash": schema_hash("full"),
+        "columns": columns("full"),
+        "member_columns": list(MEMBER_COLUMNS),
+        "op_kinds": list(OP_KINDS),
+        "levels": list(levels),
+        "predictors": {
+            name: {"unit": unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
+            for name, unit in PREDICTORS.items()
+        },
+        "devices": [
+            asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+            for device in devices
+        ],
+        "trained_devices": {name: sorted(trained_devices[name]) for name in PREDICTORS},
+        "max_members": dict(max_members),
+        "domains": {name: domain.as_json() for name, domain in domains.items()},
+        "stranger_margins": {
+            predictor: {
+                name: {f"{level:g}": margin for level, margin in margins.items()}
+                for name, margins in by_class.items()
+            }
+            for predictor, by_class in stranger_margins.items()
+        },
+        "setup_s": {kind: list(values) for kind, values in setup_s.items()},
+        "probes": probes.as_json(),
+        "metrics": metrics,
+        "data_digest": data_digest,
+        "versions": dict(versions),
+    }
+    if promises is not None:
+        content["promises"] = promises
+    if trained_on is not None:
+        content["trained_on"] = sorted(trained_on)
+    if learnt_from is not None:
+        content["learnt_from"] = dict(learnt_from)
+    content["release_id"] = content_id(content)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.mkdir(parents=True)
+        for name, model in models.items():
+            _write_durably(partial / f"{name}.onnx", model)
+        manifest = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        _write_durably(partial / MANIFEST, manifest.encode())
+        put_in_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return load_release(folder)
+
+
+def put_in_place(new: Path, folder: Path) -> None:
+    """Let ``new``, on the same file system, become ``folder``; what was there goes.
+
+    A reader finds the old folder or the new one whole; where the system cannot swap two folders,
+    for an instant between two renames, none. When it cannot be done, or is interrupted, the old
+    one is back in its place.
+    """
+    if _swapped(new, folder):
+        shutil.rmtree(new, ignore_errors=True)
+        return
+    old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
+    try:
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        if old.exists():
+            if folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.rename(folder)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, as Linux can on most file systems; whether it was done."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
+
+
+def load_release(folder: Path) -> Release:
+    """Release at ``folder``, checked file by file.
+
+    Raises
+    ------
+    ReleaseError
+        A file is missing or was changed, the manifest is not one, or the release was made for
+        another feature schema. Nothing of it may be served then.
+    ForeignReleaseError
+        It is of another format or feature schema, and its manifest is whole: it matches its id.
+    """
+    content = read_manifest(folder / MANIFEST)
+    try:
+        recorded_id = text(content["release_id"], "release_id")
+        is_whole = content_id(content) == recorded_id
+        # One changed byte, too, may make a manifest look like another version's.
+        foreign = ForeignReleaseError if is_whole else ReleaseError
+        if content["format"] not in READABLE:
+            raise foreign(
+                f"{folder}: release format {one_line(content['format'])}, this version reads "
+                f"{' and '.join(map(str, READABLE))}; train it again, or serve it with the version "
+                "that wrote it"
+            )
+        if content["schema_hash"] != schema_hash("full"):
+            raise foreign(
+                f"{folder}: made for feature schema {one_line(content['schema_hash'])}, this "
+                f"version has {schema_hash('full')}; train it again with `dvc repro`"
+            )
+        _check_files(folder, content)
+        if not is_whole:
+            raise ReleaseError(
+                f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
+                "restore the folder from the registry"
+            )
+        return _checked(folder, content)
+    except (*_NONSENSE, InvalidJobError, UnknownDeviceError) as error:
+        raise ReleaseError(
+            f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: "
+            f"{one_line(error)}); restore the folder from the registry, or make it again"
+        ) from error
+
+
+# What a manifest of other types or values than this version writes may raise on the way.
+_NONSENSE = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
+
+def _checked(folder: Path, content: dict[str, Any]) -> Release:
+    """The release that a manifest describes."""
+    levels = read_levels(content["levels"])
+    if content["columns"] != columns("full"):
+        raise ValueError("columns are not those of its feature schema")
+    texts(content["op_kinds"], "op_kinds")
+    by_name(content["metrics"], "metrics")
+    release = Release(
+        folder=folder,
+        release_id=content["release_id"],
+        columns=tuple(content["columns"]),
+        levels=levels,
+        devices=read_devices(content["devices"]),
+        trained_devices={
+            name: frozenset(texts(content["trained_devices"][name], f"trained_devices.{name}"))
+            for name in PREDICTORS
+        },
+        max_members={
+            name: whole(n, f"max_members.{name}")
+            for name, n in by_name(content["max_members"], "max_members").items()
+        },
+        domains={
+            name: read_domain(found)
+            for name, found in by_name(content["domains"], "domains").items()
+        },
+        stranger_margins={
+            name: read_margins(
+                content["stranger_margins"][name], f"stranger_margins.{name}", levels
+            )
+            for name in PREDICTORS
+        },
+        setup_s={
+            kind: numbers(found, f"setup_s.{kind}")
+            for kind, found in by_name(content["setup_s"], "setup_s").items()
+        },
+        probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        promises=read_promises(content.get("promises", {})),
+        trained_on=read_job_digests(content.get("trained_on")),
+        manifest=content,
+    )
+    for name in PREDICTORS:
+        classes = release.classes(name)
+        if name == "interference" and not classes <= release.max_members.keys():
+            raise ValueError("max_members lacks a class of devices that interference was learnt on")
+    return release
+
+
+def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
+    for name in PREDICTORS:
+        path = folder / f"{name}.onnx"
+        expected = content["predictors"][name]["sha256"]
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ReleaseError(
+                f"{path}: cannot be read ({error.strerror}); restore the folder from the registry"
+            ) from error
+        if found != expected:
+            raise ReleaseError(
+                f"{path}: sha256 is {found[:12]}..., the manifest says {expected[:12]}...; "
+                "the file was changed: restore the folder from the registry"
+            )
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    """Write a file that is whole on the disk before its folder gets its name."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

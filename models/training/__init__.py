@@ -1,0 +1,1 @@
+"""Training: targets, folds, fitting, baselines and fine-tuning."""

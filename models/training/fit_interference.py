@@ -1,0 +1,110 @@
+"""Training of interference networks: AdamW on pinball loss in batches, all folds side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from presage.models.networks.interference_mlp import InterferenceMLP
+from presage.models.networks.stacked import Standardizer, pinball_loss
+from presage.models.training.fit import (
+    LEVELS,
+    Array,
+    FitConfig,
+    Progress,
+    check_rows,
+    copied,
+    mean_of_members,
+    minimize,
+)
+
+
+class InterferenceStack(nn.Module):
+    """Standardizer and interference network, for every member of a stack."""
+
+    def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
+        super().__init__()
+        stack, colocations, size, n_in = members.shape
+        flat = members.reshape(stack, colocations * size, n_in)
+        self.standardize = Standardizer(flat, row_weights.reshape(stack, -1))
+        self.net = InterferenceMLP(stack, n_in, hidden=config.hidden, levels=LEVELS)
+
+    def forward(self, members: Tensor, count: Tensor, jitter: float = 0.0) -> Tensor:
+        """(stack, C, K, G) and count (C, K) -> log-slowdown quantiles (stack, C, K, levels)."""
+        stack, colocations, size, n_in = members.shape
+        flat = self.standardize(members.reshape(stack, colocations * size, n_in))
+        if jitter:
+            flat = flat + jitter * torch.randn_like(flat)
+        out: Tensor = self.net(flat.reshape(stack, colocations, size, n_in), count)
+        return out
+
+
+def fit_interference(
+    members: Array,
+    count: Array,
+    y: Array,
+    row_weights: Array,
+    config: FitConfig,
+    *,
+    start: InterferenceStack | None = None,
+    progress: Progress | None = None,
+) -> InterferenceStack:
+    """Fit a stack of interference networks, from nothing or from where others have come.
+
+    Parameters
+    ----------
+    members : ndarray of shape (stack or 1, colocations, size, columns)
+        Transformed features of every member, padded, as each network of the stack sees them.
+    count : ndarray of shape (colocations, size)
+        How many equal members there are of each: 1 as a rule, 0 for padding.
+    y : ndarray of shape (colocations, size)
+        Measured log slowdowns, anything where there is none.
+    row_weights : ndarray of shape (stack, colocations, size)
+        0 hides a victim from a member of the stack.
+    start : InterferenceStack, optional
+        As of :func:`presage.models.training.fit.fit_scalar`.
+
+    Raises
+    ------
+    TrainingError
+        A member of the stack that begins from nothing sees fewer than two victims.
+    """
+    if start is None:
+        check_rows(row_weights.reshape(len(row_weights), -1))
+    torch.manual_seed(config.seed)
+    weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
+    xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)
+    ys = torch.tensor(y).float()
+    model = InterferenceStack(xs, weights, config) if start is None else copied(start, len(weights))
+    order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
+    levels = torch.tensor(LEVELS)
+
+    def loss() -> Tensor:
+        chosen = torch.from_numpy(order.choice(len(counts), batch, replace=False))
+        quantiles = model(xs[:, chosen], counts[chosen], config.jitter)
+        known = ys[chosen].expand(len(weights), -1, -1)
+        per_victim = pinball_loss(quantiles, known, levels)
+        seen = weights[:, chosen]
+        return mean_of_members(per_victim.flatten(1), seen.flatten(1))
+
+    minimize(
+        model, loss, steps=config.steps, learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay, to_start=start is not None, progress=progress,
+    )  # fmt: skip
+    return model
+
+
+def log_slowdowns(
+    model: InterferenceStack, members: Array, count: Array, *, at_once: int = 256
+) -> Array:
+    """Quantiles of every member, (stack, colocations, size, levels), for any number of them."""
+    stack = int(model.standardize.mean.shape[0])
+    xs = torch.tensor(members).float().expand(stack, -1, -1, -1)
+    counts = torch.tensor(count).float()
+    with torch.no_grad():
+        out = [
+            model(xs[:, start : start + at_once], counts[start : start + at_once])
+            for start in range(0, len(counts), at_once)
+        ]
+    return torch.cat(out, dim=1).numpy().astype(np.float64)

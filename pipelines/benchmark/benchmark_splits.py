@@ -1,0 +1,83 @@
+"""Named splits of one table: which rows are forecast by models that never saw their like."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from presage.errors import TrainingError
+from presage.models.calibration.conformal import Array
+from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.task import LEAST_ROWS
+
+log = logging.getLogger(__name__)
+
+FOLDS = 5
+# Columns whose values are kept together.
+SPLITS = ("model", "family", "device", "job", "campaign")
+
+
+def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
+    """A fold for each row, equal for equal groups.
+
+    Groups are dealt out in the order of a digest of their name and the seed: folds of as many
+    groups each, to one. With ``each`` every group is a fold of its own.
+
+    Raises
+    ------
+    TrainingError
+        There are fewer than two groups: one side would be empty.
+    """
+    names = sorted(set(groups), key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    if len(names) < 2:
+        found = f"only {names[0]!r}" if names else "no row"
+        raise TrainingError(
+            f"the split leaves one side empty: there is {found}; "
+            "split by something of which the tables hold two or more"
+        )
+    folds = len(names) if each else min(FOLDS, len(names))
+    fold = {name: position % folds for position, name in enumerate(names)}
+    return np.array([fold[name] for name in groups], dtype=np.int64)
+
+
+def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
+    """Folds of a named split: five of as many models or families each, or one for each device."""
+    return folds_of(list(who[split]), seed=seed, each=split in ("device", "campaign"))
+
+
+def novelty(
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    together: pd.Series | None = None,
+    *,
+    known: str = "job",
+) -> str:
+    """What the rows of ``test`` are, most of them, that no row of ``train`` is.
+
+    A device, a family, a model, or else ``known``: intervals are calibrated on rows left out in
+    that way. Rows that share a value of ``together`` are new if one of them is. Where too few rows
+    of training are left without the commonest value, nothing can be practised, and that is said.
+    """
+    for split in ("device", "family", "model"):
+        unseen = ~test[split].isin(set(train[split]))
+        if together is not None:
+            unseen = unseen.groupby(together).transform("any")
+        if unseen.mean() <= 0.5:
+            continue
+        if len(train) - train[split].value_counts().max() >= LEAST_ROWS:
+            return split
+        log.warning(
+            "--train holds hardly more than one %s, and most rows of --test are of another: "
+            "intervals are too narrow for that", split,
+        )  # fmt: skip
+    return known
+
+
+def own_fold(outputs: Array, folds: Folds) -> Array:
+    """Of each row the outputs, (folds, rows, ...), of the networks that have not seen it."""
+    own: Array = outputs[np.searchsorted(np.unique(folds), folds), np.arange(len(folds))]
+    return own

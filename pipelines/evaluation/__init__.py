@@ -1,0 +1,1 @@
+"""Evaluation: out-of-fold forecasts, error tables, plots and the report page."""

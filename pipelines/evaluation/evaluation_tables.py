@@ -1,0 +1,129 @@
+"""What forecasts of unseen rows add up to: error by group, and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from presage.models.calibration.error_metrics import interval_metrics, point_metrics
+from presage.models.training.fit import LEVELS
+from presage.models.training.targets import TARGETS
+from presage.pipelines.evaluation import cross_validation as cv
+from presage.pipelines.stages.fit_solo import QUANTILES
+
+UNITS = {name: target.unit for name, target in TARGETS.items()} | {"interference": "times"}
+# What rows are told apart by, beside their split, and the column that says it.
+GROUPS = {"family": "family", "device": "device_kind", "domain": "domain"}
+# Of promises. Reporters name devices and families, in texts as long as any name in a manifest.
+_MOST_SLICES, _LONGEST_NAME = 500, 240
+IN_DOMAIN, OUT_OF_DOMAIN, DOMAIN_NOT_SAID = "in domain", "out of domain", "not said"
+
+
+def figures(rows: pd.DataFrame) -> dict[str, float]:
+    """Error of the medians, coverage and width of the intervals, of rows that were measured."""
+    y, quantiles = rows["measured"].to_numpy(), rows[QUANTILES].to_numpy()
+    found = point_metrics(y, quantiles[:, LEVELS.index(0.5)])
+    for level, coverage in cv.COVERAGES.items():
+        low = LEVELS.index(level)
+        interval = interval_metrics(y, quantiles[:, low], quantiles[:, len(LEVELS) - 1 - low])
+        found |= {f"{name}_{coverage:.0%}": value for name, value in interval.items()}
+    return found
+
+
+def judged(forecasts: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the feature set that is served, of which the truth was measured.
+
+    Adds ``predicted`` (the median), ``error`` (relative to the measured value, with its sign) and
+    ``domain``; of a co-location ``together``, its members wherever they were measured. ``reason``
+    is '' wherever a table says none.
+    """
+    rows = forecasts[(forecasts["features"] == "full") & forecasts["measured"].notna()]
+    rows = rows.reset_index(drop=True)
+    rows["predicted"] = rows["q0.5"]
+    rows["error"] = rows["predicted"] / rows["measured"].where(rows["measured"] != 0) - 1
+    if "in_domain" in rows:
+        rows["domain"] = np.where(rows["in_domain"].astype(bool), IN_DOMAIN, OUT_OF_DOMAIN)
+    else:
+        rows["domain"] = DOMAIN_NOT_SAID
+    rows["reason"] = rows["reason"].fillna("") if "reason" in rows else ""
+    if "colocation" in rows:
+        names = rows["colocation"], rows["campaign"], rows["machine"]
+        rows["together"] = [
+            c.removesuffix(f" in {g} on {m}") for c, g, m in zip(*names, strict=True)
+        ]
+    return rows
+
+
+def error_by(group: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """Figures of judged rows per split and value of one of ``GROUPS``.
+
+    ``leaning`` is the median error with its sign, in percent: below zero, forecasts are too low.
+    """
+    found = [
+        {"split": split, group: value}
+        | figures(part)
+        | {"leaning": float(100 * part["error"].median())}
+        for (split, value), part in rows.groupby(["split", GROUPS[group]], sort=True)
+    ]
+    return pd.DataFrame(found)
+
+
+def promises(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """How one predictor's forecasts of unseen jobs did, by slice: what may be expected of more.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As :func:`judged` leaves them.
+
+    Returns
+    -------
+    dict
+        "" (all rows), "device ..." and "family ..." -> ``rows``; in per cent ``mape``, rows
+        ``below`` and ``above`` the 80 % interval, and ``in_domain`` where the rows tell that. What
+        :mod:`presage.models.drift.drift_test` holds outcomes against. Of devices and families the largest.
+    """
+    rows = rows[rows["split"] == "job"]
+    slices = {"": rows}
+    for group in ("device", "family"):
+        parts = sorted(rows.groupby(GROUPS[group]), key=lambda part: (-len(part[1]), part[0]))
+        named = [part for part in parts if len(str(part[0])) <= _LONGEST_NAME]
+        slices |= {f"{group} {name}": part for name, part in named[:_MOST_SLICES]}
+    return {name: _promise(part) for name, part in slices.items()}
+
+
+def _promise(rows: pd.DataFrame) -> dict[str, float]:
+    measured, low, high = (rows[name].to_numpy() for name in ("measured", "q0.1", "q0.9"))
+    median = rows["predicted"].to_numpy()
+    out = {
+        "rows": float(len(rows)),
+        "mape": point_metrics(measured, median)["mape"],
+        "below": 100 * float((measured < low).mean()),
+        "above": 100 * float((measured > high).mean()),
+    }
+    if (rows["domain"] != DOMAIN_NOT_SAID).all():
+        out["in_domain"] = float(100 * (rows["domain"] == IN_DOMAIN).mean())
+    return {name: float(f"{value:.5g}") for name, value in out.items()}
+
+
+def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """How often the measured value lies under each quantile, beside how often it should."""
+    rows: list[dict[str, Any]] = []
+    for predictor, table in forecasts.items():
+        full = table[(table["features"] == "full") & table["measured"].notna()]
+        for split, part in full.groupby("split"):
+            for level, name in zip(LEVELS, QUANTILES, strict=True):
+                below = (part["measured"] <= part[name]).to_numpy()
+                rows.append(
+                    {"predictor": predictor, "split": split, "promised": level,
+                     "observed": round(float(below.mean()), 6)}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as mappings from column to value."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

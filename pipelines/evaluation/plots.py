@@ -1,0 +1,75 @@
+"""What `evaluate` wrote for `dvc plots`, as pictures that MLflow's page shows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from presage.models.release.release import PREDICTORS
+
+SCALES = {"compute_utilization": "linear"}  # the others' are logarithmic
+GROUPS = ("family", "device")
+MOST_BARS = 40  # of a picture: those that are furthest off
+_INCHES, _DOTS_PER_INCH = 5.0, 90
+
+
+@contextmanager
+def pictures(plots: Path) -> Iterator[Path | None]:
+    """A folder with the tables and a picture of each, while it is needed; None without tables."""
+    if not plots.is_dir():
+        yield None
+        return
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "plots"
+        shutil.copytree(plots, target)
+        for name in PREDICTORS:
+            _draw_predictor(plots, name, target / f"{name}.png")
+        _draw_calibration(pd.read_csv(plots / "calibration.csv"), target / "calibration.png")
+        yield target
+
+
+def _draw_predictor(plots: Path, name: str, target: Path) -> None:
+    """Predicted against measured; beside it the error by family and by device."""
+    figure, (told, *by_group) = _panels(1 + len(GROUPS))
+    rows = pd.read_csv(plots / f"{name}.csv")
+    for split, part in rows.groupby("split"):
+        told.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
+    scale = SCALES.get(name, "log")
+    told.set(title=name, xlabel="measured", ylabel="predicted", xscale=scale, yscale=scale)
+    ends = [rows["measured"].min(), rows["measured"].max()]
+    told.plot(ends, ends, color="grey", linewidth=0.5)
+    told.legend()
+    for group, panel in zip(GROUPS, by_group, strict=True):
+        errors = pd.read_csv(plots / f"error_by_{group}" / f"{name}.csv")
+        errors = errors[errors["split"] == "job"].nlargest(MOST_BARS, "median_ape")
+        panel.barh(errors[group].astype(str), errors["median_ape"])
+        panel.set(title=f"median error by {group}, job left out", xlabel="%")
+        panel.tick_params(axis="y", labelsize=6)
+    figure.savefig(target)
+
+
+def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
+    """How often the measured value lies under each quantile, beside how often it should."""
+    figure, panels = _panels(len(PREDICTORS))
+    for name, panel in zip(PREDICTORS, panels, strict=True):
+        for split, part in rows[rows["predictor"] == name].groupby("split"):
+            panel.plot(part["promised"], part["observed"], marker="o", label=f"{split} left out")
+        panel.plot([0, 1], [0, 1], color="grey", linewidth=0.5)
+        panel.set(title=name, xlabel="promised", ylabel="observed")
+        panel.legend()
+    figure.savefig(target)
+
+
+def _panels(count: int) -> tuple[Any, Any]:
+    """A figure with panels side by side; without pyplot, which looks for a screen."""
+    from matplotlib.figure import Figure
+
+    size = (_INCHES * count, _INCHES)
+    figure = Figure(figsize=size, dpi=_DOTS_PER_INCH, layout="constrained")
+    return figure, figure.subplots(1, count)

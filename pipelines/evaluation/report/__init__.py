@@ -1,0 +1,1 @@
+"""Evaluation report: one HTML page that needs nothing but a browser."""

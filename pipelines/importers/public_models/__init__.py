@@ -1,0 +1,1 @@
+"""Operator graphs of public models, for importers whose sources only name the model."""

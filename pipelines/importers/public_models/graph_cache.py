@@ -1,0 +1,151 @@
+"""Operator graphs of public models: traced once, kept by the digest of what they were made of."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from presage import features
+from presage.errors import GraphError
+from presage.features.from_torch.graph import trace_step
+from presage.features.graph.op_graph import OpGraph, OpNode
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.pipelines.profiling import zoo
+from presage.pipelines.profiling.running import training_step
+from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.zoo import JobConfig
+from presage.pipelines.profiling.zoo.precision import apply_precision
+from presage.pipelines.stages.stage import write_atomically
+
+
+class GraphCache:
+    """Graphs by recipe, on disk.
+
+    A recipe is a text that, together with the code that traces, determines the graph: a job of
+    the zoo by its name, a model of a library by the library's version, its name and sizes.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        :func:`default_folder` without it.
+    on_trace : callable, optional
+        Told the recipe of each graph that is not there yet, before it is traced: seconds pass.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, on_trace: Callable[[str], None] | None = None
+    ) -> None:
+        self.folder = folder or default_folder()
+        self._on_trace = on_trace
+
+    def has(self, recipe: str) -> bool:
+        """Whether it is there, or is known to be untraceable."""
+        return self._path(recipe).is_file()
+
+    def tell(self, recipe: str) -> None:
+        """Say that a graph is being traced."""
+        if self._on_trace is not None:
+            self._on_trace(recipe)
+
+    def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
+        """The graph of ``recipe``, from disk or by ``make``; None where it cannot be traced."""
+        path = self._path(recipe)
+        try:
+            return _from_json(json.loads(gzip.decompress(path.read_bytes())))
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            pass  # not there, or damaged: it is made again
+        self.tell(recipe)
+        try:
+            made: OpGraph | None = make()
+        except GraphError:
+            made = None  # kept too: it would fail again
+        content = gzip.compress(json.dumps(_to_json(made)).encode(), mtime=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write_bytes(content))
+        return made
+
+    def zoo_graph(
+        self, config: JobConfig, sizes: Mapping[str, int] | None = None
+    ) -> OpGraph | None:
+        """The graph of a job of the zoo; None where the zoo has no such job, or it has no graph.
+
+        With ``sizes`` the family is built of these instead of its variant's.
+        """
+        said = "" if sizes is None else json.dumps(sizes, sort_keys=True, separators=(",", ":"))
+        recipe = f"zoo {self._zoo} {said} {config.name}"
+        make = partial(trace, config) if sizes is None else partial(_trace_sized, config, sizes)
+        try:
+            return self.graph(recipe, make)
+        except ValueError:  # before anything is kept: the next zoo may have it
+            return None
+
+    def why_none(self, otherwise: str) -> str:
+        """Why there is no graph, in the words of who asked for one."""
+        return otherwise
+
+    def _path(self, recipe: str) -> Path:
+        key = hashlib.sha256(f"{self._tracer} {recipe}".encode()).hexdigest()[:32]
+        return self.folder / f"{key}.json.gz"
+
+    @cached_property
+    def _tracer(self) -> str:
+        folder = Path(features.__path__[0])
+        named = ("graph.py", "memory.py", "op_kinds.py")
+        return _digest([*(folder / name for name in named), *(folder / "from_torch").glob("*.py")])
+
+    @cached_property
+    def _zoo(self) -> str:
+        return _digest([Path(training_step.__file__), *Path(zoo.__path__[0]).glob("*.py")])
+
+
+class NoGraphs(GraphCache):
+    """What tracing would take seconds for is left out: rows alone, for a quick look."""
+
+    def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
+        """None."""
+        return None
+
+    def why_none(self, otherwise: str) -> str:
+        """That is why."""
+        return "graphs were not wanted"
+
+
+def _trace_sized(config: JobConfig, sizes: Mapping[str, int]) -> OpGraph:
+    family = zoo.FAMILIES[config.family]
+    with torch.device("meta"):
+        step = family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
+        for module in step.modules:
+            apply_precision(module, config.precision)
+        return trace_step(step.run, step.modules, step.input_elements)
+
+
+def default_folder() -> Path:
+    """In the user's cache; ``XDG_CACHE_HOME`` moves it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/graphs"
+
+
+def _digest(sources: Iterable[Path]) -> str:
+    digest = hashlib.sha256(torch.__version__.encode())
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _to_json(graph: OpGraph | None) -> dict[str, Any] | None:
+    return None if graph is None else asdict(graph)
+
+
+def _from_json(content: dict[str, Any] | None) -> OpGraph | None:
+    if content is None:
+        return None
+    nodes = tuple(OpNode(**node) for node in content.pop("nodes"))
+    return OpGraph(nodes=nodes, memory=MemoryEstimate(**content.pop("memory")), **content)

@@ -1,0 +1,1 @@
+"""Pretrained release: training on public tables, and the networks to fine-tune from."""

@@ -1,0 +1,89 @@
+"""The release that comes with Presage, of permissively licensed tables and our own campaigns.
+
+``make pretrained`` runs it: every stage of ``dvc.yaml``, on more tables, from nothing to go on
+from: twelve minutes of one core, once the operator graphs of a thousand models are cached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from presage.models.release.release import PREDICTORS, put_in_place
+from presage.models.training.targets import TARGETS
+from presage.pipelines.evaluation.model_card import model_card
+from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE, STARTS
+from presage.pipelines.stages import build_release as release
+from presage.pipelines.stages import evaluate, featurize, train, train_interference
+from presage.pipelines.stages.stage import run_stage, write_atomically
+
+# Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
+# commercial use).
+SOURCES = ("timm", "torchvision", "gavel", "parvagpu", "miso", "pollux")
+CAMPAIGNS = (Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo"))
+
+
+def pretrain(datasets: Path, target: Path, work: Path) -> None:
+    """Import the sources that lie under ``datasets``, and write the folder ``target``.
+
+    Raises
+    ------
+    TableError
+        A source's files are not there or not its.
+    """
+    folders, sources = [], []
+    with shown_graphs(wanted=True) as graphs:
+        for source in SOURCES:
+            folders.append(DEFAULT_FOLDER / source)
+            sources.append(import_source(source, datasets / source, folders[-1], graphs=graphs))
+            _say(f"{source} in {folders[-1]}")
+    features, models, evaluation = (work / name for name in ("features", "models", "evaluation"))
+    featurize.featurize([*folders, *CAMPAIGNS], features)
+    _say(f"features in {features}")
+    told = ["--features", str(features)]
+    for name in TARGETS:
+        train.main([name, *told, "--target", str(models / name)])
+        _say(f"{name} in {models / name}")
+    told += ["--models", str(models)]
+    train_interference.main([*told, "--target", str(models / "interference")])
+    _say(f"interference in {models / 'interference'}")
+    evaluate.main([*told, "--target", str(evaluation)])
+    networks = work / NETWORKS
+    shutil.rmtree(networks, ignore_errors=True)
+    networks.mkdir(parents=True)
+    for predictor in PREDICTORS:
+        for name in STARTS:
+            if (learnt := models / predictor / f"{name}.npz").is_file():
+                shutil.copyfile(learnt, networks / f"{predictor}-{name}.npz")
+    made = release.assemble_release(features, models, evaluation, target / RELEASE)
+    put_in_place(networks, target / NETWORKS)
+    card = model_card(made, sources, evaluate.read_forecasts(models))
+    write_atomically(target / "README.md", lambda path: path.write_text(card))
+    _say(f"release {made.release_id} in {target}")
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--datasets",
+        type=Path,
+        default=Path(os.environ.get("PRESAGE_DATASETS", "data/public/upstream")),
+        help="a folder for each source (docs/importing.md)",
+    )
+    parser.add_argument("--target", type=Path, default=Path("data/pretrained"))
+    parser.add_argument("--work", type=Path, default=Path("data/.pretraining"))
+    args = parser.parse_args(argv)
+    pretrain(args.datasets, args.target, args.work)
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,1 @@
+"""Measurement campaigns: settings, plan, progress, and their tables."""

@@ -1,0 +1,191 @@
+"""What a campaign is asked for: by params.yaml, by a campaign file, by flags."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from presage.errors import ProfilingError
+from presage.features.device.device import usable_cores
+from presage.pipelines.profiling.running.training_step import INFERENCE, OPTIMIZERS
+from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs
+from presage.pipelines.profiling.zoo.job_config import OWN_MODEL
+from presage.pipelines.profiling.zoo.precision import PRECISIONS
+
+LEAST_BUDGET_S = 15.0  # calibration, and one job
+USUAL = "usual"  # among `optimizers`: what each family is customarily trained with
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSettings:
+    """What a campaign is asked for; the keys of ``profile`` in params.yaml and of a campaign file.
+
+    Attributes
+    ----------
+    campaign : str
+        Its name, in every row.
+    budget_s : float
+        Wall time of this call; a later call on the same folder goes on with its own.
+    jobs, colocations : int or None
+        How many the campaign shall have, earlier calls counted; None for as many as the budget
+        allows.
+    window_s : float
+        Least time that a job alone is stepped; together it is 5/3 of that.
+    solo_share : float in [0, 1]
+        Part of the budget for jobs alone, unless both numbers are given.
+    families : tuple of str
+        Families of the job zoo; empty for all.
+    threads : int or None
+        Threads of every job; None for as many as there are cores. On a processor fewer threads
+        are a smaller share of the device.
+    sizes : str
+        "small" or "large" variants of the zoo; "" for what suits the device.
+    precisions, optimizers : tuple of str
+        Every job is measured in each; "usual" is the family's own optimizer, "inference" none.
+    batch_sizes : tuple of int
+        Instead of the families' own; empty for those.
+    members : mapping of int to float
+        Weight of each size of a co-location.
+    sharing : tuple of str
+        Modes of co-locations, in turns: "time-slice", "mps".
+    solo_shares : tuple of float
+        Parts of the device that every job is measured on alone; below 1 by MPS.
+    models : tuple of mapping
+        The user's own jobs: ``model`` is module:function, ``batch_sizes``, and if they are not the
+        usual ``optimizer`` and ``precision``.
+    """
+
+    campaign: str
+    budget_s: float
+    jobs: int | None = None
+    colocations: int | None = None
+    window_s: float = 1.2
+    seed: int = 0
+    solo_share: float = 0.5
+    families: tuple[str, ...] = ()
+    threads: int | None = None
+    sizes: str = ""
+    precisions: tuple[str, ...] = ("fp32",)
+    optimizers: tuple[str, ...] = (USUAL,)
+    batch_sizes: tuple[int, ...] = ()
+    members: Mapping[int, float] = field(default_factory=lambda: {2: 0.7, 3: 0.3})
+    sharing: tuple[str, ...] = ("time-slice",)
+    solo_shares: tuple[float, ...] = (1.0,)
+    models: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.budget_s):
+            raise ProfilingError(f"budget of {self.budget_s:g} s; give a number of seconds")
+        if not 0 <= self.solo_share <= 1:
+            raise ProfilingError(
+                f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
+            )
+        if not 0 < self.window_s < math.inf:
+            raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
+        if self.threads is not None and not 1 <= self.threads <= usable_cores():
+            raise ProfilingError(
+                f"threads={self.threads}; give 1 to {usable_cores()}, the cores of this machine"
+            )
+        weights = self.members.values()
+        if (
+            any(size < 2 for size in self.members)
+            or not all(0 <= weight < math.inf for weight in weights)
+            or not sum(weights) > 0
+        ):
+            raise ProfilingError(
+                f"members={dict(self.members)}; give a weight per number of members, "
+                "2 or more, not all 0: {2: 0.7, 3: 0.3}"
+            )
+        if any(size < 1 for size in self.batch_sizes):
+            raise ProfilingError(f"batch_sizes={list(self.batch_sizes)}; give numbers >= 1")
+        _check("family", self.families, FAMILIES)
+        _check("size", (self.sizes,), ("", "small", "large"))
+        _check("precision", self.precisions, PRECISIONS)
+        _check("optimizer", self.optimizers, (USUAL, INFERENCE, *OPTIMIZERS))
+        _check("way of sharing", self.sharing, ("time-slice", "mps"))
+        if 1.0 not in self.solo_shares or not all(0 < part <= 1 for part in self.solo_shares):
+            raise ProfilingError(
+                f"solo_shares={list(self.solo_shares)}; give 1.0, which slowdowns are compared "
+                "with, and parts above 0"
+            )
+        self.own_models()
+        if self.budget_s < LEAST_BUDGET_S:
+            raise ProfilingError(
+                f"budget of {self.budget_s:g} s is too small: calibration and one job take "
+                f"{LEAST_BUDGET_S:g} s; raise profile.budget_s"
+            )
+
+    def configs(self, *, large: bool) -> list[JobConfig]:
+        """Every job that may be measured; ``large`` where ``sizes`` does not say."""
+        if self.sizes:
+            large = self.sizes == "large"
+        grid = [
+            c for c in all_configs(large=large) if not self.families or c.family in self.families
+        ]
+        if self.batch_sizes:
+            models = dict.fromkeys((c.family, c.variant, c.optimizer) for c in grid)
+            grid = [JobConfig(f, v, b, o) for f, v, o in models for b in self.batch_sizes]
+        varied = dict.fromkeys(
+            JobConfig(config.family, config.variant, config.batch_size, trained, precision)
+            for config in grid
+            for trained in self._trained(config)
+            for precision in self.precisions
+        )
+        return [*varied, *self.own_models()]
+
+    def _trained(self, config: JobConfig) -> Sequence[str]:
+        """By which optimizers; a family that is never trained knows but one."""
+        if config.optimizer == INFERENCE:
+            return (INFERENCE,)
+        return [config.optimizer if name == USUAL else name for name in self.optimizers]
+
+    def own_models(self) -> list[JobConfig]:
+        """The jobs that ``models`` describes.
+
+        Raises
+        ------
+        ProfilingError
+            A description lacks ``model`` or ``batch_sizes``, has another key, or a value that
+            no job's name can hold.
+        """
+        jobs = []
+        for row in self.models:
+            unknown = set(row) - {"model", "batch_sizes", "optimizer", "precision"}
+            if unknown or not _is_own(row.get("model"), row.get("batch_sizes")):
+                raise ProfilingError(
+                    f"models: {dict(row)} is not a job; write "
+                    "{model: module:function, batch_sizes: [8, 16], optimizer: adamw}"
+                )
+            optimizer, precision = row.get("optimizer", "sgd"), row.get("precision", "fp32")
+            _check("optimizer", (optimizer,), (INFERENCE, *OPTIMIZERS))
+            _check("precision", (precision,), PRECISIONS)
+            jobs += [
+                JobConfig(row["model"], "", size, optimizer, precision)
+                for size in row["batch_sizes"]
+            ]
+        return jobs
+
+
+def _is_own(model: object, batch_sizes: object) -> bool:
+    """Whether it is a function that a job can be named by, and its batch sizes."""
+    return (
+        isinstance(model, str)
+        and OWN_MODEL.fullmatch(model) is not None
+        and isinstance(batch_sizes, Sequence)
+        and len(batch_sizes) > 0
+        and all(type(size) is int and size >= 1 for size in batch_sizes)
+    )
+
+
+def _check(what: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            hint = f"nearest is {near[0]!r}; " if near else ""
+            names_known = ", ".join(filter(None, known))
+            raise ProfilingError(
+                f"the profiler has no {what} {name!r}; {hint}known are {names_known}"
+            )

@@ -1,0 +1,67 @@
+"""Where a job lies among all jobs: what a plan spreads over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from presage.features.device.device import Device
+from presage.features.graph.op_graph import OpGraph, OpNode
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.job.job import PRECISIONS
+from presage.pipelines.profiling.zoo import FAMILIES, JobConfig
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+# How many octaves of size weigh as much as another precision, another family, or bytes that are
+# all moved by operators of another kind.
+PRECISION_OCTAVES, FAMILY_OCTAVES, KIND_OCTAVES = 2.0, 4.0, 6.0
+
+
+def job_vector(
+    config: JobConfig, nodes: Iterable[OpNode], *, parameters: int, peak_live_bytes: int
+) -> Vector:
+    """Sizes in octaves, what kinds of operators move the bytes, the precision and the family."""
+    nodes = tuple(nodes)
+    flops = sum(node.count * node.flops for node in nodes)
+    moved = sum(node.count * node.bytes_moved for node in nodes)
+    sizes = [
+        math.log2(1 + size)
+        for size in (
+            flops,
+            moved,
+            sum(node.count for node in nodes),
+            parameters,
+            peak_live_bytes,
+            config.batch_size,
+        )
+    ]
+    kinds = dict.fromkeys(OP_KINDS, 0.0)
+    for node in nodes:
+        kinds[node.kind] += KIND_OCTAVES * node.count * node.bytes_moved / max(1, moved)
+    precision = [PRECISION_OCTAVES * (config.precision == name) for name in PRECISIONS]
+    family = [FAMILY_OCTAVES * (config.family == name) for name in FAMILIES]
+    return np.array([*sizes, *kinds.values(), *precision, *family])
+
+
+def run_seconds(graph: OpGraph, device: Device, precision: str) -> float:
+    """Rough time that measuring the job alone takes: to start it, and a window of steps."""
+    nodes = graph.nodes
+    flops = sum(node.count * node.flops for node in nodes)
+    moved = sum(node.count * node.bytes_moved for node in nodes)
+    step_s = max(
+        flops / device.flops_per_s(precision),
+        moved / device.memory_bandwidth_bytes_per_s,
+        sum(node.count for node in nodes) * device.op_overhead_s,
+    )
+    # Kernels reach about a third of the peaks; a window is 12 steps, and at most 6 s.
+    return 4.0 + min(6.0, 12 * 3 * step_s)
+
+
+def distances(these: Vector, those: Vector) -> Vector:
+    """Euclidean, of shape (these, those)."""
+    out: Vector = np.linalg.norm(these[:, None, :] - those[None, :, :], axis=2)
+    return out

@@ -1,0 +1,1 @@
+"""Execution of measured runs: worker processes, locally or on a Ray cluster."""

@@ -1,0 +1,243 @@
+"""Makes a campaign's runs on the nodes of a Ray cluster (the extra ``ray``).
+
+Every node offers as many ``presage_device`` as it has devices to measure
+(``ray start --resources='{"presage_device": 1}'``); each is held by one actor, so that one run at
+a time is made on it. Results come back as they are made. When a node is lost its run is made again
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from presage.errors import ProfilingError
+from presage.features.device.device import Device, Share
+from presage.pipelines.profiling.running.profiler import Profiler
+from presage.pipelines.profiling.running.run_options import RunOptions
+from presage.pipelines.profiling.running.runner import OpenRunner, Runner
+from presage.pipelines.profiling.running.work import Outcome, Row, Work
+
+log = logging.getLogger(__name__)
+
+RESOURCE = "presage_device"
+KNOCK_S = 5.0
+START_S = 120.0  # most time for an actor to import torch and look at its device
+
+
+class DeviceActor:
+    """The profiler of one device, in a process of the node that has it."""
+
+    def __init__(self, campaign: str, options: RunOptions) -> None:
+        self._profiler = Profiler(campaign, options)
+
+    def facts(self) -> tuple[Device, Share, str]:
+        """The device, all of it that a job can be given, and the digest of its machine."""
+        return self._profiler.device, self._profiler.whole_share, self._profiler.machine
+
+    def require(self, shares: Collection[Share]) -> None:
+        """As :meth:`Profiler.require`."""
+        self._profiler.require(shares)
+
+    def calibrate(self, patience_s: float) -> Row:
+        """As :meth:`Profiler.calibrate`."""
+        return self._profiler.calibrate(patience_s=patience_s)
+
+    def measure(self, work: Work, seconds_left: float) -> Outcome:
+        """As :meth:`Profiler.measure`."""
+        return self._profiler.measure(work, seconds_left=seconds_left)
+
+
+def ray_runner(address: str) -> OpenRunner:
+    """Opens a runner on the cluster at ``address`` ("auto" for the one this machine is in)."""
+
+    def open_runner(
+        campaign: str, options: RunOptions, folder: Path
+    ) -> AbstractContextManager[Runner]:
+        return _connected(address, campaign, options)
+
+    return open_runner
+
+
+@contextmanager
+def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Runner]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    mine = not ray.is_initialized()
+    if mine:
+        try:
+            _reach(address)
+            ray.init(address=address, log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            line = str(error).strip().partition("\n")[0]
+            raise ProfilingError(
+                f"no Ray cluster at {address!r} ({line}); start one with `ray start --head "
+                f"--resources='{{\"{RESOURCE}\": 1}}'`"
+            ) from error
+    try:
+        yield RayRunner(campaign, options)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Knock where a cluster should be: Ray itself would knock for minutes.
+
+    Raises
+    ------
+    OSError
+        Nobody opens.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+
+
+class RayRunner:
+    """Runs on as many devices as the cluster has."""
+
+    def __init__(self, campaign: str, options: RunOptions) -> None:
+        import ray
+
+        self._ray: Any = ray
+        self._campaign, self._options = campaign, options
+        resources = self._ray.cluster_resources()
+        devices = int(resources.get(RESOURCE, 0))
+        if not devices:
+            raise ProfilingError(
+                f"the Ray cluster offers no {RESOURCE!r}; start its nodes with "
+                f"`ray start ... --resources='{{\"{RESOURCE}\": 1}}'`, one per device"
+            )
+        self._gpus = 1 if resources.get("GPU") else 0
+        actors = [self._start_actor() for _ in range(devices)]
+        facts = self._answers([actor.facts.remote() for actor in actors], timeout_s=START_S)
+        self._machine_of = dict(zip(actors, (machine for *_, machine in facts), strict=True))
+        self.device, self.whole_share, _ = facts[0]
+        self._refuse_mixture({device.kind for device, *_ in facts})
+        self._free: deque[Any] = deque(actors)
+        self._waiting: deque[tuple[Work, float]] = deque()
+        self._running: dict[Any, tuple[Any, Work, float]] = {}
+        self._reviving: dict[Any, Any] = {}
+
+    @property
+    def machines(self) -> Collection[str]:
+        """Digests of the machines."""
+        return sorted(set(self._machine_of.values()))
+
+    @property
+    def slots(self) -> int:
+        """Devices that are there."""
+        return max(1, len(self._machine_of))
+
+    def require(self, shares: Collection[Share]) -> None:
+        """Refuse a campaign that asks for a share which one of the devices cannot give."""
+        self._answers([actor.require.remote(shares) for actor in self._free])
+
+    def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
+        """Rows of ``devices``: one device of every wanted machine, all at the same time."""
+        actors = {self._machine_of[actor]: actor for actor in self._free}
+        return self._answers([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)])
+
+    def start(self, work: Work, *, seconds_left: float) -> None:
+        """Send a run to a free device, or keep it until one is free."""
+        self._waiting.append((work, seconds_left))
+        self._send()
+
+    def wait(self) -> Outcome:
+        """The next run to end; those of lost devices are sent again.
+
+        Raises
+        ------
+        ProfilingError
+            No device is left, or one of them cannot measure at all.
+        """
+        while True:
+            self._send()
+            # A run may take long; a device that comes back is there soon, or never.
+            patience_s = None if self._running else START_S
+            pending = [*self._running, *self._reviving]
+            ready, _ = self._ray.wait(pending, timeout=patience_s) if pending else ([], [])
+            if not ready:
+                raise ProfilingError(
+                    "no device of the Ray cluster is left; the tables hold all results until now, "
+                    "start the nodes again and run the same command"
+                )
+            if ready[0] in self._reviving:
+                self._welcome(ready[0])
+            elif (outcome := self._result(ready[0])) is not None:
+                return outcome
+
+    def _answers(self, asked: list[Any], *, timeout_s: float | None = None) -> list[Any]:
+        """What actors answer before the first run, all of which is needed."""
+        try:
+            return list(self._ray.get(asked, timeout=timeout_s))
+        except self._ray.exceptions.RayTaskError as error:
+            raise ProfilingError(str(error.cause)) from error
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise ProfilingError(
+                f"not all {RESOURCE!r} of the Ray cluster answer within {timeout_s:g} s; see with "
+                "`ray status` whether another campaign holds them"
+            ) from error
+        except self._ray.exceptions.RayError as error:
+            raise ProfilingError(
+                f"a device of the Ray cluster was lost before the first run ({_line(error)}); see "
+                "that Presage is installed on every node, and run the same command again"
+            ) from error
+
+    def _send(self) -> None:
+        while self._waiting and self._free:
+            actor, (work, seconds_left) = self._free.popleft(), self._waiting.popleft()
+            self._running[actor.measure.remote(work, seconds_left)] = (actor, work, seconds_left)
+
+    def _result(self, ready: Any) -> Outcome | None:
+        actor, work, seconds_left = self._running.pop(ready)
+        try:
+            outcome: Outcome = self._ray.get(ready)
+        except self._ray.exceptions.RayTaskError as error:
+            raise ProfilingError(str(error.cause)) from error
+        except self._ray.exceptions.RayError as error:
+            log.warning(
+                "a device was lost while it ran %s: %s", " + ".join(work.jobs), _line(error)
+            )
+            self._machine_of.pop(actor)
+            self._waiting.appendleft((work, seconds_left))
+            replacement = self._start_actor()
+            self._reviving[replacement.facts.remote()] = replacement
+            return None
+        self._free.append(actor)
+        return outcome
+
+    def _welcome(self, ready: Any) -> None:
+        actor = self._reviving.pop(ready)
+        try:
+            device, _, machine = self._ray.get(ready)
+        except self._ray.exceptions.RayError as error:
+            log.warning("a device did not come back: %s", _line(error))
+            return
+        self._refuse_mixture({device.kind, self.device.kind})
+        self._machine_of[actor] = machine
+        self._free.append(actor)
+
+    def _start_actor(self) -> Any:
+        remote = self._ray.remote(DeviceActor)
+        options = remote.options(resources={RESOURCE: 1}, num_cpus=0, num_gpus=self._gpus)
+        return options.remote(self._campaign, self._options)
+
+    def _refuse_mixture(self, kinds: set[str]) -> None:
+        if len(kinds) > 1:
+            raise ProfilingError(
+                f"the cluster's devices are of several kinds ({', '.join(sorted(kinds))}); offer "
+                f"{RESOURCE!r} on those of one kind, and run a campaign for each"
+            )
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,116 @@
+"""What the profiler runs and the tracer traces: one step of a job on resident synthetic data.
+
+Everything here also runs under ``torch.device("meta")``, where no weight is allocated: shapes never
+depend on values, and every tensor comes from a factory that obeys the default device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A job ready to be stepped: forward, backward, optimizer; of inference the forward alone.
+
+    Attributes
+    ----------
+    modules : tuple of nn.Module
+        Together they hold all parameters of the job.
+    run : callable
+        One whole step; the data are made beforehand and stay where they are.
+    input_elements : int
+        Input elements of one sample, so without the batch dimension.
+    """
+
+    modules: tuple[nn.Module, ...]
+    run: Callable[[], None]
+    input_elements: int
+
+    def __post_init__(self) -> None:
+        if self.input_elements < 1:
+            raise ValueError(
+                f"input_elements={self.input_elements}, must be >= 1; "
+                "count the elements of one sample of the input"
+            )
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters of the job."""
+        return [parameter for module in self.modules for parameter in module.parameters()]
+
+
+INFERENCE = "inference"  # in place of an optimizer: the job only runs its model forward
+
+# Learning rates matter to nothing that is measured; these keep a real run from diverging.
+OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], optim.Optimizer]] = {
+    "sgd": lambda parameters: optim.SGD(parameters, lr=1e-2, momentum=0.9),
+    "adam": lambda parameters: optim.Adam(parameters, lr=1e-3),
+    "adamw": lambda parameters: optim.AdamW(parameters, lr=1e-3),
+}
+
+
+def make_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+    """Optimizer by name; its state is allocated by its first step.
+
+    Raises
+    ------
+    ValueError
+        If ``name`` is not a key of ``OPTIMIZERS``.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(
+            f"optimizer {name!r} is not known; use one of {', '.join(OPTIMIZERS)}, "
+            "or add it to OPTIMIZERS in pipelines/profiling/running/training_step.py"
+        )
+    return OPTIMIZERS[name](parameters)
+
+
+def supervised(
+    model: nn.Module,
+    inputs: tuple[Tensor, ...],
+    loss: Callable[[Any], Tensor],
+    *,
+    optimizer: str,
+    input_elements: int,
+) -> TrainingStep:
+    """Step of one model with one optimizer, or of its inference, on the same batch each time.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Called as ``model(*inputs)``.
+    inputs : tuple of Tensor, each of shape (B, ...)
+        The resident batch.
+    loss : callable
+        Scalar loss of the model's output; it holds the targets.
+    optimizer : str
+        A key of ``OPTIMIZERS``, or ``INFERENCE``: the model alone then runs, in evaluation mode.
+    input_elements : int
+        Input elements of one sample.
+    """
+    if optimizer == INFERENCE:
+        return inference(model, inputs, input_elements=input_elements)
+    stepper = make_optimizer(optimizer, model.parameters())
+
+    def run() -> None:
+        stepper.zero_grad(set_to_none=True)
+        loss(model(*inputs)).backward()  # type: ignore[no-untyped-call]
+        stepper.step()
+
+    return TrainingStep(modules=(model,), run=run, input_elements=input_elements)
+
+
+def inference(model: nn.Module, inputs: tuple[Tensor, ...], *, input_elements: int) -> TrainingStep:
+    """Step of a model that only answers: no gradient is kept."""
+    model.eval().requires_grad_(False)
+
+    def run() -> None:
+        with torch.no_grad():
+            model(*inputs)
+
+    return TrainingStep(modules=(model,), run=run, input_elements=input_elements)

@@ -1,0 +1,1 @@
+"""Samplers of device utilization and memory: CPU counters, NVML, GPM, DCGM."""

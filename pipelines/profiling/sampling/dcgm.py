@@ -1,0 +1,101 @@
+"""SM activity by NVIDIA's Data Center GPU Manager, through its command ``dcgmi dmon``."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import subprocess
+import weakref
+from collections.abc import Iterable
+from functools import cache
+
+from presage.pipelines.profiling.sampling.sm_counters import SmReading
+
+log = logging.getLogger(__name__)
+
+SM_ACTIVE, SM_OCCUPANCY = 1002, 1003  # DCGM's numbers of the fields
+PERIOD_MS = 100  # DCGM profiles no faster
+MOST_LINES = 1200  # two minutes: should we be killed, it ends by itself
+PATIENCE_S = 2.0
+
+
+def dcgm_is_installed() -> bool:
+    """Whether its command is there; whether its host engine runs is seen when it is asked."""
+    return shutil.which("dcgmi") is not None
+
+
+class Dcgm:
+    """``dcgmi dmon`` for the length of a window; nothing is told where it cannot count."""
+
+    def __init__(self, gpu: int) -> None:
+        self._gpu = gpu
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:  # noqa: D102 - as in SmCounters
+        fields = f"{SM_ACTIVE},{SM_OCCUPANCY}"
+        flags = ["-e", fields, "-d", str(PERIOD_MS), "-c", str(MOST_LINES), "-i", str(self._gpu)]
+        try:
+            self._process = subprocess.Popen(
+                ["dcgmi", "dmon", *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            warn(f"dcgmi does not start ({error.strerror})")
+        else:
+            # For a window that is broken off.
+            self._guard = weakref.finalize(self, self._process.kill)
+
+    def stop(self) -> SmReading:  # noqa: D102
+        if self._process is None:
+            return SmReading()
+        process, self._process = self._process, None
+        self._guard.detach()
+        output = _ended(process)
+        reading = parse(output.splitlines())
+        if reading.activity is None:
+            warn(output.strip().replace("\n", " ")[-200:] or "dcgmi printed nothing")
+        return reading
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """All it printed. Interrupted, it still prints what its pipe's buffer held back."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=PATIENCE_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0]
+
+
+def parse(lines: Iterable[str]) -> SmReading:
+    """Means of the lines "GPU 0  0.912  0.441"; the header and "N/A" are left out."""
+    rows = []
+    for line in lines:
+        words = line.split()
+        if len(words) >= 4 and words[0] == "GPU":
+            rows.append(tuple(_number(word) for word in words[-2:]))
+    return SmReading(*(_mean(row[place] for row in rows) for place in range(2)))
+
+
+def _number(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 <= value <= 1 else None  # a blank is told as a very large number
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) / len(told) if told else None
+
+
+@cache  # once a process, not once a window
+def warn(what: str) -> None:
+    """Say why SM activity is not by DCGM."""
+    log.warning("DCGM tells no SM activity: %s; see that nv-hostengine runs", what)

@@ -1,0 +1,1 @@
+"""Job families that choose actions or items: reinforcement learning and recommenders."""

@@ -1,0 +1,1 @@
+"""Job families for text and speech."""

@@ -1,0 +1,1 @@
+"""Job families for detection, segmentation, point clouds and image generation."""

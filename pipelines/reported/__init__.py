@@ -1,0 +1,1 @@
+"""Reported outcomes: read from outcome logs, checked, and turned into tables."""

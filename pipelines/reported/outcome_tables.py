@@ -1,0 +1,244 @@
+"""Reported outcomes as the tables of a campaign: a row for each job, not for each of its runs.
+
+A job that ran a thousand times tells one thing: what it does now. Its row holds the medians of
+its runs, newer ones counting for more; every run is in the table ``outcomes``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from presage.features.device.device import Device
+from presage.features.tables import schemas as tables
+from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
+from presage.pipelines.reported.recency import Recency, current_medians
+from presage.pipelines.reported.reported_outcomes import SaidJob
+
+CAMPAIGN = "outcomes"
+TABLES = {
+    table.name: table
+    for table in (*tables.CAMPAIGN_TABLES.values(), tables.OP_STATS, tables.OUTCOMES)
+}
+STEP = "step_time_median_s"
+LEARNT = (STEP, "compute_utilization", "memory_peak_bytes")
+
+Row = dict[str, Any]
+Member = tuple[str, float, str]  # job_id, fraction and mode of its share
+
+
+def outcome_tables(
+    rows: pd.DataFrame, jobs: Sequence[SaidJob], devices: Mapping[str, Device], recency: Recency
+) -> dict[str, pa.Table]:
+    """Checked tables of the outcomes that can be, whatever the order they come in.
+
+    ``rows`` are of :attr:`presage.pipelines.reported.reported_outcomes.Reported.rows`.
+    """
+    said = _most_said(rows, jobs)
+    runs, members = _runs(rows, jobs, said, devices)
+    alone = runs[runs["colocation_id"] == ""]
+    found = {
+        "jobs": [_job_row(job) for job in said.values()],
+        "op_stats": _op_stats_rows(said),
+        "devices": _device_rows(runs, devices),
+        "executions": _execution_rows(alone, devices, recency),
+        "colocations": _colocation_rows(runs, members, recency),
+        "outcomes": _records(runs[[column.name for column in tables.OUTCOMES.columns]]),
+    }
+    return {
+        name: tables.from_rows(table, found.get(name, []), source=f"{name}.parquet")
+        for name, table in TABLES.items()
+    }
+
+
+def _most_said(rows: pd.DataFrame, jobs: Sequence[SaidJob]) -> dict[str, SaidJob]:
+    """Every job as most reports describe it, by its id."""
+    beside = chain.from_iterable(rows["neighbours"])
+    counts = Counter([*rows["job"], *(job for job, _, _ in beside)])
+    reports: Counter[tuple[str, str]] = Counter()  # the framework's version makes no other job
+    for job, count in counts.items():
+        reports[jobs[job].features.job.job_id, jobs[job].name] += count
+    described = {(jobs[job].features.job.job_id, jobs[job].name): jobs[job] for job in counts}
+    out: dict[str, SaidJob] = {}
+    for who in sorted(reports, key=lambda who: (who[0], -reports[who], who[1])):
+        out.setdefault(who[0], described[who])
+    return out
+
+
+def _runs(
+    rows: pd.DataFrame,
+    jobs: Sequence[SaidJob],
+    said: Mapping[str, SaidJob],
+    devices: Mapping[str, Device],
+) -> tuple[pd.DataFrame, dict[str, list[Member]]]:
+    """Rows of ``outcomes``, and the members of every co-location."""
+    job_ids = [job.features.job.job_id for job in jobs]
+    members: dict[str, list[Member]] = {}
+    more = []
+    for row in rows.to_dict("records"):
+        job_id, kind = job_ids[row["job"]], devices[row["machine"]].kind
+        beside = [(job_ids[job], share, mode) for job, share, mode in row["neighbours"]]
+        together = sorted([(job_id, row["share"], row["sharing_mode"]), *beside])
+        colocation_id = _colocation_id(together, kind) if beside else ""
+        members[colocation_id] = together
+        family = said[job_id].features.job.family
+        more.append((job_id, family, kind, colocation_id, len(together)))
+    names = ["job_id", "family", "device_kind", "colocation_id", "members"]
+    runs = rows.join(pd.DataFrame(more, columns=names, index=rows.index))
+    measured = [*LEARNT, "runtime_s"]
+    runs[measured] = runs[measured].astype(np.float64)
+    return runs.sort_values("idempotency_key"), members
+
+
+def _colocation_id(members: Sequence[Member], device_kind: str) -> str:
+    parts = (f"{job_id} {share!r} {mode}" for job_id, share, mode in members)
+    return f"{' + '.join(parts)} @ {device_kind}"
+
+
+def _newest(
+    runs: pd.DataFrame, group: Sequence[str], values: Sequence[str], recency: Recency
+) -> pd.DataFrame:
+    """A row per group: medians of the runs that came to their end, else how the last one failed."""
+    ran = runs[runs["failure"] == ""]
+    failed = runs[runs["failure"] != ""]
+    keys = pd.MultiIndex.from_frame(failed[group])
+    counted = pd.concat([ran, failed[~keys.isin(pd.MultiIndex.from_frame(ran[group]))]])
+    last = counted.sort_values(["measured_at_s", "versions", "failure"])
+    last = last.drop_duplicates(group, keep="last")
+    medians = current_medians(ran, group, values, recency).reset_index()
+    kept = [*group, "measured_at_s", "versions", "failure"]
+    return last[kept].merge(medians, "left", on=list(group)).sort_values(list(group))
+
+
+def _execution_rows(
+    alone: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
+) -> list[Row]:
+    """Jobs that ran alone, and those that only failed there."""
+    # Nothing is learnt of a runtime alone: how long of it the job took to start, nobody says.
+    tells = alone["failure"].ne("") | alone[list(LEARNT)].notna().any(axis=1)
+    group = ["job_id", "device_kind", "machine", "share", "sharing_mode"]
+    rows = _records(_newest(alone[tells], group, LEARNT, recency))
+    for row in rows:
+        peak = row["memory_peak_bytes"]
+        row["memory_utilization"] = peak and peak / devices[row["machine"]].memory_bytes
+    return [row | _NOT_TOLD | _PROVENANCE for row in rows]
+
+
+def _colocation_rows(
+    runs: pd.DataFrame, members: Mapping[str, Sequence[Member]], recency: Recency
+) -> list[Row]:
+    """Every member of every co-location that was reported of; what of a member was not is empty."""
+    ran = runs[(runs["colocation_id"] == "") & (runs["failure"] == "")]
+    # A member's share is what it was given alone, too: else its share would count as a slowdown.
+    alone = current_medians(ran, ["job_id", "device_kind", "share"], [STEP], recency)[STEP]
+    group = ["colocation_id", "machine", "device_kind", "job_id", "share", "sharing_mode"]
+    together = runs[runs["colocation_id"] != ""]
+    measured: dict[tuple[str, str], dict[Member, Row]] = {}
+    for row in _records(_newest(together, group, [STEP], recency)):
+        of_colocation = measured.setdefault((row["colocation_id"], row["machine"]), {})
+        of_colocation[row["job_id"], row["share"], row["sharing_mode"]] = row
+    out = []
+    for (colocation_id, machine), of_member in measured.items():
+        kind = next(iter(of_member.values()))["device_kind"]
+        shared = {
+            "colocation_id": colocation_id,
+            "machine": machine,
+            "device_kind": kind,
+            "members": len(members[colocation_id]),
+            "fits": all(row["failure"] != "out-of-memory" for row in of_member.values()),
+            "measured_at_s": max(row["measured_at_s"] for row in of_member.values()),
+        }
+        for position, member in enumerate(members[colocation_id]):
+            job_id, share, mode = member
+            # Of equal members the first stands for all: no report tells which of them it is of.
+            row = of_member.pop(member, {})
+            step_s, alone_s = row.get(STEP), alone.get((job_id, kind, share))
+            alone_s = None if alone_s is None or np.isnan(alone_s) else float(alone_s)
+            out.append(
+                shared
+                | {
+                    "member": position,
+                    "job_id": job_id,
+                    "share": share,
+                    "sharing_mode": mode,
+                    "steps": 0,
+                    STEP: step_s,
+                    "solo_step_time_s": alone_s,
+                    "slowdown": step_s / alone_s if step_s and alone_s else None,
+                    "foreign_load": None,
+                    "failure": row.get("failure", ""),
+                    "versions": row.get("versions", ""),
+                }
+                | _PROVENANCE
+            )
+    return out
+
+
+def _job_row(said: SaidJob) -> Row:
+    features, job = said.features, asdict(said.features.job)
+    del job["framework_version"]  # each run's own
+    return (
+        job
+        | asdict(features.memory)
+        | {
+            "optimizer": "not said",
+            "parameters": features.parameters,
+            "peak_live_bytes": features.peak_live_bytes,
+        }
+    )
+
+
+def _op_stats_rows(said: Mapping[str, SaidJob]) -> list[Row]:
+    graphs = {job.features.job.graph_digest: job.features.op_stats for job in said.values()}
+    return [
+        {"graph_digest": digest} | asdict(op)
+        for digest, ops in sorted(graphs.items())
+        for op in ops
+    ]
+
+
+def _device_rows(runs: pd.DataFrame, devices: Mapping[str, Device]) -> list[Row]:
+    """Of several data sheets of a kind the one that most reports are of is last, and counts."""
+    by_machine = ((str(name), of) for name, of in runs.groupby("machine")["measured_at_s"])
+    found = [
+        (devices[machine].kind, len(times), machine, float(times.max()))
+        for machine, times in by_machine
+    ]
+    out = []
+    for kind, _, machine, newest_s in sorted(found):
+        sheet = asdict(devices[machine])
+        peaks = sorted(sheet.pop("peak_flops_per_s").items())
+        del sheet["kind"]
+        row = {"device_kind": kind, "machine": machine, "measured_at_s": newest_s, "versions": ""}
+        row |= {"precisions": [name for name, _ in peaks]}
+        row |= {"peak_flops_per_s": [flops for _, flops in peaks]}
+        out.append(sheet | row | _PROVENANCE)
+    return out
+
+
+_PROVENANCE: Row = {
+    "campaign": CAMPAIGN,
+    "source": REPORTED_SOURCE,
+    "licence": REPORTED_LICENCE,
+}
+_NOT_TOLD: Row = {"steps": 0, "step_time_p90_s": None, "setup_s": None, "foreign_load": None}
+
+
+def _records(frame: pd.DataFrame) -> list[Row]:
+    """Rows as mappings; what is empty is None, and bytes are whole."""
+    rows = [
+        {str(k): None if v is None or v != v else v for k, v in row.items()}  # noqa: PLR0124 - NaN
+        for row in frame.to_dict("records")
+    ]
+    for row in rows:
+        held = row.get("memory_peak_bytes")
+        if held is not None:
+            row["memory_peak_bytes"] = int(held)
+    return rows

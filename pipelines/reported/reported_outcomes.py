@@ -1,0 +1,289 @@
+"""Outcome logs -> outcomes that can be, read once more as the server read them, and the others.
+
+The only module of the pipelines that reads what serving writes: its log and its protocol
+(decision 24).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from google.protobuf.message import DecodeError
+
+from presage.errors import InvalidJobError, PresageError, one_line
+from presage.features.device.device import Device, Share
+from presage.features.graph.op_stats import OpStats
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.job import Job, JobFeatures
+from presage.serving.codec.wire import read_device, read_job, read_share
+from presage.serving.codec.wire_outcomes import QUANTITIES, check_outcome
+from presage.serving.outcomes import outcome_log
+from presage.serving.outcomes.outcome_log import ReportedOutcome
+from presage.serving.v1 import prediction_pb2 as pb
+
+_JOB = attrgetter(*(field.name for field in fields(Job)))
+_MEMORY = attrgetter(*(field.name for field in fields(MemoryEstimate)))
+
+UNREADABLE, INVALID, TWICE = "unreadable", "invalid", "two outcomes of one key"
+
+# Before 2001 it is no Unix time: seconds of some other clock, or nothing.
+LEAST_UNIX_S = 1e9
+
+KnownDevice = Callable[[str], Device | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row of a log that is not learnt from, and why."""
+
+    log: str
+    position: int
+    idempotency_key: str
+    reported_by: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaidJob:
+    """A job as one reporter described it, under the id that equal jobs share.
+
+    ``name`` is a digest of the description, ``version`` that of the framework.
+    """
+
+    features: JobFeatures
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Outcomes of all logs, each once.
+
+    Attributes
+    ----------
+    jobs : list of SaidJob
+    devices : mapping of str to Device
+        By the digest of the data sheet.
+    rows : DataFrame
+        One row per outcome: ``log``, ``position``, those columns of the table ``outcomes`` that a
+        report tells, ``job`` (position in ``jobs``) and ``neighbours`` (of each the position of
+        its job, the fraction and the mode of its share).
+    sent_again : int
+        Rows that another one repeats, as of a report to two replicas.
+    """
+
+    jobs: list[SaidJob]
+    devices: dict[str, Device]
+    rows: pd.DataFrame
+    quarantined: list[Quarantined]
+    sent_again: int
+
+
+def read_logs(
+    paths: Sequence[Path],
+    known_device: KnownDevice,
+    known_jobs: Mapping[str, JobFeatures],
+) -> Reported:
+    """Outcomes of logs that servers may be appending to.
+
+    Parameters
+    ----------
+    known_device : callable
+        Device of a kind that was reported without its data sheet.
+    known_jobs : mapping of str to JobFeatures
+        By :func:`job_digest`: jobs that campaigns have measured, and keep their names.
+
+    Raises
+    ------
+    OutcomeLogError
+        A log is not there, or cannot be read.
+    """
+    reading = _Reading(known_device, known_jobs)
+    by_key: dict[str, list[_Row]] = {}
+    for path in paths:
+        for reported in outcome_log.read_outcomes(path):
+            row = reading.row(str(path), reported)
+            by_key.setdefault(reported.idempotency_key, []).append(row)
+    sent_again = 0
+    rows: list[dict[str, Any]] = []
+    quarantined: list[Quarantined] = []
+    for same_key in by_key.values():
+        if len({row.digest for row in same_key}) > 1:
+            quarantined += [row.quarantined(TWICE, _of_two(same_key)) for row in same_key]
+            continue
+        first = min(same_key, key=lambda row: (row.reported.received_at_unix_s, row.place))
+        sent_again += len(same_key) - 1
+        if first.fault is None:
+            rows.append(first.columns)
+        else:
+            quarantined.append(first.quarantined(*first.fault))
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return Reported(reading.jobs, reading.devices, frame, quarantined, sent_again)
+
+
+_COLUMNS = (
+    "log", "position", "idempotency_key", "reported_by", "release_id", "measured_at_s",
+    "received_at_s", "job", "reported_job_id", "iterations", "versions", "machine", "share",
+    "sharing_mode", "failure", *QUANTITIES, "neighbours",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a log: its columns, or the rule it breaks and how."""
+
+    log: str
+    reported: ReportedOutcome
+    digest: bytes
+    columns: dict[str, Any] = field(default_factory=dict)
+    fault: tuple[str, str] | None = None
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        return self.reported.reported_by, self.log, self.reported.position
+
+    def quarantined(self, rule: str, reason: str) -> Quarantined:
+        row = self.reported
+        return Quarantined(
+            self.log, row.position, row.idempotency_key, row.reported_by, rule, one_line(reason)
+        )
+
+
+class _Reading:
+    """What was read so far; a job or a device that occurs again is read once."""
+
+    def __init__(self, known_device: KnownDevice, known_jobs: Mapping[str, JobFeatures]) -> None:
+        self.jobs: list[SaidJob] = []
+        self.devices: dict[str, Device] = {}
+        self._known_device, self._known_jobs = known_device, known_jobs
+        self._job_places: dict[bytes, int] = {}
+        self._graphs: dict[str, tuple[OpStats, ...]] = {}
+        self._machines: dict[bytes, str] = {}
+
+    def row(self, log: str, reported: ReportedOutcome) -> _Row:
+        """A row of a log as it can be used, or with why it cannot."""
+        try:
+            outcome = pb.Outcome.FromString(reported.message)
+        except DecodeError:
+            digest = hashlib.sha256(reported.message).digest()
+            fault = (UNREADABLE, "its bytes are no presage.v1.Outcome")
+            return _Row(log, reported, digest, fault=fault)
+        # In one order: a replica of another version may have written the fields in another.
+        digest = hashlib.sha256(outcome.SerializeToString(deterministic=True)).digest()
+        try:
+            columns = self._columns(log, reported, outcome)
+        except PresageError as error:
+            return _Row(log, reported, digest, fault=(INVALID, str(error)))
+        return _Row(log, reported, digest, columns)
+
+    def _columns(self, log: str, reported: ReportedOutcome, outcome: pb.Outcome) -> dict[str, Any]:
+        check_outcome(outcome, self._known_device, "outcome")
+        if outcome.idempotency_key != reported.idempotency_key:
+            raise InvalidJobError(
+                "the log holds it under a key that is not its own; write to the log by "
+                "ReportOutcomes alone"
+            )
+        received_at_s = reported.received_at_unix_s
+        if not (math.isfinite(received_at_s) and received_at_s >= 0):
+            raise InvalidJobError(f"received_at_unix_s={received_at_s}, must be a time")
+        of_device = read_share(outcome.device, "outcome.device")
+        share = _share(outcome, of_device, "outcome")
+        reported_job_id, iterations = outcome.job.job_id, outcome.job.iterations
+        neighbours = []
+        for i, row in enumerate(outcome.neighbours):
+            where = f"outcome.neighbours[{i}]"
+            its = _share(row, of_device, where)
+            neighbours.append((self._job(row.job, where), its.fraction, its.mode))
+        job = self._job(outcome.job, "outcome")
+        finished_at_s = outcome.finished_at_unix_s
+        told = LEAST_UNIX_S <= finished_at_s <= received_at_s
+        return {
+            "log": log,
+            "position": reported.position,
+            "idempotency_key": outcome.idempotency_key,
+            "reported_by": reported.reported_by,
+            "release_id": outcome.release_id,
+            "measured_at_s": finished_at_s if told else received_at_s,
+            "received_at_s": received_at_s,
+            "job": job,
+            "reported_job_id": reported_job_id,
+            "iterations": iterations,
+            "versions": self.jobs[job].version,
+            "machine": self._machine(outcome.device),
+            "share": share.fraction,
+            "sharing_mode": share.mode,
+            "failure": outcome.failure,
+            **{q: getattr(outcome, q) if outcome.HasField(q) else None for q in QUANTITIES},
+            "neighbours": neighbours,
+        }
+
+    def _job(self, row: pb.Job, where: str) -> int:
+        """Position of a job among those read; it loses the name that its caller gave it."""
+        row.job_id = ""
+        said = hashlib.sha256(row.SerializeToString(deterministic=True)).digest()
+        if said not in self._job_places:
+            self._job_places[said] = len(self.jobs)
+            try:
+                self.jobs.append(self._said(read_job(row, f"{where}.job")))
+            except PresageError:
+                del self._job_places[said]
+                raise
+        return self._job_places[said]
+
+    def _said(self, features: JobFeatures) -> SaidJob:
+        version = features.job.framework_version
+        op_stats = summed(features.op_stats)
+        graph = graph_digest(op_stats)
+        op_stats = self._graphs.setdefault(graph, op_stats)  # of equal ones, one is kept
+        digest = job_digest(features, graph)
+        known = self._known_jobs.get(digest)
+        job = replace(
+            features.job if known is None else known.job,
+            job_id=f"reported/{digest}" if known is None else known.job.job_id,
+            graph_digest=graph,
+            framework_version="",
+        )
+        described = replace(features if known is None else known, job=job, op_stats=op_stats)
+        name = json.dumps([_JOB(job), described.parameters, _MEMORY(described.memory)])
+        return SaidJob(described, name, f"{job.framework}={version}" if version else "")
+
+    def _machine(self, row: pb.Device) -> str:
+        """Digest of a device's data sheet, by which it is found among the devices."""
+        row.ClearField("share")
+        said = row.SerializeToString(deterministic=True)
+        if said not in self._machines:
+            device = read_device(row, self._known_device, "outcome.device")
+            machine = sheet_digest(device)
+            self.devices[machine], self._machines[said] = device, machine
+        return self._machines[said]
+
+
+def sheet_digest(device: Device) -> str:
+    """Digest of a data sheet: equal for a whole number and a fraction that are equal."""
+    sheet = [
+        device.kind,
+        *map(float, (device.compute_capability, device.memory_bytes, device.cores)),
+        *map(float, (device.memory_bandwidth_bytes_per_s, device.op_overhead_s)),
+        float(device.context_bytes),
+        sorted((name, float(peak)) for name, peak in device.peak_flops_per_s.items()),
+    ]
+    return "sheet " + hashlib.sha256(json.dumps(sheet).encode()).hexdigest()[:12]
+
+
+def _share(row: pb.Outcome | pb.Outcome.Neighbour, of_device: Share, where: str) -> Share:
+    return read_share(row, where) if row.HasField("share") else of_device
+
+
+def _of_two(same_key: Sequence[_Row]) -> str:
+    places = sorted(f"{row.reported.position} of {row.log}" for row in same_key)
+    return f"its key stands for different outcomes, at {', '.join(places)}"

@@ -1,0 +1,15 @@
+"""The features of solo.parquet as a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from presage.features.arrays import Matrix
+from presage.features.columns.schema import columns
+
+
+def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Matrix:
+    """Raw features of one set, shape (rows, columns)."""
+    names = [f"{feature_set}.{name}" for name in columns(feature_set)]
+    return solo[names].to_numpy(dtype=np.float64)

@@ -1,0 +1,286 @@
+"""DVC stage: campaigns -> one row per measured job, and one per victim of a co-location."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from presage.errors import TrainingError
+from presage.features.arrays import Mask
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device_class import DEVICE_CLASSES, device_class
+from presage.features.job.job_table import precision_codes
+from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
+from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
+from presage.models.calibration.training_domain import Domain, learn_domain
+from presage.models.calibration.training_domain import reasons as why_strange
+from presage.models.release.training_data import CampaignFolder, TableFile
+from presage.models.training.solo_rows import WHO
+from presage.models.training.splits import Folds, folds_by_split
+from presage.pipelines.pretraining.pretrained_networks import read_pretrained
+from presage.pipelines.reported.recency import Recency, read_recency
+from presage.pipelines.stages.feature_table import feature_matrix
+from presage.pipelines.stages.stage import replace_folder, run_stage, write_atomically
+
+LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
+OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
+MEASURED = (*LEARNT, "setup_s")
+SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
+EVEN = Recency(
+    half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
+)  # all count alike
+
+
+def featurize_solo(campaign: Campaign) -> pd.DataFrame:
+    """One row per job that ran alone: who it is, what was measured, features of both sets.
+
+    What a source did not measure is NaN; all is of a job that only ran beside others, whose row
+    is there for what it does to them.
+    """
+    ran = campaign.executions[campaign.executions["failure"] == ""]
+    ran = pd.concat([ran, _never_alone(campaign, ran)], ignore_index=True)
+    placements = [campaign.placement(row) for row in ran.to_dict("records")]
+    jobs = [placement.job.job for placement in placements]
+    who = pd.DataFrame(
+        {
+            "job_id": [job.job_id for job in jobs],
+            "model": [job.name for job in jobs],
+            "family": [job.family for job in jobs],
+            "precision": [job.precision for job in jobs],
+            "device_kind": ran["device_kind"],
+            "device_class": [device_class(placement.device) for placement in placements],
+            "machine": ran["machine"],
+            "campaign": ran["campaign"],
+            "share": ran["share"],
+            "source": ran["source"],
+            "measured_at_s": ran["measured_at_s"],
+            "weight": 1.0,
+        }
+    )
+    features = [
+        pd.DataFrame(
+            matrix(placements, feature_set),
+            columns=[f"{feature_set}.{name}" for name in columns(feature_set)],
+        )
+        for feature_set in ("published", "full")
+    ]
+    return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
+
+
+def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
+    """A row without measurements for each member of a co-location that did not run alone there."""
+    members = campaign.colocations.drop_duplicates(WHO)
+    known = pd.MultiIndex.from_frame(ran[WHO])
+    missing = members[~pd.MultiIndex.from_frame(members[WHO]).isin(known)]
+    return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(MEASURED, np.nan))
+
+
+def is_told(solo: pd.DataFrame) -> Mask:
+    """Rows of which anything was measured."""
+    return solo[list(MEASURED)].notna().any(axis=1).to_numpy(bool)
+
+
+def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """What each row counts in learning: 1, or by its age if it was reported."""
+    reported = (rows["source"] == REPORTED_SOURCE).to_numpy(bool)
+    at_s = rows["measured_at_s"].to_numpy(np.float64)
+    age_s = np.maximum(at_s[reported].max(initial=0.0) - at_s, 0)
+    return np.where(reported, recency.most_weight * recency.decay(age_s), 1.0)
+
+
+def superseded(solo: pd.DataFrame) -> pd.DataFrame:
+    """The rows, without what was reported anew since: of a job on a device one thing is true.
+
+    A campaign's measurement of a device that has changed would be learnt from, calibrated by and
+    judged by beside what is so now.
+    """
+    reported = (solo["source"] == REPORTED_SOURCE).to_numpy(bool)
+    out = solo.copy()
+    for name in LEARNT:
+        newest = solo[reported & solo[name].notna()].groupby(SAME)["measured_at_s"].max()
+        since = newest.reindex(pd.MultiIndex.from_frame(solo[SAME])).to_numpy(np.float64)
+        out.loc[~reported & (since > solo["measured_at_s"].to_numpy()), name] = np.nan
+    return out
+
+
+def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
+    """Domain of every class of devices among the rows, joined to what is known of it already."""
+    found = dict(known)
+    told = is_told(solo)
+    for name in DEVICE_CLASSES:
+        rows = solo[(solo["device_class"] == name) & told]
+        if rows.empty:
+            continue
+        domain = learn_domain(
+            feature_matrix(rows, "full"), list(rows["model"]), list(rows["precision"])
+        )
+        found[name] = known[name].joined(domain) if name in known else domain
+    return found
+
+
+def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame:
+    """Add why each row is a stranger to those of the other folds, by split; "" where it is none.
+
+    Folds are those that networks are fitted by: each class of devices has its own.
+    """
+    out = []
+    for _, rows in solo.groupby("device_class", sort=False):
+        why = {
+            f"reason.{split}": reasons(rows, folds, known)
+            for split, folds in folds_by_split(rows).items()
+        }
+        out.append(rows.assign(**why))
+    return pd.concat(out).sort_index()
+
+
+def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
+    """Why each row is a stranger to those of the other folds, "" where it is none."""
+    features = feature_matrix(solo, "full")
+    devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
+    out = np.full(len(solo), "", dtype=object)
+    told = is_told(solo)
+    for fold in np.unique(folds):
+        seen, asked = (folds != fold) & told, folds == fold
+        if not seen.any():
+            out[asked] = "no other job was measured"
+            continue
+        domains = domains_of(solo[seen], known)
+        out[asked] = why_strange(domains, features[asked], precisions[asked])
+        for row in np.flatnonzero(asked & ~np.isin(devices, devices[seen])):
+            out[row] = f"no job was measured on {devices[row]}"
+    return list(out)
+
+
+def featurize_interference(campaign: Campaign) -> pd.DataFrame:
+    """One row per member of every co-location of which any slowdown is known.
+
+    A member whose own is not known is there for what it does to the others. One below 1 (noise,
+    or a neighbour that keeps the cores awake) is learnt and judged as 1: nobody slows down by
+    less than nothing, and no forecast says so.
+    """
+    every = campaign.colocations
+    # A member that failed leaves the others without a slowdown.
+    known = every["slowdown"].notna().groupby([every[name] for name in COLOCATION])
+    ran = every[known.transform("any")].reset_index(drop=True)
+    key = ran["colocation_id"] + " in " + ran["campaign"] + " on " + ran["machine"]
+    return pd.DataFrame(
+        {
+            "colocation": key,
+            "member": ran["member"],
+            "members": ran["members"],
+            "job_id": ran["job_id"],
+            "family": [campaign.jobs[job_id].job.family for job_id in ran["job_id"]],
+            "device_kind": ran["device_kind"],
+            "device_class": [
+                device_class(campaign.devices[key])
+                for key in zip(ran["device_kind"], ran["machine"], ran["campaign"], strict=True)
+            ],
+            "machine": ran["machine"],
+            "campaign": ran["campaign"],
+            "share": ran["share"],
+            "source": ran["source"],
+            "measured_at_s": ran["measured_at_s"],
+            "weight": 1.0,
+            "slowdown": ran["slowdown"].clip(lower=1.0),
+        }
+    )
+
+
+def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
+    """Calibrated devices, the last campaign's where a kind was measured more than once."""
+    latest = {d.kind: d for c in campaigns for d in c.devices.values()}
+    return [asdict(latest[kind]) for kind in sorted(latest)]
+
+
+def folder_of_tables(campaign: Campaign) -> CampaignFolder:
+    """Which tables a campaign is, so that others can tell later whether they still are."""
+    return CampaignFolder(
+        folder=_named(campaign.folder),
+        campaigns=tuple(sorted({name for _, _, name in campaign.devices})),
+        tables={
+            path.stem: TableFile(
+                rows=pq.read_metadata(path).num_rows,
+                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            )
+            for path in sorted(campaign.folder.glob("*.parquet"))
+            if path.stem in TABLES
+        },
+    )
+
+
+def _named(folder: Path) -> str:
+    """A folder as every checkout calls it: what lies outside of this one by its name alone."""
+    here = Path.cwd()
+    path = Path(os.path.normpath(here / folder))  # links as they are: a disk is no name
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
+def featurize(
+    folders: Sequence[Path],
+    target: Path,
+    pretrained: Path | None = None,
+    recency: Recency = EVEN,
+) -> None:
+    """Write solo.parquet, interference.parquet, devices.json and campaigns.json of all campaigns.
+
+    What ``pretrained`` networks know is no stranger to those that go on from them.
+
+    Raises
+    ------
+    TableError
+        A campaign's tables are damaged.
+    TrainingError
+        No campaign holds a job that ran.
+    """
+    campaigns = [c for c in map(read_campaign, folders) if c.devices]  # nobody reported: none
+    if not any((c.executions["failure"] == "").any() for c in campaigns):
+        raise TrainingError(
+            f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
+        )
+    solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
+    interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
+    solo["weight"] = weights(solo, recency)
+    interference["weight"] = weights(interference, recency)
+    solo = superseded(solo)
+    start = read_pretrained(pretrained)
+    known = {} if start is None else start.domains
+    solo = add_reasons(solo, known)
+    tables = [asdict(folder_of_tables(campaign)) for campaign in campaigns]
+
+    def write(folder: Path) -> None:
+        write_atomically(folder / "solo.parquet", solo.to_parquet)
+        write_atomically(folder / "interference.parquet", interference.to_parquet)
+        _write_json(folder / "devices.json", device_rows(campaigns))
+        _write_json(folder / "campaigns.json", tables)
+
+    replace_folder(target, OURS, write)
+
+
+def _write_json(path: Path, content: object) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    write_atomically(path, lambda partial: partial.write_text(text))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: campaigns -> features")
+    parser.add_argument("campaigns", type=Path, nargs="+", help="folders of measured tables")
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    args = parser.parse_args(argv)
+    featurize(args.campaigns, args.target, args.pretrained, read_recency())
+
+
+if __name__ == "__main__":
+    run_stage(main)

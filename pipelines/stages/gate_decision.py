@@ -1,0 +1,142 @@
+"""The gate's decision as the file, the registry and a person read it.
+
+The file holds no time, no run id and no microseconds: equal releases, tables and policy give equal
+bytes. The microseconds, and the slices on which nothing changed, are in MLflow's copy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from presage.models.gate import release_gate as gate
+from presage.models.gate.release_gate import Decision, Row
+
+PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
+WOULD_BE_PROMOTED = "would be promoted"  # an experiment
+MOST_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
+
+Document = dict[str, Any]
+
+
+def document(challenger: str, champion: str | None, decision: Decision, asked: str) -> Document:
+    """A decision as the file and the registry keep it; numbers by name are DVC's metrics.
+
+    Parameters
+    ----------
+    challenger, champion : str
+        Release ids.
+    asked : str
+        Digest of all that the decision rests on.
+    """
+    rows = [row for row in decision.rows if not row.slice_name]
+    notable = [row for row in decision.rows if row.slice_name and row.verdict != gate.WITHIN]
+    figures: dict[str, dict[str, float | None]] = {}
+    for row in rows:
+        if row.metric != "latency_us":
+            figures.setdefault(row.predictor, {})[row.metric] = _rounded(row.challenger)
+    return {
+        "challenger": challenger,
+        "champion": champion,
+        "asked": asked,
+        "outcome": PROMOTED if decision.promote else NOT_PROMOTED,
+        "reason": decision.reason,
+        "figures": figures,
+        "verdicts": {
+            verdict.replace(" ", "_"): sum(row.verdict == verdict for row in decision.rows)
+            for verdict in (gate.BETTER, gate.WITHIN, gate.NOT_COMPARED, *gate.REFUSING)
+        },
+        "rows": [_stable(asdict(row)) for row in (*rows, *notable[:MOST_SLICES])],
+    }
+
+
+def table(decision: Decision) -> list[dict[str, Any]]:
+    """Every row, also of the slices on which nothing changed, with the microseconds."""
+    return [asdict(row) for row in decision.rows]
+
+
+def of_experiment(decided: Document, name: str) -> Document:
+    """What the gate would do with a release that is no champion; an experiment's stays that."""
+    if decided["outcome"] != PROMOTED:
+        return decided
+    reason = f"{decided['reason']}; `dvc exp apply {name}`, then `dvc repro` promotes it"
+    return decided | {"outcome": WOULD_BE_PROMOTED, "reason": reason}
+
+
+def verdict(decided: Document) -> dict[str, Any]:
+    """A decision in three values, which DVC shows as metrics: how many figures are how."""
+    found = decided["verdicts"]
+    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REFUSING)
+    return {
+        "outcome": decided["outcome"],
+        "better": found.get(gate.BETTER, 0),
+        "worse": refusing,
+    }
+
+
+def read_about(target: Path, release_id: str) -> Document | None:
+    """The decision file, if there is one and it is about this release, and of no experiment."""
+    try:
+        found: Document = json.loads(target.read_text())
+    except (OSError, ValueError):
+        return None
+    is_about = isinstance(found, Mapping) and found.get("challenger") == release_id
+    return found if is_about and "experiment" not in found else None
+
+
+def print_table(decision: Decision) -> None:
+    """The table that was decided by, within 80 columns: DVC gives a stage no more.
+
+    Of the slices only those that differ are shown.
+    """
+    from presage.system.terminal import Console, Table
+
+    shown = Table(title="gate, on the held-out jobs")
+    for title in ("metric", "champion", "challenger", "change or limit", "verdict"):
+        justify: Any = "left" if title in ("metric", "verdict") else "right"
+        shown.add_column(title, justify=justify, no_wrap=True)
+    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
+    section = ""
+    for row in decision.rows:
+        if row.slice_name and row.verdict == gate.WITHIN:
+            continue
+        name = f"{row.predictor} on {row.slice_name}" if row.slice_name else row.predictor
+        if name != section:
+            section = name
+            shown.add_section()
+            shown.add_row(name, style="bold")
+        before = "-" if row.champion is None else f"{row.champion:.4g}"
+        cells = (row.metric, before, f"{row.challenger:.4g}", _held_to(row), row.verdict)
+        shown.add_row(*cells, style=styles.get(row.verdict))
+    console = Console()
+    console.print(shown)
+    slices = {(r.predictor, r.slice_name): r.verdict for r in decision.rows if r.slice_name}
+    if slices:
+        console.print(f"{len(slices)} slices by family and device; those not shown are within")
+
+
+def _held_to(row: Row) -> str:
+    """Interval of the change, where the champion's figure is the measure; else the limits."""
+    if row.change_low is not None and row.change_high is not None:
+        return f"{100 * row.change_low:+.0f} to {100 * row.change_high:+.0f} %"
+    if row.at_least is not None and row.at_most is not None:
+        return f"{row.at_least:.4g} to {row.at_most:.4g}"
+    low = "" if row.at_least is None else f">= {row.at_least:.4g}"
+    return low if row.at_most is None else f"<= {row.at_most:.4g}"
+
+
+def _stable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what differs from run to run: microseconds, the last digits."""
+    is_time = row["metric"] == "latency_us"
+    return {
+        name: (None if is_time else _rounded(value)) if isinstance(value, float) else value
+        for name, value in row.items()
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None

@@ -1,0 +1,202 @@
+"""DVC stage: logs of reported outcomes -> a campaign folder, and what could not be used.
+
+The folder is a function of the logs, of what campaigns call their jobs and devices, and of
+params.yaml: reading them again, or in another order, gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from presage.features.device.device import Device, known_device
+from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.job import JobFeatures
+from presage.features.tables import schemas as tables
+from presage.features.tables.campaign import read_campaign
+from presage.pipelines.experiment import workspace
+from presage.pipelines.pretraining.pretrained_networks import read_pretrained
+from presage.pipelines.reported.outcome_tables import LEARNT, STEP, TABLES, outcome_tables
+from presage.pipelines.reported.plausibility import Fault, implausible
+from presage.pipelines.reported.recency import Recency, read_recency
+from presage.pipelines.reported.reported_outcomes import Quarantined, Reported, read_logs
+from presage.pipelines.reported.withdrawn import Withdrawal, read_withdrawals, withdrawn
+from presage.pipelines.stages.stage import replace_folder, run_stage, write_atomically
+from presage.system.data_folder import data_folder
+from presage.system.progress import training_progress
+
+LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
+PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
+_WHO = ["log", "position", "idempotency_key", "reported_by"]
+QUARANTINE = "quarantine.jsonl"
+OURS = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What became of the rows of the logs.
+
+    Attributes
+    ----------
+    outcomes : int
+        Rows of the logs; ``sent_again`` of them repeat another, ``quarantined`` cannot be used.
+    failed : int
+        Accepted ones of jobs that did not come to their end.
+    untaught : int
+        Accepted ones of which nothing is learnt: they tell a runtime alone, or, of a job with
+        neighbours, no step time. Drift can be seen in them all the same.
+    rows : mapping of str to int
+        Of each table.
+    quarantined : mapping of str to int
+        By the rule that they break.
+    """
+
+    outcomes: int
+    sent_again: int
+    failed: int
+    untaught: int
+    rows: dict[str, int]
+    quarantined: dict[str, int]
+
+
+def ingest(
+    paths: Sequence[Path],
+    target: Path = FOLDER,
+    *,
+    recency: Recency,
+    withdrawals: Sequence[Withdrawal] = (),
+    profiles: Path = PROFILES,
+    pretrained: Path | None = PRETRAINED,
+) -> Ingested:
+    """Let ``target`` hold the tables of all outcomes in the logs, and nothing else.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Logs that servers may be appending to, and folders of them (``*.db``; perhaps none).
+    profiles, pretrained : Path
+        Campaign folders and pretrained networks: their devices are known without a data sheet,
+        and a job that a campaign has measured keeps its name.
+
+    Raises
+    ------
+    OutcomeLogError
+        A log that is named is not there, or one cannot be read.
+    TableError
+        ``target`` holds other files, or cannot be written; a campaign is damaged.
+    """
+    logs = find_logs(paths)
+    devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
+    with training_progress("outcomes"):  # how many there are, nobody knows before the end
+        reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
+        refused = withdrawn(reported.rows, withdrawals)
+        broken = implausible(reported.rows, reported.jobs, reported.devices)
+        faults = [by_hand or fault for by_hand, fault in zip(refused, broken, strict=True)]
+        quarantined = sorted(reported.quarantined + _refused(reported, faults), key=_place)
+        can_be = np.array([fault is None for fault in faults], dtype=bool)
+        good = reported.rows[can_be].reset_index(drop=True)
+        data = outcome_tables(good, reported.jobs, reported.devices, recency)
+        replace_folder(target, OURS, partial(_write, data, quarantined))
+    failure = data["outcomes"].column("failure").to_pandas()
+    return Ingested(
+        outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
+        sent_again=reported.sent_again,
+        failed=int((failure != "").sum()),
+        untaught=_untaught(data["outcomes"]),
+        rows={name: table.num_rows for name, table in data.items()},
+        quarantined=dict(sorted(Counter(row.rule for row in quarantined).items())),
+    )
+
+
+def _refused(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
+    out = []
+    for position, fault in enumerate(faults):
+        if fault is not None:
+            log, at, key, by = reported.rows.iloc[position][_WHO]
+            out.append(Quarantined(log, int(at), key, by, *fault))
+    return out
+
+
+def _place(row: Quarantined) -> tuple[str, int]:
+    return row.log, row.position
+
+
+def find_logs(paths: Sequence[Path]) -> list[Path]:
+    """Logs that are named, and those in folders; the default folder may not exist."""
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir() or path in {LOGS, data_folder() / "outcomes"}:
+            out += sorted(path.glob("*.db"))
+        else:
+            out.append(path)
+    return out
+
+
+def _known(
+    profiles: Path, pretrained: Path | None
+) -> tuple[dict[str, Device], dict[str, JobFeatures]]:
+    """Devices by kind and jobs by digest, of all campaigns and of what networks go on from."""
+    start = read_pretrained(pretrained)
+    devices = {} if start is None else start.calibrated
+    jobs: dict[str, JobFeatures] = {}
+    for folder in sorted(profiles.glob("*")):
+        if not all((folder / f"{name}.parquet").is_file() for name in tables.CAMPAIGN_TABLES):
+            continue
+        campaign = read_campaign(folder)
+        devices |= {device.kind: device for device in campaign.devices.values()}
+        for features in campaign.jobs.values():
+            graph = graph_digest(summed(features.op_stats))
+            jobs.setdefault(job_digest(features, graph), features)
+    return devices, jobs
+
+
+def _untaught(outcomes: pa.Table) -> int:
+    rows = outcomes.to_pandas()
+    alone = rows["members"] == 1
+    told = rows[STEP].notna() | (alone & rows[list(LEARNT)].notna().any(axis=1))
+    return int((~told & (rows["failure"] == "")).sum())
+
+
+def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], folder: Path) -> None:
+    lines = "".join(json.dumps(asdict(row)) + "\n" for row in quarantined)
+    for name, table in data.items():
+        tables.write(TABLES[name], table, folder / f"{name}.parquet")
+    write_atomically(folder / QUARANTINE, lambda path: path.write_text(lines))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Command line of the stage."""
+    parser = argparse.ArgumentParser(description="DVC stage: reported outcomes -> a campaign")
+    parser.add_argument("logs", type=Path, nargs="*", default=[LOGS], help="*.db, or their folder")
+    parser.add_argument("--to", type=Path, default=FOLDER, help="folder to write")
+    parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    args = parser.parse_args(argv)
+    recency, withdrawals, here = read_recency(), read_withdrawals(), Path.cwd()
+    with contextlib.chdir(workspace()):  # where the logs are, under the names that rows keep
+        done = ingest(
+            args.logs,
+            here / args.to,
+            recency=recency,
+            withdrawals=withdrawals,
+            profiles=here / args.profiles,
+            pretrained=args.pretrained and here / args.pretrained,
+        )
+    print(  # noqa: T201
+        f"{done.outcomes} outcomes: {done.rows['executions']} jobs alone and "
+        f"{done.rows['colocations']} members of co-locations in {args.to}, "
+        f"{sum(done.quarantined.values())} quarantined"
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main)

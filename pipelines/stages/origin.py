@@ -1,0 +1,69 @@
+"""Where a release is registered from: commit, what was not committed, DVC's lock, parameters.
+
+What is not there is left out: a checkout without git or DVC registers all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from presage.models.registry.mlflow_run import DVC_LOCK, Origin
+from presage.models.registry.promotion_journal import whoami
+from presage.pipelines.stages.stage import PARAMS
+
+MOST_CHANGED = 50  # files that are named
+_WHERE = "registry"  # an address may hold a password, and makes no release
+_PATIENCE_S = 20
+
+
+def origin_of(release: Path, plots: Path | None = None) -> Origin:
+    """What this checkout, the working folder, knows of the release folder."""
+    tracked = _git("ls-files", "--", str(PARAMS))  # else the repository is another one's
+    commit = _git("rev-parse", "HEAD").strip() if tracked else ""
+    changed = _git("status", "--porcelain", "--", ".", f":!{DVC_LOCK}") if commit else ""
+    lock = Path(DVC_LOCK).read_text() if Path(DVC_LOCK).is_file() else ""
+    return Origin(
+        by=whoami(),
+        git_commit=commit,
+        git_changed=tuple(line[3:] for line in changed.splitlines()[:MOST_CHANGED]),
+        dvc_lock=lock if dvc_digest(release) in lock else "",
+        params=_params(),
+        plots=plots,
+    )
+
+
+def dvc_digest(folder: Path) -> str:
+    """What ``dvc.lock`` calls a folder's content: the MD5 of its files' names and MD5s."""
+    files = [
+        {"md5": _md5(path.read_bytes()), "relpath": path.relative_to(folder).as_posix()}
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
+    listed = json.dumps(sorted(files, key=lambda file: file["relpath"]))
+    return f"{_md5(listed.encode())}.dir"
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _params() -> dict[str, Any]:
+    import yaml
+
+    content = yaml.safe_load(PARAMS.read_text()) if PARAMS.is_file() else {}
+    return {section: values for section, values in content.items() if section != _WHERE}
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing where there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], check=False, capture_output=True, text=True, timeout=_PATIENCE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

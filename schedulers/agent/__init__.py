@@ -1,1 +1,0 @@
-"""A node of the live cluster: each task is a process, with a small one beside it that answers."""

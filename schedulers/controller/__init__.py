@@ -1,1 +1,0 @@
-"""The controller of a live cluster: takes jobs, chooses nodes, and loses nothing."""

@@ -1,0 +1,1 @@
+"""Core of every scheduler: jobs, cluster, ledger, queue, and the policy contract."""

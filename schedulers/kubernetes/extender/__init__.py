@@ -1,0 +1,1 @@
+"""Scheduler extender: HTTP service that kube-scheduler calls to filter and rank nodes."""

@@ -1,0 +1,167 @@
+"""What a task really uses: of its processors or its GPU, and of their memory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from presage.schedulers.live.agent.isolation.control_groups import find_isolation
+from presage.schedulers.live.agent.isolation.job_environment import cpu_count
+from presage.schedulers.live.agent.tasks.processes import (
+    Stat,
+    descendants,
+    resident_bytes,
+    seconds,
+    stat,
+)
+from presage.schedulers.live.agent.tasks.task import WHOLE
+from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
+from presage.schedulers.live.agent.tasks.task_process import Task
+
+
+class Usage(NamedTuple):
+    """Of all processes of a task; None where that cannot be told.
+
+    Attributes
+    ----------
+    compute_milli : float or None
+        Thousandths of the task's processors, or of its GPUs, since it was last read.
+    memory_bytes : int or None
+        Now: of the machine, or of all its GPUs.
+    """
+
+    compute_milli: float | None
+    memory_bytes: int | None
+
+
+class Meter(Protocol):
+    """Reads what one task uses."""
+
+    def read(self) -> Usage:
+        """Since the last time. Raises nothing: a task may end at any moment."""
+
+
+def meter_of(task: Task) -> Meter:
+    """The meter of the task's device."""
+    if task.spec.cuda is not None:
+        return GpuMeter(task.folder, task.spec.cuda)
+    return CpuMeter(task.folder, cpu_count(task.spec))
+
+
+@dataclass(slots=True)
+class CpuMeter:
+    """By the task's groups where it has any, else by its processes."""
+
+    folder: TaskFolder
+    cpus: int
+    _last: tuple[float, float] | None = None  # when, and how much it had used
+
+    def read(self) -> Usage:
+        """See :class:`Meter`."""
+        shim = self.folder.holder()
+        below = descendants(shim) if shim else {}
+        isolation = find_isolation(self.folder.state, self.folder.name)
+        measured_s = isolation.cpu_s()
+        spent_s = _spent_s(shim, below) if measured_s is None else measured_s
+        memory_bytes = isolation.memory_bytes()
+        if memory_bytes is None:
+            memory_bytes = sum(resident_bytes(pid, found) for pid, found in below.items())
+        return Usage(self._since_last(time.monotonic(), spent_s), memory_bytes)
+
+    def _since_last(self, now_s: float, spent_s: float) -> float | None:
+        before, self._last = self._last, (now_s, spent_s)
+        if before is None or now_s <= before[0]:
+            return None
+        # Less than before: a process ended between being counted itself and in its parent.
+        used = max(0.0, spent_s - before[1]) / (now_s - before[0])
+        self._last = now_s, max(spent_s, before[1])
+        return WHOLE * used / self.cpus
+
+
+class GpuMeter:
+    """By NVIDIA's driver; it tells nothing where there is none, or nvidia-ml-py is missing.
+
+    Parameters
+    ----------
+    cuda : tuple of int
+        The task's GPUs, by their places on the bus.
+    nvml : module
+        With the functions of pynvml; that itself if None.
+    """
+
+    def __init__(self, folder: TaskFolder, cuda: tuple[int, ...], *, nvml: Any = None) -> None:
+        self._folder = folder
+        self._cuda = cuda
+        self._nvml = _pynvml() if nvml is None else nvml
+        # The driver stamps its samples by this clock.
+        self._last_us = dict.fromkeys(cuda, time.time_ns() // 1000)
+
+    def read(self) -> Usage:
+        """See :class:`Meter`."""
+        nvml, shim = self._nvml, self._folder.holder()
+        if nvml is None:
+            return Usage(None, None)
+        pids = set(descendants(shim)) if shim else set()
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return Usage(None, None)
+        try:
+            return _together([self._of_one(number, pids) for number in self._cuda])
+        except nvml.NVMLError:
+            return Usage(None, None)
+        finally:
+            nvml.nvmlShutdown()
+
+    def _of_one(self, number: int, pids: set[int]) -> Usage:
+        device = self._nvml.nvmlDeviceGetHandleByIndex(number)
+        compute_milli = self._compute_milli(number, device, pids)
+        return Usage(compute_milli, _memory(self._nvml, device, pids))
+
+    def _compute_milli(self, number: int, device: Any, pids: set[int]) -> float | None:
+        nvml = self._nvml
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, self._last_us[number])
+        except nvml.NVMLError_NotFound:  # nobody has used it since
+            return 0.0
+        except nvml.NVMLError:
+            return None
+        stamps = [sample.timeStamp for sample in samples]
+        self._last_us[number] = max([self._last_us[number], *stamps])
+        mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # per cent
+        means = [WHOLE / 100 * float(sum(u)) / len(u) for u in mine if u]
+        return min(float(WHOLE), sum(means))
+
+
+def _pynvml() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml
+
+
+def _together(parts: list[Usage]) -> Usage:
+    """Of several GPUs: the mean of their compute, the sum of their memory."""
+    milli = [part.compute_milli for part in parts if part.compute_milli is not None]
+    taken = [part.memory_bytes for part in parts if part.memory_bytes is not None]
+    return Usage(
+        sum(milli) / len(milli) if len(milli) == len(parts) else None,
+        sum(taken) if len(taken) == len(parts) else None,
+    )
+
+
+def _memory(nvml: Any, device: Any, pids: set[int]) -> int | None:
+    try:
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(device)
+    except nvml.NVMLError:
+        return None
+    mine = [process.usedGpuMemory for process in running if process.pid in pids]
+    return None if None in mine else sum(mine)
+
+
+def _spent_s(shim: int | None, below: dict[int, Stat]) -> float:
+    reaped = stat(shim) if shim else None
+    own = sum(found.cpu + found.cpu_of_reaped for found in below.values())
+    return seconds(own + (0 if reaped is None else reaped.cpu_of_reaped))

@@ -1,0 +1,1 @@
+"""Tasks of a node: their folders, processes, shims and logs."""

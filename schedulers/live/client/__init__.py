@@ -1,0 +1,1 @@
+"""Client of a live cluster's controller."""

@@ -1,0 +1,126 @@
+"""The controller's process: one port for users and agents, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import grpc
+
+from presage.schedulers.live.controller import cluster_service, node_service
+from presage.schedulers.live.controller.controller import Controller
+from presage.schedulers.live.controller.job_logs import Logs
+from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
+from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.connection_limits import Connections
+from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
+from presage.serving.admission.malloc import FreedMemory
+from presage.serving.admission.open_calls import OpenCalls
+from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.local_token import LocalToken
+from presage.serving.authentication.token_file import TokenFile
+from presage.serving.server import health
+from presage.serving.server.access_log import AccessLog
+from presage.serving.server.call import Calls
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.reflection import add_reflection
+from presage.serving.server_options import Options
+
+_LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the user that started it
+SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
+# As many as a dozen connections can begin at once: users of a controller are refused by no burst.
+_MOST_WAITING = 4_000
+_OPTIONS: ChannelOptions = (
+    *bounded_options(MOST_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_send_message_length", -1),  # a list of all jobs
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+async def run_controller(
+    controller: Controller,
+    options: Options,
+    policy: str,
+    on_ready: Callable[[str], None],
+    metrics: Metrics,
+) -> None:
+    """Serve until SIGTERM or SIGINT; jobs and agents go on without.
+
+    Raises
+    ------
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without leave, or without
+        tokens and client certificates.
+    JournalError
+        Nobody knows any more what is in the journal: start the controller again.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    address = address_of(options)
+    check_callers(address, options)
+    before = servers()
+    server = grpc.aio.server(options=_OPTIONS)
+    port = add_port(server, address, options)
+    open_calls, connections = OpenCalls(), Connections(lambda: port)
+    local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
+    access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
+    calls = Calls(
+        metrics,
+        TokenFile(options.tokens) if options.tokens else local,
+        backlog=Backlog(before, open_calls, _MOST_WAITING),
+        access_log=access_log,
+        certificates=options.asks_for_certificates,
+        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
+        freed=FreedMemory(),
+        connections=connections,
+    )
+    logs = Logs(controller)
+    served = health.Health(("", *SERVICES))
+    server.add_generic_rpc_handlers(
+        (
+            open_calls,
+            cluster_service.ClusterService(controller, calls, logs, policy).handlers(),
+            node_service.NodeService(controller, calls, logs).handlers(),
+            served.handlers(calls.unfinished),
+        )
+    )
+    add_reflection(server, SERVICES, calls.unfinished)
+    await controller.begin()
+    if local is not None:
+        local.write()
+    bounding = asyncio.create_task(connections.run())
+    try:
+        await _serve(controller, server, served, stopped, lambda: on_ready(target(address, port)))
+    finally:
+        bounding.cancel()
+        calls.close()
+        if local is not None:
+            local.remove()
+        if access_log is not None:
+            await asyncio.to_thread(access_log.close)
+
+
+async def _serve(
+    controller: Controller,
+    server: grpc.aio.Server,
+    served: health.Health,
+    stopped: asyncio.Event,
+    on_ready: Callable[[], None],
+) -> None:
+    """Answer and decide until ``stopped`` is set, or the controller fails."""
+    await server.start()
+    served.serve()
+    on_ready()
+    deciding = asyncio.create_task(controller.run())
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((deciding, waiting), return_when=asyncio.FIRST_COMPLETED)
+    served.close()
+    await server.stop(0.2)
+    if deciding.done():
+        await deciding
+    deciding.cancel()

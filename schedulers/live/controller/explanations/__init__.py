@@ -1,0 +1,1 @@
+"""Explanations of scheduling decisions and journal events, as sentences."""

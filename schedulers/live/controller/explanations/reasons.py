@@ -1,0 +1,171 @@
+"""Why each job of a decision goes where it goes: what was left when it was its turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.core.action import Action, Preempt, Resize, Start
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.live.controller.demand import wanted_of
+from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.policies.sharing.demand import Needs
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.system.units import quantity
+
+MOST_NAMED = 3  # of those who make room
+
+
+class Before(NamedTuple):
+    """How things stood before a decision was carried out.
+
+    Attributes
+    ----------
+    room : Room
+        What was left of every device.
+    standings : dict of str to Standing
+        Of the jobs that it is about.
+    """
+
+    room: Room
+    standings: dict[str, Standing]
+
+    @classmethod
+    def of(cls, actions: Iterable[Action], ledger: Ledger) -> Before:
+        """Of actions that may be of no use: nobody has checked them yet."""
+        named = [getattr(action, "job_id", None) for action in actions]
+        known = [name for name in named if isinstance(name, str) and name in ledger.jobs]
+        return cls(ledger.room.copy(), {name: ledger.standing(name) for name in known})
+
+
+class _Given(NamedTuple):
+    """What a job gives back of the devices that it had, by the same decision."""
+
+    job_id: str
+    how: str
+    grants: tuple[Grant, ...]
+
+
+def reasons_of(
+    actions: Iterable[Action],
+    before: Before,
+    ledger: Ledger,
+    policy: Policy,
+    forecasts: Forecasts,
+    node_number: NDArray[np.int64],
+) -> dict[str, str]:
+    """Of each job that was started, in a few words.
+
+    Parameters
+    ----------
+    actions : iterable of Action
+        That were carried out.
+    node_number : ndarray of shape (devices,)
+        The live node that each device is in.
+    """
+    room, given, reasons = before.room, list[_Given](), {}
+    for action in actions:
+        match action:
+            case Preempt():
+                had = before.standings[action.job_id].grants
+                given.append(_Given(action.job_id, "ends", had))
+            case Resize():
+                had = before.standings[action.job_id].grants
+                given.append(_Given(action.job_id, "is lowered", had))
+            case Start():
+                standing = before.standings[action.job_id]
+                one = _Choice(action, standing, ledger, policy, forecasts, room, node_number)
+                reasons[action.job_id] = one.reason(given)
+                room.take(action.grants)
+    return reasons
+
+
+class _Choice:
+    """A start, and what was left before it."""
+
+    def __init__(
+        self,
+        start: Start,
+        standing: Standing,
+        ledger: Ledger,
+        policy: Policy,
+        forecasts: Forecasts,
+        room: Room,
+        node_number: NDArray[np.int64],
+    ) -> None:
+        self._grants, self._room, self._node_number = start.grants, room, node_number
+        self._job, self._standing = ledger.jobs[start.job_id], standing
+        self._columns, self._policy, self._forecasts = ledger.cluster.columns, policy, forecasts
+        self._kind = ledger.cluster.kind_of(start.grants[0].device)
+        self._needs: Needs = wanted_of(
+            policy, self._job, standing.overflows, ledger.cluster, forecasts
+        )
+
+    def reason(self, given: Sequence[_Given]) -> str:
+        """In a few words."""
+        here = [grant.device for grant in self._grants]
+        if self._standing.was_on and set(here) == set(self._standing.was_on):
+            return "it had been there before"
+        fits = self._needs.fit(self._room, self._columns)
+        if not fits[here].all():
+            makers = tuple(dict.fromkeys(self._makers(given)))
+            more = len(makers) - MOST_NAMED
+            named = [*makers[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+            makes = f": {', '.join(named)}" if named else ""
+            return f"no node had room for {self._wanted()}{makes}"
+        return self._among(here, fits)
+
+    def _among(self, here: Sequence[int], fits: NDArray[np.bool_]) -> str:
+        """How this node compares with all that had room."""
+        if self._job.kinds:
+            fits = fits & self._columns.of_kinds(self._job.kinds)
+        on_node = np.bincount(self._node_number[fits], minlength=self._node_number.max() + 1)
+        nodes = int((on_node >= len(here)).sum())
+        if nodes <= 1:
+            return f"no other node had room for {self._wanted()}"
+        found = f"{nodes} nodes had room for {self._wanted()}"
+        mine = fits & (self._node_number == self._node_number[here[0]])
+        left = self._room.compute_milli
+        most = int(left[mine].max())
+        if len(here) == 1 and most == int(left[fits].max()):
+            return f"{found}, and none a device with more left than here, {_part(most)}"
+        return found
+
+    def _makers(self, given: Sequence[_Given]) -> Iterator[str]:
+        here = {grant.device for grant in self._grants}
+        for job_id, how, grants in given:
+            if not here.isdisjoint(grant.device for grant in grants):
+                yield f"{job_id} {how}"
+
+    def _wanted(self) -> str:
+        """What it was to have."""
+        number = self._columns.kinds.index(self._kind)
+        milli, memory = self._needs.compute_milli[number], self._needs.memory_bytes[number]
+        if self._job.gpus > 1:
+            return f"{self._job.gpus} devices"
+        if milli < WHOLE or memory < self._columns.memory_bytes[self._grants[0].device]:
+            return f"{_part(milli)} and {quantity(memory, 'bytes')} of a device"
+        if self._standing.overflows:
+            return "a whole device, as it ran out of memory before"
+        untold = self._forecasts.outlook(self._job, self._kind).runtime_s == math.inf
+        shared = isinstance(self._policy, Sharing | Packing)
+        return "a whole device" + (self._untold() if shared and untold else "")
+
+    def _untold(self) -> str:
+        """That nothing is foretold of it; and why, if it might have been."""
+        described = self._job.features is not None or self._job.model
+        failure = self._forecasts.failure if described else ""
+        return f", as nothing is foretold of it{f' ({failure})' if failure else ''}"
+
+
+def _part(milli: int) -> str:
+    return f"{milli / 10:g} %"

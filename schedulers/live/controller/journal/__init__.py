@@ -1,0 +1,1 @@
+"""Write-ahead journal of the controller, on SQLite or PostgreSQL."""

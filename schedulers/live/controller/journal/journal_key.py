@@ -1,0 +1,181 @@
+"""Key of a journal: it authenticates what is in the journal, and encrypts what is secret there.
+
+A user that can write the database but cannot read the key can neither forge a record nor read
+the environment of a job. The key is 32 random bytes in a file of its own, in hex digits.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from presage.errors import ConfigError, JournalError, one_line
+
+_BYTES = 32
+_NONCE_BYTES = 12  # of AES-GCM
+_SEALED = "aes-gcm:"
+# Where a record or a row of a snapshot has the protocol's Job, as JSON.
+_JOBS = ("job", "row")
+
+
+class JournalKey:
+    """Key of one journal; its uses have keys of their own, derived from it.
+
+    Attributes
+    ----------
+    key_id : str
+        Tells keys apart, and nothing about them.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self.key_id = self._derived(secret, "id").hex()[:16]
+        self._mac_key = self._derived(secret, "records")
+        self._cipher_key = self._derived(secret, "environment")
+        self._cipher: Any = None
+
+    def mac(self, *parts: object) -> str:
+        """Return the HMAC-SHA256 of some JSON values, in hex digits."""
+        content = json.dumps(parts, separators=(",", ":")).encode()
+        return hmac.digest(self._mac_key, content, "sha256").hex()
+
+    def hide(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a record with the environment of its job encrypted."""
+        for name in _JOBS:
+            job = record.get(name)
+            if isinstance(job, Mapping) and isinstance(job.get("environment"), Mapping):
+                return {**record, name: {**job, "environment": self._encrypted(record, job)}}
+        return record
+
+    def reveal(self, record: Any) -> Any:
+        """Return a record as it was before :meth:`hide`. Raises ValueError if it cannot be."""
+        if not isinstance(record, dict):
+            return record
+        for name in _JOBS:
+            job: Any = record.get(name)
+            sealed = job.get("environment") if isinstance(job, dict) else None
+            if isinstance(sealed, str) and sealed.startswith(_SEALED):
+                return {**record, name: {**job, "environment": self._decrypted(record, sealed)}}
+        return record
+
+    def _encrypted(self, record: Mapping[str, Any], job: Mapping[str, Any]) -> str:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        plain = json.dumps(job["environment"]).encode()
+        content = self._aes().encrypt(nonce, plain, _bound_to(record))
+        return _SEALED + base64.b64encode(nonce + content).decode()
+
+    def _decrypted(self, record: Mapping[str, Any], sealed: str) -> Any:
+        cipher = self._aes()
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            content = base64.b64decode(sealed.removeprefix(_SEALED), validate=True)
+            plain = cipher.decrypt(
+                content[:_NONCE_BYTES], content[_NONCE_BYTES:], _bound_to(record)
+            )
+        except (InvalidTag, binascii.Error) as error:
+            raise ValueError("its environment was encrypted with another key") from error
+        return json.loads(plain)
+
+    def _aes(self) -> Any:
+        if self._cipher is None:
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ImportError as error:
+                raise ConfigError(
+                    f"jobs' environments are kept encrypted, and that needs 'cryptography' "
+                    f"({error}); pip install 'presage[cluster]'"
+                ) from error
+            self._cipher = AESGCM(self._cipher_key)
+        return self._cipher
+
+    @staticmethod
+    def _derived(secret: bytes, use: str) -> bytes:
+        return hmac.digest(secret, f"presage journal {use}".encode(), "sha256")
+
+
+def read_key(path: Path, journal: str) -> JournalKey:
+    """Read the key of a journal.
+
+    Raises
+    ------
+    JournalError
+        It is missing, is not a key, or belongs to another user or can be read by others.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(opened, "rb") as file:
+            found = os.fstat(opened)
+            text = file.read(2 * _BYTES + 2) if stat.S_ISREG(found.st_mode) else b""
+    except OSError as error:
+        raise JournalError(
+            f"journal {journal}: its key {path} cannot be read ({one_line(error)}); put it back "
+            "from a copy, or name it by --journal-key: without it the journal cannot be checked, "
+            "nor the environments of its jobs be read; or name another journal"
+        ) from error
+    if found.st_uid not in (0, os.geteuid()):
+        raise JournalError(
+            f"journal {journal}: its key {path} belongs to another user, who may know it; put back "
+            "a copy of your own, or name it by --journal-key"
+        )
+    if found.st_mode & 0o027:
+        raise JournalError(
+            f"journal {journal}: other users can read or change its key {path}; chmod 600 {path}"
+        )
+    try:
+        secret = bytes.fromhex(text.decode())
+    except (ValueError, UnicodeDecodeError):
+        secret = b""
+    if len(secret) != _BYTES:
+        raise JournalError(
+            f"journal {journal}: {path} is not a key of {_BYTES} bytes in hex digits; put it back "
+            "from a copy"
+        )
+    return JournalKey(secret)
+
+
+def make_key(path: Path, journal: str) -> JournalKey:
+    """Make the key of a new journal, on disk when this returns; one that is there is taken.
+
+    Raises
+    ------
+    JournalError
+        It cannot be written, or as :func:`read_key` does.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+            file.write(secrets.token_hex(_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(path.parent)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise JournalError(
+            f"journal {journal}: its key {path} cannot be written ({one_line(error)}); make room "
+            "or the folder writable, or name another file by --journal-key"
+        ) from error
+    return read_key(path, journal)
+
+
+def _bound_to(record: Mapping[str, Any]) -> bytes:
+    """What an environment is encrypted with: that of another job cannot stand in its place."""
+    return json.dumps(record.get("job_id")).encode()
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,320 @@
+"""The cluster as policies see it: a ledger of nodes that are up, made of what their agents say.
+
+It can be made anew from the book and the last reports at any time, and is, when nodes come and go.
+A job that is leaving its node, or is on one that is not up, is not in it: nobody decides about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from presage.errors import ImpossibleActionError
+from presage.schedulers.core.action import Action
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.compute_usage import Usage
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.core.queue import Key, Queue
+from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.state import State
+from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
+from presage.schedulers.live.controller.replayed_state import Book, LiveJob, LiveNode, Stage
+from presage.schedulers.live.protocol.node_devices import name_of
+from presage.schedulers.live.protocol.wire import write_told
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+
+class Mirror:
+    """A ledger of some nodes.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        That :func:`presage.schedulers.live.protocol.node_devices.cluster_of` makes of the nodes.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    nodes : dict of str to list
+        Devices of each, as in the book.
+    crowded : set of str
+        Jobs that are at their node and have no room in the ledger: their agent sees to it.
+    impossible : dict of str to str
+        Of waiting jobs that no node that is up can ever hold, why.
+    reasons : dict of str to str
+        Of jobs that the last decision started, why there.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Iterable[LiveNode],
+        policy: Policy,
+        forecasts: Forecasts,
+        *,
+        ageing_s: float = math.inf,
+    ) -> None:
+        self.policy, self.forecasts = policy, forecasts
+        self.nodes = {node.name: node.devices for node in nodes}
+        self._devices: dict[str, range] = {}
+        first = 0
+        for name, devices in self.nodes.items():
+            self._devices[name] = range(first, first + len(devices))
+            first += len(devices)
+        self.cluster = cluster
+        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=ageing_s)
+        self.progress, self.usage = Progress(), Usage()
+        self._coming: dict[str, LiveJob] = {}
+        self.crowded: set[str] = set()
+        self.impossible: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        sizes = [len(devices) for devices in self.nodes.values()]
+        self._node_number = np.repeat(np.arange(len(sizes)), sizes)  # of each device
+
+    def has(self, node: str) -> bool:
+        """Whether a node is in it."""
+        return node in self._devices
+
+    def node_of(self, device: int) -> str:
+        """The node that a device is in."""
+        return name_of(self.cluster.nodes[self.cluster.node_of[device]])
+
+    def number_in_node(self, device: int) -> int:
+        """A device's number in its node, from 0."""
+        return device - self._devices[self.node_of(device)].start
+
+    def on_node(self, grant: Grant) -> list[int]:
+        """A grant, by the number of its device in its node."""
+        return [self.number_in_node(grant.device), grant.compute_milli, grant.memory_bytes]
+
+    def device(self, node: str, device: int) -> int:
+        """The number of a node's device in the cluster."""
+        return self._devices[node][device]
+
+    def job_of(self, live: LiveJob) -> Job:
+        """As the ledger has it: without kinds that are too small for it."""
+        return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
+
+    def told_of(self, job: Job) -> list[pb.Told]:
+        """What is foretold of a job now, on each kind that its user allows."""
+        kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
+        return [write_told(kind, self.forecasts.outlook(job, kind)) for kind in kinds]
+
+    def grants_of(self, job_id: str) -> tuple[Grant, ...]:
+        """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""
+        if job_id not in self.ledger.jobs:
+            return ()
+        standing = self.ledger.standing(job_id)
+        if standing.phase is Phase.PAUSED:  # others have its compute meanwhile
+            return tuple(grant._replace(compute_milli=0) for grant in standing.grants)
+        return standing.grants
+
+    # Jobs come, stand otherwise, and go -----------------------------------------------------
+
+    def fill(self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float) -> None:
+        """Take in all jobs of a book; ``tasks`` are the last reports, by node and job."""
+        for node in self._devices:
+            self.settle(node, book.at_node.get(node, {}), tasks.get(node, {}), now_s)
+        for job in book.jobs.values():
+            if job.stage is Stage.WAITING:
+                self.wait(job)
+
+    def wait(self, live: LiveJob) -> None:
+        """A job waits from now on, or again; it is taken in with all others that come."""
+        self.forget(live.job_id)
+        self._coming[live.job_id] = live
+
+    def take_in(self) -> None:
+        """Let those that wait come into the queue; forecasts are asked for all of them at once."""
+        coming, self._coming = self._coming, {}
+        self.forecasts.expect(live.submitted.job for live in coming.values())
+        for live in coming.values():
+            job = self._of_large_kinds(live)
+            most = self.cluster.nodes_of(job.kinds).largest
+            standing = self._standing(live, Phase.PENDING, (), live.since_s)
+            why = self.ledger.adopt(job, standing, self._too_small(job))
+            if not why and job.gpus > most:
+                why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
+            if not why and live.small_bytes and not job.kinds:
+                gib = live.small_bytes / 2**30
+                why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is up"
+            if why:
+                self.ledger.forget(live.job_id)
+                self.impossible[live.job_id] = why
+
+    def settle(
+        self,
+        node: str,
+        jobs: Mapping[str, LiveJob],
+        tasks: Mapping[str, pb.Task],
+        now_s: float,
+    ) -> bool:
+        """Let the jobs of a node stand as its agent says; whether that is otherwise than before.
+
+        Those that it has not told of stand as foreseen, as far as there is room; so do those that
+        it is ending, as others may have been given what they had.
+        """
+        wanted = {
+            job_id: self._told(job, tasks.get(job_id), now_s)
+            for job_id, job in jobs.items()
+            if job.stage is not Stage.LEAVING
+        }
+        there = {job_id for device in self._devices[node] for job_id in self.ledger.on(device)}
+        crowded = self.crowded & wanted.keys()
+        moved = any(
+            not self._stands(job_id, wanted.get(job_id)) for job_id in there | wanted.keys()
+        )
+        if moved or crowded:
+            for job_id in sorted(there | crowded):
+                self.forget(job_id)
+            for job_id in sorted(wanted, key=lambda job_id: _claim(tasks.get(job_id))):
+                self._adopt(jobs[job_id], wanted[job_id])
+        for job_id in wanted:
+            self._note(jobs[job_id], tasks.get(job_id), now_s)
+        return moved or crowded != self.crowded & wanted.keys()
+
+    def forget(self, job_id: str) -> None:
+        """A job is over, or is nothing to decide about for now."""
+        self.crowded.discard(job_id)
+        self.impossible.pop(job_id, None)
+        self._coming.pop(job_id, None)
+        if job_id in self.ledger.jobs:
+            self.ledger.forget(job_id)
+
+    def over(self, job: LiveJob) -> None:
+        """A job that never comes back."""
+        self.forget(job.job_id)
+        self.progress.forget(job.job_id)
+        self.usage.forget(job.job_id)
+        self.forecasts.forget(job.submitted.job)  # one of its name may be another one
+
+    # What is decided ------------------------------------------------------------------------
+
+    def state(self, now_s: float) -> State:
+        """To be decided on."""
+        return State(self.ledger, now_s, self.progress, self.usage)
+
+    def decide(self, now_s: float, rng: Random) -> tuple[list[Action], str]:
+        """What the policy wants done, as far as it can be, and why the rest cannot.
+
+        The ledger then stands so.
+        """
+        actions = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
+        before, problem = Before.of(actions, self.ledger), ""
+        try:
+            self.ledger.apply(actions, now_s)
+        except ImpossibleActionError as error:
+            problem = str(error)
+            actions = [action for action in actions if self._applied(action, now_s)]
+        self.reasons = reasons_of(
+            actions, before, self.ledger, self.policy, self.forecasts, self._node_number
+        )
+        return actions, problem
+
+    def _applied(self, action: Action, now_s: float) -> bool:
+        try:
+            self.ledger.apply([action], now_s)
+        except ImpossibleActionError:
+            return False
+        return True
+
+    # How it is kept -------------------------------------------------------------------------
+
+    def _key(self, job: Job, standing: Standing) -> Key:
+        return self.policy.key(job, standing, self.forecasts)
+
+    def _stands(self, job_id: str, wanted: Standing | None) -> bool:
+        if job_id not in self.ledger.jobs:
+            return wanted is None or job_id in self.crowded
+        if wanted is None:
+            return False
+        stands = self.ledger.standing(job_id)
+        return (stands.phase, stands.grants) == (wanted.phase, wanted.grants)
+
+    def _adopt(self, live: LiveJob, standing: Standing) -> None:
+        if not standing.grants:  # its node has not its devices any more
+            self.crowded.add(live.job_id)
+            return
+        job = live.submitted.job
+        if live.kinds:  # of which its node knows, too
+            job = replace(job, kinds=tuple(live.kinds))
+        try:
+            why = self.ledger.adopt(job, standing)
+        except ImpossibleActionError:
+            self.crowded.add(live.job_id)
+            return
+        if why:  # of another cluster than it was placed in
+            self.ledger.forget(live.job_id)
+            self.crowded.add(live.job_id)
+
+    def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> Standing:
+        first = self._devices[live.node].start
+        rows = [[g.device, g.compute_milli, g.memory_bytes] for g in task.grants] if task else []
+        there = len(self._devices[live.node])
+        grants = tuple(
+            Grant(row[0] + first, row[1], row[2]) for row in rows or live.grants if row[0] < there
+        )
+        paused = task is not None and task.phase == pb.TASK_PAUSED
+        phase = Phase.PAUSED if paused else Phase.RUNNING
+        since_s = live.since_s if live.stage is Stage.RUNNING else now_s
+        return self._standing(live, phase, grants, since_s)
+
+    def _standing(
+        self, live: LiveJob, phase: Phase, grants: tuple[Grant, ...], since_s: float
+    ) -> Standing:
+        was_on: tuple[int, ...] = ()
+        if phase is Phase.PENDING and live.node in self._devices:
+            there = self._devices[live.node]  # it may have fewer by now
+            was_on = tuple(there[row[0]] for row in live.grants if row[0] < len(there))
+        return Standing(
+            phase,
+            since_s,
+            grants,
+            attained_s=live.ran_s * live.submitted.job.gpus,
+            starts=live.starts,
+            overflows=live.overflows,
+            waited_s=live.waited_s,
+            first_start_s=math.inf if live.first_start_s is None else live.first_start_s,
+            was_on=was_on,
+            kept_s=live.ran_s * live.submitted.job.gpus,
+        )
+
+    def _too_small(self, job: Job) -> tuple[str, ...]:
+        """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
+        small = self.forecasts.too_small(job) if getattr(self.policy, "minds_memory", False) else ()
+        left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
+        return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
+
+    def _of_large_kinds(self, live: LiveJob) -> Job:
+        """A job as one for devices that are larger than those it ran out of by itself."""
+        job, memory_of = live.submitted.job, self.cluster.memory_of
+        if not live.small_bytes:
+            return job
+        kinds = job.kinds or tuple(memory_of)
+        return replace(
+            job, kinds=tuple(kind for kind in kinds if memory_of.get(kind, 0) > live.small_bytes)
+        )
+
+    def _note(self, live: LiveJob, task: pb.Task | None, now_s: float) -> None:
+        if task is None:
+            return
+        job_id = live.job_id
+        per_s = (task.done - live.saved) / task.ran_s if task.ran_s > 0 else 0.0
+        self.progress.report(job_id, task.done, now_s, max(0.0, per_s), task.saved)
+        self.usage.report(job_id, now_s, task.usage_milli)
+
+
+def _claim(task: pb.Task | None) -> int:
+    """Who has what it is said to have, if not all can: smallest first."""
+    if task is None:
+        return 2
+    return 1 if task.phase == pb.TASK_ENDING else 0

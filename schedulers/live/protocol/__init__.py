@@ -1,0 +1,1 @@
+"""Protocol of a live cluster: messages to domain values and back."""

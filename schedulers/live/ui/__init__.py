@@ -1,0 +1,1 @@
+"""Web page of a live cluster, read-only."""

@@ -1,0 +1,69 @@
+"""The pages' server: a bounded number of connections, a request on each."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Callable
+
+from presage.errors import ServiceError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.ui.page_access import PageAccess
+from presage.schedulers.live.ui.pages import application
+from presage.schedulers.live.ui.poller import Lookout
+from presage.serving.authentication.listen import address_of, in_use
+from presage.serving.authentication.listen import target as target_of
+from presage.serving.http.connection import HttpLimits
+from presage.serving.http.http_server import WsgiServer
+from presage.serving.server_options import Options
+
+_LIMITS = HttpLimits(connections=64, per_peer=48)
+
+
+def serve_pages(
+    connect: Callable[[], ClusterClient],
+    target: str,
+    *,
+    host: str,
+    port: int,
+    allow_remote: bool,
+    on_ready: Callable[[str], None],
+    stopped: threading.Event,
+) -> None:
+    """Serve until ``stopped`` is set.
+
+    Parameters
+    ----------
+    connect : callable
+        A new connection to the controller, which need not be there.
+    target : str
+        Where that is, to be shown.
+    on_ready : callable
+        Called with the address that lets a browser in.
+
+    Raises
+    ------
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without leave.
+    """
+    address = address_of(Options(host=host, port=port, allow_remote=True))
+    local = ipaddress.ip_address(address).is_loopback
+    if not local and not allow_remote:
+        raise ServiceError(
+            f"{host} is not a loopback address, and the page and its token are sent unencrypted; "
+            "listen on 127.0.0.1 and forward the port (ssh -L), or pass --allow-remote on a "
+            "network that you trust"
+        )
+    hosts = frozenset({"localhost", "127.0.0.1", "::1", address, host.lower()}) if local else None
+    with Lookout(connect) as lookout:
+        access = PageAccess()
+        app = application(lookout, target, access, hosts=hosts)
+        try:
+            server = WsgiServer((address, port), app, limits=_LIMITS)
+        except OSError as error:  # taken since it was looked at
+            raise ServiceError(in_use(host, port)) from error
+        try:
+            on_ready(access.link(f"http://{target_of(host, server.port)}/"))
+            stopped.wait()
+        finally:
+            server.stop()

@@ -1,0 +1,98 @@
+"""Devices that a gang's member can go to, and what it does there to whom it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.capacity.task_slots import slots
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.policies.gang.occupancy import Tenants
+from presage.schedulers.policies.packing.compatibility import Limits
+
+Needs = Mapping[str, tuple[int, int]]  # compute_milli and memory_bytes of a device of each kind
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """For one job.
+
+    Attributes
+    ----------
+    devices : ndarray of int of shape (candidates, gpus_per_task)
+        That a task can have; in depth-first order of the topology.
+    degradation : ndarray of shape (candidates,)
+        SD (requirement B4): of all who would be on a device, the job among them, the mean of the
+        performance that each loses, 1 - 1 / slowdown; the mean of a task's devices.
+    with_room : int
+        Devices on which it fits; on some of them others, or it, would become too slow.
+    """
+
+    devices: NDArray[np.int64]
+    degradation: NDArray[np.float64]
+    needs: Needs
+    with_room: int
+
+    def grants(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Grant, ...]:
+        """Of the devices at these places, by their numbers."""
+        devices = sorted(self.devices[places].ravel().tolist())
+        return tuple(Grant(device, *self.needs[cluster.kind_of(device)]) for device in devices)
+
+
+def needs_of(
+    job: Job, cluster: Cluster, forecasts: Forecasts, limits: Limits, *, alone: bool
+) -> Needs:
+    """What a member takes by what is foretold; whole devices if it is to be ``alone``."""
+    return {
+        kind: (WHOLE, cluster.memory_of[kind])
+        if alone
+        else limits.needs(forecasts.outlook(job, kind))
+        for kind in cluster.kinds
+        if not job.kinds or kind in job.kinds
+    }
+
+
+def candidates_of(
+    job: Job,
+    needs: Needs,
+    cluster: Cluster,
+    tenants: Tenants,
+    forecasts: Forecasts,
+    limits: Limits,
+) -> Candidates:
+    """Where a job's member fits, and nobody becomes too slow.
+
+    What is foretold of neighbours is asked for at once, and of those that are alike once: for the
+    candidate and its victims (B1 and B2).
+    """
+    fits = np.zeros(cluster.devices, bool)
+    for kind, (compute_milli, memory_bytes) in needs.items():
+        here = cluster.columns.kind == cluster.columns.kinds.index(kind)
+        here &= tenants.room.compute_milli >= compute_milli
+        here &= tenants.room.memory_bytes >= memory_bytes
+        fits |= here
+    fits &= tenants.count < limits.most_members
+    in_order = cluster.topology.depth_first
+    devices = in_order[fits[in_order]]
+    degradation = np.zeros(len(devices))
+    shared = ~tenants.nobody[devices]
+    numbers, of = np.unique(tenants.companies(devices[shared]), return_inverse=True)
+    companies = [tenants.company(number) for number in numbers.tolist()]
+    told = forecasts.slowdowns([(kind, (*there, job)) for kind, there in companies])
+    of_companies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
+    degradation[shared] = of_companies[of]
+    kept = np.isfinite(degradation)
+    places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
+    return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))
+
+
+def _degradation(slowdowns: tuple[float, ...], limits: Limits) -> float:
+    if max(slowdowns) > limits.most_slowdown:
+        return np.inf
+    return sum(1 - 1 / slowdown for slowdown in slowdowns) / len(slowdowns)

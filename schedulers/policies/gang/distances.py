@@ -1,0 +1,65 @@
+"""Distances of some devices in a topology, each in two lookups."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.core.topology import Topology
+
+
+class Distances:
+    """Costs of communication between devices in depth-first order (msc of requirement C1).
+
+    As costs never fall towards the root, that of two devices is the largest of the gaps between
+    those that are next to each other from one to the other: a range maximum, of which a sparse
+    table has the answer for every power of two (Bender and Farach-Colton, LATIN 2000).
+
+    Parameters
+    ----------
+    devices : ndarray of int of shape (candidates,)
+        In depth-first order (:meth:`Topology.depth_first`).
+
+    Attributes
+    ----------
+    devices : int
+        How many.
+    most : float
+        What the dearest level of the topology costs; 1 if no level costs anything.
+    """
+
+    def __init__(self, topology: Topology, devices: NDArray[np.int64]) -> None:
+        self.devices = len(devices)
+        self.most = max(topology.costs[level] for level in topology.levels) or 1.0
+        self._gaps = gaps = topology.distance(devices[:-1], devices[1:])
+        self._table = np.zeros((max(1, len(devices).bit_length()), len(devices)))
+        self._table[0, : len(gaps)] = gaps
+        for power in range(1, len(self._table)):
+            half, before = 1 << (power - 1), self._table[power - 1]
+            self._table[power] = before
+            self._table[power, :-half] = np.maximum(before[:-half], before[half:])
+
+    def widest(self, first: int, end: int) -> float:
+        """The largest distance of places from ``first`` to before ``end``; 0 of a single one."""
+        return float(self._gaps[first : end - 1].max(initial=0.0))
+
+    def parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The places below each child of the vertex that joins those between ``first`` and ``end``.
+
+        Each as its first place and that after its last one.
+        """
+        gaps = self._gaps[first : end - 1]
+        ends = np.flatnonzero(gaps == gaps.max(initial=0.0)) + first + 1
+        return list(pairwise([first, *ends.tolist(), end]))
+
+    def __call__(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of places in the order, of shapes that broadcast; 0 from one to itself."""
+        first, last = np.minimum(a, b), np.maximum(a, b)
+        # Of an interval of n gaps, two of the largest power of two <= n cover it.
+        power = np.frexp(np.maximum(last - first, 1))[1] - 1
+        found = np.maximum(
+            self._table[power, first], self._table[power, np.maximum(last - (1 << power), first)]
+        )
+        return np.where(first == last, 0.0, found)

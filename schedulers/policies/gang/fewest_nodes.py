@@ -1,0 +1,64 @@
+"""What a vertex of the topology can hold is not spread over several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.errors import ConfigError
+from presage.schedulers.core.capacity.task_slots import are_plain, if_empty, slots
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.job import Job
+
+
+def kept_near(
+    job: Job,
+    devices: NDArray[np.int64],
+    cluster: Cluster,
+    level: str,
+    *,
+    down: Collection[int] = (),
+) -> Iterator[NDArray[np.int64]]:
+    """Places among devices that a gang may be spread over, one choice after the other.
+
+    If any vertex of the level has devices for as many tasks as the gang asks for, of kinds and on
+    nodes that will do, those below each vertex that has enough for it to start; else all.
+
+    Parameters
+    ----------
+    devices : ndarray of int of shape (candidates,)
+        One of each task that a candidate is of.
+    down : collection of int
+        Nodes that nobody waits for.
+
+    Raises
+    ------
+    ConfigError
+        There is no such level.
+    """
+    topology, size = cluster.topology, job.gpus_per_task
+    if level not in topology.costs:
+        raise ConfigError(
+            f"gang: near={level!r} is no level; known are {', '.join(topology.costs)}"
+        )
+    holds = np.zeros(0, np.int64)  # tasks below each vertex
+    if job.gpus > size and level in topology.levels:
+        above = topology.ancestor(level)
+        usable = np.arange(cluster.devices)
+        if job.kinds:
+            usable = usable[cluster.columns.of_kinds(job.kinds)]
+        if down:
+            usable = usable[~np.isin(cluster.columns.node[usable], list(down))]
+        if not are_plain(job):
+            nothing = np.zeros(len(usable))
+            usable = usable[slots(if_empty(job), cluster, usable, nothing)[:, 0]]
+        holds = np.bincount(above[usable] + 1)[1:]
+    if holds.max(initial=0) * size < job.gpus:
+        yield np.arange(len(devices))
+        return
+    above = above[devices]
+    for vertex in np.unique(above[above >= 0]):
+        if holds[vertex] * size >= job.fewest_gpus:
+            yield np.flatnonzero(above == vertex)

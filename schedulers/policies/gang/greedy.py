@@ -1,0 +1,31 @@
+"""One member after the other, each where the gang so far costs least (requirement A4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from presage.schedulers.policies.gang.problem import Plan, Problem
+from presage.schedulers.policies.gang.ring import Ring
+
+
+class Greedy:
+    """Score the devices that are left, take the best; of equal scores the first candidate."""
+
+    def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
+        """Draws nothing."""
+        problem.check()
+        weights, members = problem.weights, problem.members
+        chosen = np.empty(members, np.int64)
+        worst, ring = 0.0, Ring(problem.distances, chosen[:0])
+        for member in range(members):
+            degradation = problem.degradation[member]
+            if weights.reduce == "max":
+                scores = weights.alpha * np.maximum(worst, degradation)
+            else:
+                scores = weights.alpha * degradation / members
+            scores = scores + weights.beta * ring.insertions() / members
+            scores[ring.places] = np.inf
+            chosen[member] = scores.argmin()
+            worst = max(worst, degradation[chosen[member]])
+            ring = Ring(problem.distances, chosen[: member + 1])
+        return chosen

@@ -1,0 +1,86 @@
+"""Who is on each device, and what is left of it, while a decision puts more there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
+
+Company = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
+_NOT_LOOKED_AT = -1
+
+
+class Tenants:
+    """As a state says, and as a decision that looks at it changes it.
+
+    Attributes
+    ----------
+    room : Room
+        What is left of every device.
+    count : ndarray of int of shape (devices,)
+        How many are on each.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.room = state.room()
+        devices = range(state.cluster.devices)
+        self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
+        self._gone: set[str] = set()
+        self._came: dict[int, tuple[Job, ...]] = {}
+        self._company_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
+        self._companies: list[Company] = []
+        self._number: dict[tuple[str, ...], int] = {}
+
+    def companies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of who is on each device: the same where kinds are, and jobs alike."""
+        for device in devices[self._company_of[devices] == _NOT_LOOKED_AT].tolist():
+            kind, jobs = self._state.cluster.kind_of(device), self.on(device)
+            key = kind, *sorted(str(job.likeness) for job in jobs)
+            if key not in self._number:
+                self._number[key] = len(self._companies)
+                self._companies.append((kind, jobs))
+            self._company_of[device] = self._number[key]
+        found: NDArray[np.int64] = self._company_of[devices]
+        return found
+
+    def company(self, number: int) -> Company:
+        """Of a number: a kind of device, and jobs like those that are there."""
+        return self._companies[number]
+
+    def on(self, device: int) -> tuple[Job, ...]:
+        """Jobs that have a part of a device, or keep one."""
+        there = self._state.on(device)
+        jobs = tuple(self._state.job(job_id) for job_id in there if job_id not in self._gone)
+        return jobs + self._came.get(device, ())
+
+    @property
+    def nobody(self) -> NDArray[np.bool_]:
+        """Devices that are whole: of shape (devices,)."""
+        memory_bytes = self._state.cluster.columns.memory_bytes
+        whole: NDArray[np.bool_] = self.room.compute_milli == WHOLE
+        whole &= self.room.memory_bytes == memory_bytes
+        return whole
+
+    def leave(self, job_id: str) -> None:
+        """A job gives up what it reserved."""
+        self._gone.add(job_id)
+        grants = self._state.standing(job_id).grants
+        self.room.give(grants)
+        for grant in grants:
+            self.count[grant.device] -= 1
+            self._company_of[grant.device] = _NOT_LOOKED_AT
+
+    def come(self, job: Job, grants: Iterable[Grant]) -> None:
+        """A job has, or keeps, this from now on."""
+        grants = tuple(grants)
+        self.room.take(grants)
+        for grant in grants:
+            self.count[grant.device] += 1
+            self._came[grant.device] = (*self._came.get(grant.device, ()), job)
+            self._company_of[grant.device] = _NOT_LOOKED_AT

@@ -1,0 +1,251 @@
+"""Gang scheduling by interference and communication cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from random import Random
+
+import numpy as np
+
+from presage.errors import ConfigError
+from presage.schedulers.core.action import Preempt, Reserve, Start, Wake
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
+from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.fewest_nodes import kept_near
+from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
+from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.occupancy import Tenants
+from presage.schedulers.policies.gang.optimiser import Optimiser
+from presage.schedulers.policies.gang.problem import Problem, Reduce, Weights
+from presage.schedulers.policies.gang.subtrees import Subtrees
+from presage.schedulers.policies.gang.swaps import Swaps
+from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
+from presage.schedulers.policies.gang.unplaceable import NoRoom
+from presage.schedulers.policies.packing.compatibility import Limits
+from presage.schedulers.policies.priority_guard import PassedOver
+from presage.system.known_names import check_known
+
+_MOST_DOUBLINGS = 30
+OPTIMISERS: Mapping[str, Optimiser] = {
+    "tree": TreeOptimum(),
+    "frog-leaping": FrogLeaping(),
+    "as-published": FrogLeaping.as_published(),
+    "subtrees": Subtrees(),
+    "swaps": Swaps(),
+    "greedy": Greedy(),
+}
+
+
+class Gang:
+    """Every gang whole, where it slows down and is slowed down least, and its members are near.
+
+    Gangs are served by priority, then by the time since which they wait; those that fit not now are
+    passed over (requirements A2 to A4). The first of these keeps what it can have (A5): if its
+    quorum is there before that expires, it starts, all of it at once; else it gives everything
+    back, waits for ``backoff_s``, and takes its turn behind those that came before it failed. Each
+    time it may keep devices twice as long: a large gang is not passed over for ever. Nobody who is
+    more urgent waits for what it keeps.
+
+    Parameters
+    ----------
+    alpha, beta, reduce
+        See :class:`~presage.schedulers.policies.gang.problem.Weights`.
+    optimiser : str
+        Of ``OPTIMISERS``.
+    near : str
+        Level of the topology: a gang that a vertex of it can hold is not spread over several, but
+        waits. At the outermost one nobody waits for a better place.
+    expiry_s : float
+        How long a gang keeps devices at first; at 0 none keeps any, and a large one may wait for as
+        long as others come.
+    most_slowdown, most_members, overcommit : float
+        As of ``packing``.
+
+    Attributes
+    ----------
+    limits : Limits
+        How much of a device is given away.
+    expiry_s, backoff_s : float
+        As given.
+
+    References
+    ----------
+    CN114253693A (requirements A to D).
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        reduce: Reduce = "mean",
+        optimiser: str = "tree",
+        near: str = "node",
+        expiry_s: float = 600.0,
+        backoff_s: float = 60.0,
+        most_slowdown: float = 1.5,
+        most_members: int = 2,
+        overcommit: float = 1.0,
+    ) -> None:
+        check_known([optimiser], OPTIMISERS, "gang: optimiser ")
+        check_known([reduce], ("mean", "max"), "gang: reduce ")
+        for name, value in (
+            ("alpha", alpha), ("beta", beta), ("expiry_s", expiry_s), ("backoff_s", backoff_s),
+        ):  # fmt: skip
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
+        if alpha == beta == 0:
+            raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
+        self._weights = Weights(alpha, beta, reduce)
+        self._optimiser, self._near = OPTIMISERS[optimiser], near
+        self.expiry_s, self.backoff_s = expiry_s, backoff_s
+        self.limits = Limits(most_slowdown, most_members, overcommit)
+        self.limits.check("gang")
+
+    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+        """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
+        return (*urgency(job), max(job.submit_s, standing.rolled_back_s), job.job_id)
+
+    def decide(
+        self, state: State, forecasts: Forecasts, rng: Random
+    ) -> list[Preempt | Reserve | Start | Wake]:
+        """Start all that fit; let the first that does not keep what it can have."""
+        if not len(state.pending) and not state.reserved:
+            return []
+        round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
+        keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
+        keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
+        turns = state.pending.turns()
+        for job in turns:
+            standing = state.standing(job.job_id)
+            place = self.key(job, standing, forecasts) if keeping else ()
+            while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
+                round_.serve(*keeping.pop())
+            again_s = standing.rolled_back_s + self.backoff_s
+            # Of a clock that was set back it may have come to nothing later than now.
+            if standing.rollbacks and standing.rolled_back_s <= state.now_s < again_s:
+                round_.actions.append(Wake(again_s))
+                round_.passed_over.add(job)
+            elif round_.serve(job, standing):
+                continue
+            elif keeping and urgency(job) < urgency(keeping[0][0]):
+                if round_.serve_instead(job, standing, *keeping[0]):
+                    keeping.pop(0)
+            elif not standing.overflows:
+                turns.pass_over()
+        while keeping:
+            round_.serve(*keeping.pop())
+        return round_.actions
+
+    def plan(
+        self, job: Job, found: Candidates, state: State, draws: np.random.Generator
+    ) -> tuple[Grant, ...]:
+        """For the gang, or for as many of its members as there is room for."""
+        best, least = np.zeros(0, np.int64), math.inf
+        size = job.gpus_per_task
+        nearest = found.devices[:, 0]  # of each task: those that it has are near each other
+        for some in kept_near(job, nearest, state.cluster, self._near, down=state.down):
+            members = min(job.gpus // size, len(some))
+            if members * size < job.fewest_gpus:
+                best = some if members > len(best) else best
+                continue
+            problem = Problem(
+                np.broadcast_to(found.degradation[some], (members, len(some))),
+                Distances(state.cluster.topology, nearest[some]),
+                self._weights,
+            )
+            places = np.arange(members)
+            if members < len(some):
+                places = self._optimiser.plan(problem, draws)
+            cost = float(problem.costs(places[None])[0])
+            if members > len(best) or (members == len(best) and cost < least):
+                best, least = some[places], cost
+        return found.grants(best, state.cluster)
+
+    def until_s(self, standing: Standing, state: State) -> float:
+        """When a reservation expires: as it was said, or twice as late as that which failed."""
+        if standing.grants:
+            return standing.until_s
+        return state.now_s + self.keeps_s(standing.rollbacks)
+
+    def keeps_s(self, rollbacks: int) -> float:
+        """How long a gang may keep devices that came to nothing so often before."""
+        return self.expiry_s * 2.0 ** min(rollbacks, _MOST_DOUBLINGS)
+
+
+class _Round:
+    """One decision: gangs are served in turn, and each sees what those before it got.
+
+    Attributes
+    ----------
+    actions : list of Action
+        Decided so far.
+    passed_over : PassedOver
+        Who was not served.
+    """
+
+    def __init__(
+        self, policy: Gang, state: State, forecasts: Forecasts, draws: np.random.Generator
+    ) -> None:
+        self._policy, self._state, self._forecasts, self._draws = policy, state, forecasts, draws
+        self.actions: list[Preempt | Reserve | Start | Wake] = []
+        self.passed_over = PassedOver(state)
+        self._tenants, self._no_room = Tenants(state), NoRoom()
+        self._keeper = next(iter(state.reserved), None)  # whose gang keeps too few devices
+        self._freed: tuple[Grant, ...] = ()  # what gangs kept, and do no more
+
+    def serve(self, job: Job, standing: Standing) -> bool:
+        """Whether it has devices from now on, or keeps some."""
+        state, tenants, limits = self._state, self._tenants, self._policy.limits
+        needs = needs_of(job, state.cluster, self._forecasts, limits, alone=standing.overflows > 0)
+        may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
+        if standing.grants:
+            tenants.leave(job.job_id)
+            self._no_room = NoRoom()
+        elif not may_keep and self._no_room.for_more_than(job.fewest_gpus, needs):
+            self.passed_over.add(job)
+            return False
+        found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
+        if found.with_room < job.fewest_gpus:
+            self._no_room.add(job.fewest_gpus, needs)
+        grants = self._policy.plan(job, found, state, self._draws)
+        starts = len(grants) >= job.fewest_gpus
+        new = tuple(grant for grant in grants if grant not in standing.grants)
+        back = tuple(grant for grant in standing.grants if grant not in grants)
+        if not (starts or (grants and may_keep)) or self.passed_over.forbid(
+            job, new, (*self._freed, *back)
+        ):
+            self.passed_over.add(job)
+            tenants.come(job, standing.grants)
+            return False
+        tenants.come(job, grants)
+        self._freed += back
+        if starts:
+            self.actions.append(Start(job.job_id, grants))
+            self._keeper = None if self._keeper == job.job_id else self._keeper
+        else:
+            self._keeper = job.job_id
+            if grants != standing.grants:
+                until_s = self._policy.until_s(standing, state)
+                self.actions.append(Reserve(job.job_id, grants, until_s))
+        return True
+
+    def serve_instead(self, job: Job, standing: Standing, less: Job, held: Standing) -> bool:
+        """Serve a job with what one that is less urgent keeps from it, if that is enough."""
+        before = self._no_room, self._freed, self._keeper
+        self._no_room, self._freed, self._keeper = NoRoom(), (*self._freed, *held.grants), None
+        self._tenants.leave(less.job_id)
+        self.actions.append(Preempt(less.job_id))
+        if self.serve(job, standing):
+            self.passed_over.add(less)
+            return True
+        self.actions.pop()
+        self._tenants.come(less, held.grants)
+        self._no_room, self._freed, self._keeper = before
+        return False

@@ -1,0 +1,115 @@
+"""Where a gang's members may go, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.policies.gang.distances import Distances
+
+Plan = NDArray[np.int64]  # of shape (members,)
+Plans = NDArray[np.int64]  # of shape (plans, members)
+Reduce = Literal["mean", "max"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is minimised: ``alpha * I + beta * C`` (requirement D1).
+
+    Attributes
+    ----------
+    alpha, beta : float
+        Of interference and of communication; at least 0, and one of them more.
+    reduce : str
+        A gang's interference is the "mean" of its members' (B5), or the "max": in synchronous
+        training the slowest member sets the pace.
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    reduce: Reduce = "mean"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which devices a gang's members go to, one a device.
+
+    A plan is an array of the members' places among the candidates. Both terms are within [0, 1]:
+
+    - I, the interference level (B5), of ``degradation``;
+    - C, the communication cost (C2) of a ring all-reduce (C4), over that of a ring of which every
+      edge is of the dearest level. What a member sends is the same on every edge, so that it
+      cancels: C is the mean cost of the ring's edges over the most that one can cost. The ring
+      goes through the devices in depth-first order, which on a tree is the cheapest.
+
+    Attributes
+    ----------
+    degradation : ndarray of shape (members, candidates)
+        SD (B4): the mean degradation, within [0, 1), of all on a device if a member joins them;
+        infinite where it cannot be.
+    distances : Distances
+        Of the candidates, which are in depth-first order.
+    """
+
+    degradation: NDArray[np.float64]
+    distances: Distances
+    weights: Weights
+
+    @property
+    def members(self) -> int:
+        """How many there are."""
+        return len(self.degradation)
+
+    @property
+    def candidates(self) -> int:
+        """Devices that there are to choose from."""
+        return len(self.degradation[0])
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether it is the same which member is where."""
+        return bool((self.degradation == self.degradation[0]).all())
+
+    def check(self) -> None:
+        """There are enough candidates.
+
+        Raises
+        ------
+        ValueError
+            There are fewer than members.
+        """
+        if self.candidates < self.members:
+            raise ValueError(
+                f"a gang of {self.members} and {self.candidates} candidates; wait for more"
+            )
+
+    def costs(self, plans: Plans) -> NDArray[np.float64]:
+        """Of plans of shape (plans, members), each of different candidates: of shape (plans,)."""
+        weights = self.weights
+        found = np.zeros(len(plans))
+        if weights.alpha:
+            found += weights.alpha * self.interference(plans)
+        if weights.beta:
+            found += weights.beta * self.communication(plans)
+        return found
+
+    def interference(self, plans: Plans) -> NDArray[np.float64]:
+        """I of each plan (B5)."""
+        of_members = self.degradation[np.arange(self.members), plans]
+        level: NDArray[np.float64] = (
+            of_members.max(axis=1) if self.weights.reduce == "max" else of_members.mean(axis=1)
+        )
+        return level
+
+    def communication(self, plans: Plans) -> NDArray[np.float64]:
+        """C of each plan, within [0, 1]; 0 for a gang of one."""
+        if self.members == 1:
+            return np.zeros(len(plans))
+        ring = np.sort(plans, axis=1)
+        edges = self.distances(ring, np.roll(ring, -1, axis=1))
+        mean: NDArray[np.float64] = edges.mean(axis=1) / self.distances.most
+        return mean

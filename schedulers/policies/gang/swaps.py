@@ -1,0 +1,88 @@
+"""Descent by swaps: as long as the plan gets better by one, the best of them is made."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.problem import Plan, Problem
+from presage.schedulers.policies.gang.ring import Ring
+
+LEAST_GAIN = 1e-12  # below it is rounding
+
+
+class Swaps:
+    """Greedy, then descent: never worse than greedy."""
+
+    def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
+        """Draws nothing."""
+        return descended(problem, Greedy().plan(problem, rng))
+
+
+def descended(problem: Problem, plan: Plan) -> Plan:
+    """A plan that no swap betters.
+
+    A swap gives a member's place to a device that is not in the plan, or lets two members change
+    theirs. It ends, for every swap costs less than the one before, and plans are finitely many.
+    """
+    plan = plan.copy()
+    while True:
+        replaced, exchanged = _replacements(problem, plan), _exchanges(problem, plan)
+        gain = -min(replaced.min(), exchanged.min())
+        if not gain > LEAST_GAIN:
+            return plan
+        if -replaced.min() == gain:
+            member, place = np.unravel_index(replaced.argmin(), replaced.shape)
+            plan[member] = place
+        else:
+            pair = list(np.unravel_index(exchanged.argmin(), exchanged.shape))
+            plan[pair] = plan[pair[::-1]]
+
+
+def _replacements(problem: Problem, plan: Plan) -> NDArray[np.float64]:
+    """What a plan costs more with another device for a member: of shape (members, candidates)."""
+    weights, members = problem.weights, problem.members
+    now = problem.degradation[np.arange(members), plan]
+    if weights.reduce == "max":
+        others = _largest_of_others(now)[:, None]
+        more = weights.alpha * (np.maximum(problem.degradation, others) - now.max())
+    else:
+        more = weights.alpha * (problem.degradation - now[:, None]) / members
+    if weights.beta and members > 1:
+        more = more + weights.beta * Ring(problem.distances, plan).replacements() / members
+    more[:, plan] = np.inf
+    found: NDArray[np.float64] = more
+    return found
+
+
+def _exchanges(problem: Problem, plan: Plan) -> NDArray[np.float64]:
+    """What a plan costs more if two members change places: of shape (members, members).
+
+    Only who slows whom changes; nothing does if all members are alike.
+    """
+    weights = problem.weights
+    if problem.alike:
+        return np.zeros((1, 1))
+    each = problem.degradation[:, plan]  # of a member in another's place
+    now = np.diag(each)
+    if weights.reduce == "max":
+        more = np.maximum(each, each.T) - now.max()
+        for a in range(problem.members):
+            others = _largest_of_others(np.delete(now, a))
+            more[a] = np.maximum(more[a], np.insert(others, a, 0.0) - now.max())
+        np.fill_diagonal(more, 0.0)
+    else:
+        more = (each + each.T - now[:, None] - now) / problem.members
+    found: NDArray[np.float64] = weights.alpha * more
+    return found
+
+
+def _largest_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each the largest of all but it; 0 if there is no other."""
+    if len(values) < 2:
+        return np.zeros(len(values))
+    first, second = np.sort(values)[[-1, -2]]
+    most: NDArray[np.float64] = np.full(len(values), first)
+    most[values.argmax()] = second
+    return most

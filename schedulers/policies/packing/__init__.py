@@ -1,0 +1,1 @@
+"""Packing of single-device jobs by forecasts."""

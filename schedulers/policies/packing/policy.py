@@ -1,0 +1,127 @@
+"""Packing by forecasts: who shares a device is decided by what is foretold, not by requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.capacity.idle_devices import IdleDevices
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.packing.compatibility import Limits, Neighbours
+from presage.schedulers.policies.packing.open_places import Places
+from presage.schedulers.policies.placement import consolidated, nearest_nodes
+from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.shortest_first import ShortestFirst
+
+MOST_SLOWDOWN = 1.5
+MOST_MEMBERS = 2
+DEPTH = 256  # shapes of jobs that wait, as far as a decision looks
+
+
+class Packing(ShortestFirst):
+    """Shortest job first, where jobs of one device may share one.
+
+    Memory is granted by its foretold upper bound, compute by its median: where both are left, and
+    nobody there is foretold to become more than ``most_slowdown`` times as slow, a job may go
+    beside others. It gets a device of its own as long as there are idle ones; then it goes where
+    whoever is slowed most is slowed least. Gangs have whole devices. The first job that needs some
+    and does not get them holds up all others that do, while jobs go on to be packed; but not on the
+    nodes that are nearest to having them: these run dry for it. So does a device for the first job
+    that needs a single one and suits nobody, because nothing is foretold of it, say, or which ran
+    out of memory before: it is not packed again.
+
+    Parameters
+    ----------
+    most_members : int
+        Jobs on a device.
+    overcommit : float
+        How many times over a device's compute is granted: at 1 its jobs are foretold to need no
+        more than there is; above, what they lose by taking turns is left to ``most_slowdown``.
+    """
+
+    def __init__(
+        self,
+        most_slowdown: float = MOST_SLOWDOWN,
+        most_members: int = MOST_MEMBERS,
+        overcommit: float = 1.0,
+    ) -> None:
+        self._limits = Limits(most_slowdown, most_members, overcommit)
+        self._limits.check("packing")
+        self._neighbours = Neighbours(self._limits)
+
+    @property
+    def overcommit(self) -> float:
+        """How many times over a device's compute is granted."""
+        return self._limits.overcommit
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        """Start who has a device of its own, then who has a place beside others."""
+        if not len(state.pending):
+            return []
+        places = Places(state, forecasts, self._limits)
+        actions, idle, head = [], state.idle(), None
+        for job in state.pending:
+            grants = consolidated(job, state.cluster, idle)
+            if grants is None:
+                head = job
+                break
+            if job.gpus == 1 and not state.standing(job.job_id).overflows:
+                grants = (places.whole(job, grants[0]),)
+            actions.append(Start(job.job_id, grants))
+        if head is not None:
+            self._run_dry(head, state, idle, places)
+        while places and len(actions) < len(state.pending):
+            started = {start.job_id for start in actions}
+            actions += self._beside(state, forecasts, places, started, head)
+            if len(actions) == len(started) or self._limits.most_members <= 2:
+                break  # else there may be room beside those who went beside others
+        return actions
+
+    def _beside(
+        self,
+        state: State,
+        forecasts: Forecasts,
+        places: Places,
+        started: set[str],
+        head: Job | None,
+    ) -> Iterator[Start]:
+        """Who goes beside others, as no more devices are to be had."""
+        pending = state.pending
+        shapes = self._neighbours.look(pending.shapes(DEPTH), state, places, forecasts)
+        # Places are kept for these, too, though they have none now.
+        others = dict.fromkeys([*pending.urgent_shapes(), *([] if head is None else [head.shape])])
+        shapes += [shape for shape in others if shape not in shapes]
+        passed_over, turns = PassedOver(state), pending.turns(shapes)
+        for job in turns:
+            if job.job_id in started:
+                continue
+            if state.standing(job.job_id).overflows:
+                passed_over.add(job)
+                continue
+            neighbour = self._neighbours.of.get(job.shape)
+            place = None if neighbour is None else places.best(neighbour)
+            if place is None:
+                if job is head and job.gpus == 1:
+                    places.spare_one(job.kinds)
+                passed_over.add(job)
+                turns.pass_over()
+                continue
+            device, company = place
+            if passed_over.forbid(job, (places.part(job, device),)):
+                turns.pass_over()  # it would be where a latency-sensitive job would fit
+                continue
+            yield Start(job.job_id, (places.beside(job, device, company),))
+
+    def _run_dry(self, head: Job, state: State, idle: IdleDevices, places: Places) -> None:
+        """Keep others from where the first job that waits is nearest to having its devices.
+
+        Where nobody new is put, idle devices become more: these nodes are the ones again next time.
+        """
+        if head.gpus == 1:
+            if state.standing(head.job_id).overflows:
+                places.spare_one(head.kinds)
+            return  # else it may have a place beside others
+        places.spare(nearest_nodes(head, state, idle))

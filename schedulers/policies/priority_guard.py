@@ -1,0 +1,53 @@
+"""How policies keep to it that latency-sensitive jobs go before best-effort ones."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.requests import covers, members, suitable
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
+
+
+class PassedOver:
+    """Latency-sensitive jobs that a decision passed over though there are enough devices for them.
+
+    Best-effort jobs may not have these devices, though the policy would not place the others
+    there: a gang, say, that it keeps on one node.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._waiting: dict[Hashable, Job] = {}  # by what they request
+        self._jobs: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        """A job that was not started; it counts if it is latency-sensitive."""
+        if job.latency_sensitive and job.request not in self._waiting:
+            self._waiting[job.request] = job
+            if self._fits(job, self._room):
+                self._jobs.append(job)
+
+    def _fits(self, job: Job, room: Room) -> bool:
+        cluster = self._state.cluster
+        return bool(suitable(job, cluster, room).sum() >= members(job, cluster))
+
+    @cached_property
+    def _room(self) -> Room:
+        return self._state.room()
+
+    def forbid(
+        self, job: Job, grants: tuple[Grant, ...], given_back: tuple[Grant, ...] = ()
+    ) -> bool:
+        """Whether a job may not be started so; it gives some devices back that it had reserved."""
+        if job.latency_sensitive:
+            return False
+        jobs = self._jobs
+        if given_back:
+            room = self._room.copy()
+            room.give(given_back)
+            jobs = [one for one in self._waiting.values() if self._fits(one, room)]
+        return any(covers(g, one, self._state.cluster) for g in grants for one in jobs)

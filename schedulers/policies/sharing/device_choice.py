@@ -1,0 +1,45 @@
+"""The node agent's choice of a device (N1, N2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
+
+
+def choose_device(
+    job: Job, fitting: Sequence[int], state: State, room: Room, forecasts: Forecasts
+) -> int:
+    """Of a node's devices that fit, one at least, the one for a job.
+
+    A latency-sensitive job has the one with most left (N1), a best-effort job the one with the
+    shortest predicted run time (N2), beside those who are there. Of several it is again the one
+    with most left, then the first.
+    """
+    if len(fitting) == 1:
+        return fitting[0]
+    runtime_s = {} if job.latency_sensitive else _runtime_s(job, fitting, state, forecasts)
+
+    def rank(device: int) -> tuple[float, int, int, int]:
+        left = -int(room.compute_milli[device]), -int(room.memory_bytes[device])
+        return (runtime_s.get(device, 0.0), *left, device)
+
+    return min(fitting, key=rank)
+
+
+def _runtime_s(
+    job: Job, fitting: Sequence[int], state: State, forecasts: Forecasts
+) -> dict[int, float]:
+    """Of a job on each device (M2): that alone, times what neighbours slow it down by."""
+    kind = {device: state.cluster.kind_of(device) for device in fitting}
+    runtime_s = {device: forecasts.outlook(job, kind[device]).runtime_s for device in fitting}
+    shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
+    asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
+    for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
+        if slowdowns[-1] < math.inf:  # else nobody foretells what neighbours do
+            runtime_s[device] *= slowdowns[-1]
+    return runtime_s

@@ -1,0 +1,34 @@
+"""The controller's choice: the node whose eligible device has most left (C2, C3)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.cluster import DeviceColumns
+
+
+def choose_node(
+    fits: NDArray[np.bool_], room: Room, devices: DeviceColumns, rng: Random | None = None
+) -> int | None:
+    """The node with most compute left on a device that fits; None if none is feasible (C3).
+
+    Parameters
+    ----------
+    fits : ndarray of shape (devices,)
+        Devices that have as much left as the job is foretold to need on their kind (C2). A node is
+        feasible if it has one.
+    rng : Random, optional
+        Chooses from nodes that are as good as each other; else the first does.
+    """
+    left = np.where(fits, room.compute_milli, -1)
+    most = int(left.max())
+    if most < 0:
+        return None
+    if rng is None:
+        return int(devices.node[left.argmax()])
+    best: list[int] = np.unique(devices.node[left == most]).tolist()
+    return rng.choice(best)

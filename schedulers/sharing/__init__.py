@@ -1,1 +1,0 @@
-"""Sharing devices with quality of service: rules of controller and node agent, all pure."""

@@ -1,0 +1,319 @@
+"""A scenario: all that the outcome of a simulation depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presage.errors import ConfigError
+from presage.system.address import check_address
+
+if TYPE_CHECKING:
+    from presage.schedulers.core.cluster import Cluster
+    from presage.schedulers.core.forecasts import Forecaster
+    from presage.schedulers.core.job import Job
+    from presage.schedulers.faults.fault import Fault
+    from presage.schedulers.forecasters.predicted import Predictor
+    from presage.schedulers.simulator.ground_truth import Truth
+    from presage.schedulers.simulator.measurements import Measurements
+    from presage.schedulers.simulator.simulation import Simulation
+    from presage.schedulers.traces.trace import Trace
+    from presage.serving.client.channel import Credentials
+    from presage.serving.client.client import PresageClient
+
+DAY_S = 86_400.0
+NO_RELEASE = ("none", "oracle", "table")  # who foretells without one
+MOST_NOISE, MOST_BIAS = 10.0, 1e6  # a run time of 1e12 s times such a factor is a finite number
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One trace on one cluster under one policy.
+
+    Attributes
+    ----------
+    trace, cluster : Path
+        As :func:`presage.schedulers.traces.formats.read_trace` and
+        :func:`presage.schedulers.cluster_files.cluster_file.read_cluster` read them.
+    forecast : str
+        Who foretells: ``none``, ``oracle``, ``table``, the folder of a release, or the HOST:PORT of
+        a service.
+    seed : int
+        Of whatever is drawn: models of jobs, noise, faults, and what a policy draws.
+    measured : Path or None
+        Tables of what jobs do to each other; without them they do nothing.
+    draw_models : bool
+        Whether every job's model is drawn from the measured ones, also where the trace names one.
+    shares : str
+        What compute that is granted does, where ``measured`` is given: see
+        :class:`presage.schedulers.simulator.measured_truth.Measured`.
+    load : float
+        How many times as fast as traced jobs arrive.
+    risk : float
+        With which a job may take more memory than a release foretells.
+    noise, bias : float
+        Of the factors that forecasts are multiplied by: see ``forecasters/noisy.py``.
+    faults : str
+        A file of them, or "MTBF,MTTR" in days; none if it is empty.
+    from_day : float
+        Of the file of faults, at which the trace begins.
+    checkpoint_interval_s, checkpoint_cost_s, restart_s : float
+        Of jobs of which the trace says nothing else.
+    keep_going : bool
+        Whether to log a policy's impossible action and go on; else it is an error.
+    """
+
+    trace: Path
+    cluster: Path
+    policy: str = "fifo"
+    forecast: str = "oracle"
+    seed: int = 0
+    measured: Path | None = None
+    draw_models: bool = False
+    shares: str = "none"
+    load: float = 1.0
+    risk: float = 0.1
+    noise: float = 0.0
+    bias: float = 1.0
+    faults: str = ""
+    from_day: float = 0.0
+    checkpoint_interval_s: float = math.inf
+    checkpoint_cost_s: float = 0.0
+    restart_s: float = 0.0
+    keep_going: bool = False
+
+    def __post_init__(self) -> None:
+        from presage.schedulers.policies.registry import policy_of
+        from presage.schedulers.simulator.measured_truth import SHARES
+
+        policy_of(self.policy)
+        for field, right, must_be in (
+            ("seed", 0 <= self.seed < 2**63, "a whole number >= 0, of 63 bits at most"),
+            ("load", 0 < self.load < math.inf, "a finite number > 0"),
+            ("risk", 0 < self.risk <= 0.5, "above 0 and at most 0.5, the median"),
+            ("noise", 0 <= self.noise <= MOST_NOISE, f"within 0 and {MOST_NOISE:g}"),
+            ("bias", 0 < self.bias <= MOST_BIAS, f"above 0 and at most {MOST_BIAS:,.0f}"),
+            ("from_day", 0 <= self.from_day < math.inf, "a finite number >= 0"),
+            ("checkpoint_interval_s", self.checkpoint_interval_s > 0, "a number > 0"),
+            ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
+            ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
+        ):
+            if not right:
+                raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
+        if self.forecast == "table" and self.measured is None:
+            raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
+        if self.shares not in SHARES:
+            raise ConfigError(f"shares={self.shares!r}, must be one of {', '.join(SHARES)}")
+        if self.shares != "none" and self.measured is None:
+            raise ConfigError("shares need what jobs do; name the folder of tables as `measured`")
+        if self.draw_models and self.measured is None:
+            raise ConfigError("draw_models needs models to draw; name their folder as `measured`")
+
+
+def simulation_of(scenario: Scenario) -> Simulation:
+    """Ready to be run.
+
+    Raises
+    ------
+    PresageError
+        A file, a model's name or the forecaster is missing or wrong, or a service is down.
+    """
+    from presage.schedulers.policies.registry import policy_of
+    from presage.schedulers.simulator.simulation import Simulation
+
+    cluster, trace = cluster_of(scenario), trace_of(scenario)
+    measurements = None
+    if scenario.measured is not None:
+        measurements = _measurements(scenario.measured, stamp(scenario.measured))
+    jobs, truth = _world(scenario, cluster, trace, measurements)
+    return Simulation(
+        cluster,
+        policy_of(scenario.policy),
+        _forecaster(scenario, cluster, truth, measurements),
+        truth,
+        jobs,
+        faults=_faults(scenario, cluster, jobs),
+        seed=scenario.seed,
+        stop_on_impossible=not scenario.keep_going,
+    )
+
+
+def trace_of(scenario: Scenario) -> Trace:
+    """Its jobs, as the file has them."""
+    return _trace(scenario.trace, stamp(scenario.trace))
+
+
+def cluster_of(scenario: Scenario) -> Cluster:
+    """Its devices, as the file has them."""
+    return _cluster(scenario.cluster, stamp(scenario.cluster))
+
+
+def stamp(path: Path) -> tuple[object, ...]:
+    """Another one for a file, or a folder of files, that was written since."""
+    files = path.iterdir() if path.is_dir() else (path,) if path.exists() else ()
+    written = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in files))
+    return (Path.cwd(), *written)
+
+
+# What many scenarios of a process have in common is read once, as long as it is the same.
+
+
+@lru_cache(maxsize=8)
+def _cluster(path: Path, _stamp: object) -> Cluster:
+    from presage.schedulers.cluster_files.cluster_file import read_cluster
+
+    return read_cluster(path)
+
+
+@lru_cache(maxsize=4)
+def _trace(path: Path, _stamp: object) -> Trace:
+    from presage.schedulers.traces.formats import read_trace
+
+    return read_trace(path)
+
+
+@lru_cache(maxsize=4)
+def _measurements(folder: Path, _stamp: object) -> Measurements:
+    from presage.schedulers.simulator.model_measurements import read_measurements
+
+    return read_measurements(folder)
+
+
+@lru_cache(maxsize=4)
+def _predictor(of: str, _stamp: object) -> Predictor:
+    """A release in this process, or the client of a service."""
+    if Path(of).is_dir():
+        from presage.models.release.release import load_release
+        from presage.serving.predictor.predictor import Predictor as InProcess
+
+        return InProcess(load_release(Path(of)))
+    client = client_of(of)
+    client.release()  # a service that is not there is better known before than after a simulation
+    return client
+
+
+def release_served(of: str) -> str:
+    """Identity of the release that a service HOST:PORT serves.
+
+    Raises
+    ------
+    PresageError
+        That is no HOST:PORT, or nothing answers there.
+    """
+    with client_of(of) as client:
+        return client.release().release_id
+
+
+def client_of(
+    of: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
+) -> PresageClient:
+    """Of a service HOST:PORT, which is not asked yet.
+
+    Raises
+    ------
+    ConfigError
+        That is no HOST:PORT.
+    """
+    from presage.system.known_names import nearest
+
+    check_address(
+        of,
+        f"forecast {of!r}",
+        f"forecast {of!r} is not known; {nearest(of, NO_RELEASE)}, or name the folder of a "
+        "release, or HOST:PORT of a service",
+    )
+    from presage.serving.client.client import PresageClient
+
+    return PresageClient(of, timeout_s=timeout_s, credentials=credentials)
+
+
+def _world(
+    scenario: Scenario, cluster: Cluster, trace: Trace, measurements: Measurements | None
+) -> tuple[list[Job], Truth]:
+    """Jobs as policies see them, and what is true of them.
+
+    Durations are those on the kind of the cluster's first node.
+    """
+    from presage.schedulers.core.job import NO_COST, Checkpointing
+    from presage.schedulers.simulator.ground_truth import Durations
+    from presage.schedulers.simulator.measured_truth import Measured
+    from presage.schedulers.simulator.model_measurements import with_models
+    from presage.schedulers.traces.selecting import loaded
+
+    truth: Truth = Durations(trace.duration_s)
+    if measurements is not None:
+        kinds = list(cluster.kinds)
+        if scenario.draw_models:
+            trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
+        trace = with_models(trace, measurements, kinds, seed=scenario.seed)
+        truth = Measured(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
+    trace = loaded(trace, scenario.load)
+    costs = Checkpointing(
+        scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
+    )
+    jobs = [
+        replace(
+            job,
+            checkpointing=costs if job.checkpointing == NO_COST else job.checkpointing,
+        )
+        for job in trace.jobs
+    ]
+    return jobs, truth
+
+
+def _forecaster(
+    scenario: Scenario, cluster: Cluster, truth: Truth, measurements: Measurements | None
+) -> Forecaster:
+    from presage.schedulers.forecasters.forecast_table import Table
+    from presage.schedulers.forecasters.no_forecasts import NoForecasts
+    from presage.schedulers.forecasters.noisy import Noisy
+    from presage.schedulers.forecasters.oracle import Oracle
+    from presage.schedulers.forecasters.predicted import Predicted
+
+    found: Forecaster
+    if scenario.forecast == "none":
+        return NoForecasts()
+    if scenario.forecast == "oracle":
+        found = Oracle(truth, cluster)
+    elif scenario.forecast == "table" and measurements is not None:
+        found = Table(measurements)
+    else:
+        found = Predicted(
+            _predictor(scenario.forecast, stamp(Path(scenario.forecast))), risk=scenario.risk
+        )
+    if scenario.noise == 0 and scenario.bias == 1:
+        return found
+    return Noisy(found, spread=scenario.noise, bias=scenario.bias, seed=scenario.seed)
+
+
+def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[Fault, ...]:
+    if not scenario.faults:
+        return ()
+    from presage.schedulers.faults.fault_file import read_faults
+    from presage.schedulers.faults.fault_model import FaultModel
+
+    path = Path(scenario.faults)
+    if not path.exists():
+        try:
+            mtbf, mttr = (float(text) * DAY_S for text in scenario.faults.split(","))
+        except ValueError:
+            raise ConfigError(
+                f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
+                "file, or MTBF,MTTR such as 30,0.5"
+            ) from None
+        until_s = _longest_s(trace_of(scenario), jobs, cluster)
+        return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
+    return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
+
+
+def _longest_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:
+    """Until when faults are drawn: all come, and then a tenth of the devices does the work."""
+    if not jobs:
+        return 0.0
+    work_s = sum(trace.duration_s[job.job_id] * job.gpus for job in jobs)
+    longest_s = max(trace.duration_s.values())
+    return max(job.submit_s for job in jobs) + 10 * (longest_s + work_s / cluster.devices)

@@ -1,1 +1,0 @@
-"""A live page of a cluster, for operators: it reads and changes nothing."""

@@ -1,0 +1,1 @@
+"""Admission control: bounds on connections, unfinished requests, queued calls and memory."""

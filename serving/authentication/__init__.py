@@ -1,0 +1,1 @@
+"""Authentication: tokens, roles, failed attempts, and the addresses a server may listen on."""

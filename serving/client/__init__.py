@@ -1,0 +1,1 @@
+"""Prediction client, and the features of jobs that it sends."""

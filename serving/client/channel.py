@@ -1,0 +1,177 @@
+"""A client's connection: how it is made and kept, and what a status on it means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+
+from presage.errors import (
+    ForbiddenError,
+    InvalidJobError,
+    OverloadedError,
+    RefusedReleaseError,
+    ServiceError,
+    UnauthenticatedError,
+    UnknownDeviceError,
+)
+from presage.serving.authentication.local_token import found_token
+from presage.serving.client.connection_problem import problem
+from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
+
+# gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
+# come back all at once. UNAVAILABLE alone: a server that is overloaded is not helped by asking
+# again. Twice does no harm: methods are questions, and outcomes have keys.
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [{"service": "presage.v1.PredictionService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRY)),
+    ("grpc.per_rpc_retry_buffer_size", MAX_MESSAGE_BYTES),  # a larger request is not retried
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
+    # Connect again as fast as calls are retried; gRPC's own default waits a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A scheduler and its prediction server share a network; http_proxy is for going out of it.
+    ("grpc.enable_http_proxy", 0),
+)
+RETRY_AFTER = "grpc-retry-pushback-ms"
+# The metadata by which a status that a server of ours gave is known from gRPC's own.
+SAID = "x-presage-said"
+
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client shows a server, and what it asks of it; files are in PEM.
+
+    Attributes
+    ----------
+    token : str
+        As ``presage token`` made it; "" for none, or for the local token of one's own server.
+    ca : Path, optional
+        Who vouches for the server; with it, or with ``tls``, the connection is encrypted.
+    certificate, key : Path, optional
+        The client's own, where the server asks for one.
+    tls : bool
+        Encrypt, and trust whom this machine trusts.
+    """
+
+    token: str = ""
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        return f"Credentials(token={'***' if self.token else ''!r}, ca={self.ca!r})"
+
+    @property
+    def metadata(self) -> Metadata:
+        """What goes with every call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def metadata_for(self, target: str) -> Callable[[], Metadata]:
+        """Return what makes the metadata of a call to "host:port".
+
+        Without a token and a certificate that is the local token of this user's own server there,
+        if it has one (:mod:`presage.serving.authentication.local_token`).
+        """
+        if self.token or self.certificate:
+            shown = self.metadata
+            return lambda: shown
+        find = found_token(target)
+
+        def metadata() -> Metadata:
+            token = find()
+            return (("authorization", f"Bearer {token}"),) if token else ()
+
+        return metadata
+
+    def of_channel(self) -> grpc.ChannelCredentials | None:
+        """What a channel is made with; None for one that is not encrypted."""
+        if not (self.tls or self.ca or self.certificate):
+            return None
+        return grpc.ssl_channel_credentials(
+            *(path.read_bytes() if path else None for path in (self.ca, self.key, self.certificate))
+        )
+
+
+def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:
+    """Raise the error of ours that a gRPC status stands for.
+
+    ``unconnected`` is why there is no connection, as
+    :func:`presage.serving.client.connection_problem.why_unconnected` found it.
+
+    Raises
+    ------
+    InvalidJobError, UnknownDeviceError
+        The server refused the question, with the reason it gave.
+    OverloadedError
+        It has too much to do, or from this client; or the question was too large.
+    UnauthenticatedError, ForbiddenError
+        It does not know who asks, or does not let them.
+    RefusedReleaseError
+        A release was not taken, or features are of another version than the one served.
+    ServiceError
+        No server there, no answer in time, or it failed.
+    """
+    code, details = error.code(), error.details()
+    known = {
+        grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,
+        grpc.StatusCode.NOT_FOUND: UnknownDeviceError,
+        grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+        grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
+        grpc.StatusCode.FAILED_PRECONDITION: RefusedReleaseError,
+    }
+    if code in known:
+        raise known[code](details) from error
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
+    if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+        raise ServiceError(f"{target}: {details}") from error
+    if unconnected or code is grpc.StatusCode.UNAVAILABLE:
+        raise ServiceError(
+            f"no prediction service at {target}: {unconnected or problem(details)}; start one with "
+            "`presage serve`, or give the address of one that runs"
+        ) from error
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        raise ServiceError(
+            f"{target} did not answer within {timeout_s:g} s; ask for less at "
+            "once, or raise timeout_s"
+        ) from error
+    raise ServiceError(
+        f"{target} failed with {code.name}: {details}; see the server's log"
+    ) from error
+
+
+def server_said(error: Any) -> bool:
+    """Whether a status is a server's of ours, and not gRPC's own."""
+    return any(key == SAID for key, _ in error.trailing_metadata() or ())
+
+
+def _retry_after(error: Any) -> float | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == RETRY_AFTER and value.isdigit():
+            return int(value) / 1000
+    return None

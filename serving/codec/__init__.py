@@ -1,0 +1,1 @@
+"""Translation between protocol messages and domain values."""

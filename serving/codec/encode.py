@@ -1,0 +1,174 @@
+"""Responses written as bytes: many forecasts at once, as records of one width.
+
+Serialized forecasts of one request differ in their numbers alone, which protobuf writes in eight
+bytes each: so one is serialized by protobuf, and the others are copies of it with other numbers in
+their places (decision 18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from struct import pack
+from typing import Any
+
+import numpy as np
+
+from presage.serving.predictor.quantiles import (
+    JOB_QUANTITIES,
+    Asked,
+    ColocationQuantiles,
+    JobQuantiles,
+    Quantiles,
+)
+from presage.serving.v1 import prediction_pb2 as pb
+
+Octets = np.ndarray[Any, np.dtype[np.uint8]]
+
+_END = 3  # numbers of a forecast before its quantiles: median, low, high
+_FLAG = b"\x28\x01"  # in_domain, true
+_TAG = b"\x0a"  # of field 1, which is as long as the number behind it says
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A serialized record, and where in it each number and the flag is, by quantity."""
+
+    template: bytes
+    numbers: tuple[tuple[int, ...], ...]
+    flags: tuple[int, ...]
+
+    def written(self, quantities: Sequence[Quantiles], asked: Asked) -> Octets:
+        """Records of shape (rows, octets)."""
+        rows = len(quantities[0].in_domain)
+        out = np.tile(np.frombuffer(self.template, dtype=np.uint8), (rows, 1))
+        for quantity, places, flag in zip(quantities, self.numbers, self.flags, strict=True):
+            numbers = quantity.values.take(asked.positions, axis=1)
+            octets = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
+            for number, place in enumerate(places):
+                out[:, place : place + 8] = octets[:, 8 * number : 8 * number + 8]
+            out[:, flag] = quantity.in_domain
+        return out
+
+
+def predict_response(
+    answered: JobQuantiles,
+    asked: Asked,
+    release_id: str,
+    *,
+    errors: Mapping[int, pb.Error],
+) -> bytes:
+    """A PredictResponse.
+
+    Parameters
+    ----------
+    answered : JobQuantiles
+        Of the rows that have no error, in order.
+    errors : mapping of int to Error
+        By row, those that have one counted too.
+    """
+    rest = pb.PredictResponse(release_id=release_id, coverage=asked.coverage, levels=asked.levels)
+    good = _job_layout(len(asked.levels)).written(list(answered.values()), asked)
+    if not errors:
+        return good.tobytes() + rest.SerializeToString()
+    pieces, begin = [], 0
+    for before, row in enumerate(sorted(errors)):
+        pieces.append(good[begin : row - before].tobytes())
+        begin = row - before
+        bad = pb.PredictResponse(forecasts=[pb.JobForecast(error=errors[row])])
+        pieces.append(bad.SerializeToString())
+    return b"".join([*pieces, good[begin:].tobytes(), rest.SerializeToString()])
+
+
+def interference_response(
+    answered: ColocationQuantiles,
+    asked: Asked,
+    release_id: str,
+    *,
+    colocations: int,
+    errors: Mapping[int, pb.Error],
+) -> bytes:
+    """A PredictInterferenceResponse of so many co-locations; errors by co-location."""
+    layout = _slowdown_layout(len(asked.levels))
+    octets = layout.written([answered.slowdowns], asked).tobytes()
+    width = len(layout.template)
+    good = zip(answered.sizes, answered.fits, answered.fit_probability, strict=True)
+    pieces, begin = [], 0
+    for row in range(colocations):
+        if row in errors:
+            content = pb.ColocationForecast(error=errors[row]).SerializeToString()
+        else:
+            size, fits, probability = next(good)
+            rest = pb.ColocationForecast(fits=fits, fit_probability=probability)
+            content = octets[begin : begin + size * width] + rest.SerializeToString()
+            begin += size * width
+        pieces += [_TAG, _varint(len(content)), content]
+    end = pb.PredictInterferenceResponse(
+        release_id=release_id, coverage=asked.coverage, levels=asked.levels
+    )
+    return b"".join([*pieces, end.SerializeToString()])
+
+
+def matrix_response(answered: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
+    """A PredictMatrixResponse."""
+    flags = sum(
+        quantity.in_domain.astype(np.uint8) << bit for bit, quantity in enumerate(answered.values())
+    )
+    numbers = {name: q.values.astype("<f8").tobytes() for name, q in answered.items()}
+    return pb.PredictMatrixResponse(
+        release_id=release_id, levels=levels, in_domain=np.asarray(flags).tobytes(), **numbers
+    ).SerializeToString()
+
+
+def stream_response(request_id: int, field: int, content: bytes) -> bytes:
+    """A PredictStreamResponse whose body, of that field's number, is serialized already."""
+    begin = pb.PredictStreamResponse(request_id=request_id).SerializeToString()
+    return b"".join([begin, _varint(field << 3 | 2), _varint(len(content)), content])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@lru_cache
+def _job_layout(levels: int) -> _Layout:
+    marks = [_marks(i, levels) for i in range(len(JOB_QUANTITIES))]
+    forecasts = {
+        name: _forecast(unit, mark)
+        for (name, unit), mark in zip(JOB_QUANTITIES.items(), marks, strict=True)
+    }
+    row = pb.PredictResponse(forecasts=[pb.JobForecast(**forecasts)])  # type: ignore[arg-type]
+    return _layout(row.SerializeToString(), marks)
+
+
+@lru_cache
+def _slowdown_layout(levels: int) -> _Layout:
+    mark = _marks(0, levels)
+    row = pb.ColocationForecast(slowdowns=[_forecast("slowdown", mark)])
+    return _layout(row.SerializeToString(), [mark])
+
+
+def _marks(quantity: int, levels: int) -> list[float]:
+    """Numbers of which no two are alike, nor like anything else in a record."""
+    assert _END + levels <= 32, "further on they are those of the next quantity"
+    return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(_END + levels)]
+
+
+def _forecast(unit: str, marks: Sequence[float]) -> pb.Forecast:
+    median, low, high, *quantiles = marks
+    return pb.Forecast(
+        median=median, low=low, high=high, unit=unit, in_domain=True, quantiles=quantiles
+    )
+
+
+def _layout(template: bytes, marks: Sequence[Sequence[float]]) -> _Layout:
+    """Find the numbers again, and behind the third of each quantity its flag."""
+    places = tuple(tuple(template.index(pack("<d", m)) for m in row) for row in marks)
+    flags = tuple(template.index(_FLAG, row[_END - 1]) + 1 for row in places)
+    return _Layout(template, places, flags)

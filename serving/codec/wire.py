@@ -1,0 +1,390 @@
+"""Translation between the protocol's messages and the domain's values, both ways.
+
+``read_*`` turns what came over the wire into checked values and names the place of what is
+wrong, as in ``jobs[3].batch_size=0, must be >= 1``; ``write_*`` goes the other way. Servicer and
+client use the same functions. Whole requests are in :mod:`presage.serving.codec.wire_requests`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
+
+from presage.errors import (
+    GraphError,
+    InvalidJobError,
+    PresageError,
+    UnknownDeviceError,
+)
+from presage.features.device.device import SHARING_MODES, Device, Share
+from presage.features.forecast import Forecast
+from presage.features.graph.op_graph import PHASES
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.graph.op_stats import OpStats
+from presage.features.graph.shape_class import SHAPES
+from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.job.job import (
+    MEMORY_FORMATS,
+    PRECISIONS,
+    Job,
+    JobFeatures,
+    known_version,
+    memory_of_peak,
+)
+from presage.serving.predictor.forecasts import (
+    ColocationForecast,
+    JobForecast,
+    RefusedRelease,
+    ReleaseInfo,
+)
+from presage.serving.predictor.quantiles import JOB_QUANTITIES
+from presage.serving.v1 import prediction_pb2 as pb
+
+MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
+MAX_TEXT = 256
+MAX_PRECISIONS = 16
+_NOT_FOUND = 5  # gRPC's number
+JOB_TEXTS = (
+    "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
+    "framework_version",
+)  # fmt: skip
+
+_MEMORY = tuple(field.name for field in fields(MemoryEstimate))
+
+KnownDevice = Callable[[str], Device | None]
+OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
+
+
+def write_job(features: JobFeatures) -> pb.Job:
+    """A job as it travels."""
+    job = features.job
+    try:
+        return pb.Job(
+            job_id=job.job_id,
+            name=job.name,
+            family=job.family,
+            framework=job.framework,
+            precision=job.precision,
+            batch_size=job.batch_size,
+            iterations=job.iterations,
+            input_elements=job.input_elements,
+            graph_digest=job.graph_digest,
+            memory_format=job.memory_format,
+            loads_data=job.loads_data,
+            framework_version=job.framework_version,
+            parameters=features.parameters,
+            memory=pb.Memory(**{name: getattr(features.memory, name) for name in _MEMORY}),
+            peak_live_bytes=features.peak_live_bytes,
+            op_stats=[
+                pb.OpStats(
+                    kind=op.kind,
+                    phase=op.phase,
+                    intensity_octave=op.intensity_octave,
+                    count=op.count,
+                    input_elements_max=op.input_elements_max,
+                    input_elements=op.input_elements,
+                    output_elements=op.output_elements,
+                    flops=op.flops,
+                    bytes_moved=op.bytes_moved,
+                    parameters=op.parameters,
+                    shape=op.shape,
+                )
+                for op in features.op_stats
+            ],
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidJobError(
+            f"job {job.job_id!r} cannot be sent: {error}; counts and sizes must be whole numbers "
+            "below 2**63, and names valid text"
+        ) from error
+
+
+def read_job(row: pb.Job, where: str) -> JobFeatures:
+    """A job and its operator statistics; errors call it ``where``, and repeat none of its texts."""
+    for name in JOB_TEXTS:
+        check_text(getattr(row, name), f"{where}.{name}")
+    check_known(row.precision, PRECISIONS, f"{where}.precision")
+    check_known(row.memory_format, ("", *MEMORY_FORMATS), f"{where}.memory_format")
+    if row.framework_version and not known_version(row.framework_version):
+        raise InvalidJobError(
+            f"{where}.framework_version must begin with two numbers, as 2.13.0 does; leave it out "
+            "when it is not known"
+        )
+    if len(row.op_stats) > MAX_OP_ROWS:
+        raise InvalidJobError(
+            f"{where}.op_stats has {len(row.op_stats)} rows, at most {MAX_OP_ROWS} are taken; "
+            "sum operators of one kind, phase, octave and shape into one row"
+        )
+    op_stats = tuple(
+        _read_op_stats(op, f"{where}.op_stats[{i}]") for i, op in enumerate(row.op_stats)
+    )
+    memory = _read_memory(row, where)
+    try:
+        job = Job(
+            job_id=row.job_id,
+            name=row.name,
+            family=row.family,
+            framework=row.framework,
+            precision=row.precision,
+            batch_size=row.batch_size,
+            iterations=row.iterations,
+            input_elements=row.input_elements,
+            graph_digest=row.graph_digest,
+            memory_format=row.memory_format or MEMORY_FORMATS[0],
+            loads_data=row.loads_data,
+            framework_version=row.framework_version,
+        )
+        return JobFeatures(job, op_stats, row.parameters, memory)
+    except InvalidJobError as error:
+        raise _located(error, where, f"job {row.job_id!r}: ") from error
+
+
+def _read_op_stats(op: pb.OpStats, where: str) -> OpStats:
+    check_known(op.kind, OP_KINDS, f"{where}.kind")
+    check_known(op.phase, PHASES, f"{where}.phase")
+    check_known(op.shape, ("", *SHAPES.get(op.kind, ())), f"{where}.shape")
+    try:
+        return OpStats(
+            kind=op.kind,
+            phase=op.phase,
+            intensity_octave=op.intensity_octave,
+            count=op.count,
+            input_elements_max=op.input_elements_max,
+            input_elements=op.input_elements,
+            output_elements=op.output_elements,
+            flops=op.flops,
+            bytes_moved=op.bytes_moved,
+            parameters=op.parameters,
+            shape=op.shape,
+        )
+    except InvalidJobError as error:
+        raise _located(error, where, f"operator statistics of {op.kind}: ") from error
+
+
+def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:
+    """A job's ``memory``; of a caller from before there was one, by the peak alone."""
+    memory = row.memory
+    try:
+        if not row.HasField("memory"):
+            return memory_of_peak(row.parameters, row.peak_live_bytes)
+        return MemoryEstimate(
+            parameter_bytes=memory.parameter_bytes,
+            gradient_bytes=memory.gradient_bytes,
+            optimizer_state_bytes=memory.optimizer_state_bytes,
+            activation_bytes=memory.activation_bytes,
+            workspace_bytes=memory.workspace_bytes,
+            batch_bytes=memory.batch_bytes,
+        )
+    except InvalidJobError as error:
+        raise _located(error, where, "") from error
+    except GraphError as error:
+        raise _located(error, f"{where}.memory", "memory estimate: ") from error
+
+
+def write_device(device: Device) -> pb.Device:
+    """A device as it travels, with its data sheet."""
+    try:
+        return pb.Device(
+            kind=device.kind,
+            data_sheet=pb.DataSheet(
+                compute_capability=device.compute_capability,
+                memory_bytes=device.memory_bytes,
+                cores=device.cores,
+                peak_flops_per_s=device.peak_flops_per_s,
+                memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+                op_overhead_s=device.op_overhead_s,
+                context_bytes=device.context_bytes,
+            ),
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidJobError(
+            f"device {device.kind!r} cannot be sent: {error}; memory_bytes, cores and "
+            "context_bytes must be whole numbers below 2**63"
+        ) from error
+
+
+def read_device(
+    row: pb.Device, known: KnownDevice, where: str, *, nearest: Callable[[str], str] | None = None
+) -> Device:
+    """A device by its data sheet; where there is none, ``known`` of its kind.
+
+    ``nearest`` tells of a kind that is not known which one is like it.
+    """
+    check_text(row.kind, f"{where}.kind")
+    if not row.HasField("data_sheet"):
+        found = known(row.kind)
+        if found is None:
+            like = f"{nearest(row.kind)} " if nearest else ""
+            raise UnknownDeviceError(
+                f"{where}.kind is not known; {like}Measure it with `presage profile`, or send its "
+                "data_sheet"
+            )
+        return found
+    sheet = row.data_sheet
+    where = f"{where}.data_sheet"
+    # Device checks some of these itself, by its own names for them and not by the message's.
+    for name in ("memory_bytes", "cores", "memory_bandwidth_bytes_per_s"):
+        _check_number(getattr(sheet, name), f"{where}.{name}", positive=True)
+    for name in ("compute_capability", "op_overhead_s", "context_bytes"):
+        _check_number(getattr(sheet, name), f"{where}.{name}", positive=False)
+    return Device(
+        kind=row.kind,
+        compute_capability=sheet.compute_capability,
+        memory_bytes=sheet.memory_bytes,
+        cores=sheet.cores,
+        peak_flops_per_s=_read_peaks(sheet, f"{where}.peak_flops_per_s"),
+        memory_bandwidth_bytes_per_s=sheet.memory_bandwidth_bytes_per_s,
+        op_overhead_s=sheet.op_overhead_s,
+        context_bytes=sheet.context_bytes,
+    )
+
+
+def _read_peaks(sheet: pb.DataSheet, where: str) -> dict[str, float]:
+    peaks = dict(sheet.peak_flops_per_s)
+    if len(peaks) > MAX_PRECISIONS:
+        raise InvalidJobError(
+            f"{where} has {len(peaks)} precisions, at most {MAX_PRECISIONS} are taken; "
+            "leave out those no job asks for"
+        )
+    if "fp32" not in peaks:
+        raise InvalidJobError(
+            f"{where} has no 'fp32', which stands in for any precision it lacks; "
+            "take it from the data sheet"
+        )
+    for precision, value in peaks.items():
+        check_text(precision, f"a key of {where}")
+        shown = f"[{precision!r}]" if precision in PRECISIONS else " of another precision"
+        _check_number(value, f"{where}{shown}", positive=True)
+    return peaks
+
+
+def write_share(share: Share) -> pb.Share:
+    """A share as it travels."""
+    return pb.Share(fraction=share.fraction, mode=share.mode)
+
+
+def read_share(row: OfShare, where: str) -> Share:
+    """The share that a part of a request has; the whole device where it has none."""
+    if not row.HasField("share"):
+        return Share()
+    check_known(row.share.mode, ("", *SHARING_MODES), f"{where}.share.mode")
+    try:
+        return Share(row.share.fraction, row.share.mode or "exclusive")
+    except InvalidJobError as error:
+        raise _located(error, f"{where}.share", "") from error
+
+
+def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
+
+    def read(row: pb.JobForecast) -> JobForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        return JobForecast(*(_read_forecast(getattr(row, q), response) for q in JOB_QUANTITIES))
+
+    return [read(row) for row in response.forecasts]
+
+
+def read_colocation_forecasts(
+    response: pb.PredictInterferenceResponse,
+) -> list[ColocationForecast | PresageError]:
+    """Forecasts of a response, in its order; an error where one was refused."""
+
+    def read(row: pb.ColocationForecast) -> ColocationForecast | PresageError:
+        if row.HasField("error"):
+            return read_error(row.error)
+        slowdowns = tuple(_read_forecast(slowdown, response) for slowdown in row.slowdowns)
+        return ColocationForecast(slowdowns, row.fits, row.fit_probability)
+
+    return [read(row) for row in response.forecasts]
+
+
+def read_error(row: pb.Error) -> PresageError:
+    """The error of ours that stands for a refused part of a request."""
+    not_found = row.grpc_status_code == _NOT_FOUND
+    return UnknownDeviceError(row.message) if not_found else InvalidJobError(row.message)
+
+
+def _read_forecast(
+    row: pb.Forecast, response: pb.PredictResponse | pb.PredictInterferenceResponse
+) -> Forecast:
+    return Forecast(
+        row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
+        response.coverage, tuple(zip(response.levels, row.quantiles, strict=True)),
+    )  # fmt: skip
+
+
+def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetReleaseResponse:
+    """What is served, with the data sheets of ``devices``."""
+    return pb.GetReleaseResponse(
+        release_id=info.release_id,
+        schema_hash=info.schema_hash,
+        columns=info.columns,
+        op_kinds=info.op_kinds,
+        levels=info.levels,
+        devices=[write_device(device) for device in devices],
+        trained_devices=sorted(info.trained_devices),
+        metrics_json=json.dumps(info.metrics),
+        loaded_at_unix_s=info.loaded_at_unix_s,
+    )
+
+
+def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
+    """What a server serves; each of its devices comes with a data sheet."""
+    return ReleaseInfo(
+        release_id=response.release_id,
+        schema_hash=response.schema_hash,
+        columns=tuple(response.columns),
+        op_kinds=tuple(response.op_kinds),
+        levels=tuple(response.levels),
+        devices={
+            row.kind: read_device(row, _no_device, f"devices[{i}]")
+            for i, row in enumerate(response.devices)
+        },
+        trained_devices=frozenset(response.trained_devices),
+        metrics=json.loads(response.metrics_json),
+        loaded_at_unix_s=response.loaded_at_unix_s,
+        refused=(
+            RefusedRelease(response.refused.reason, response.refused.refused_at_unix_s)
+            if response.HasField("refused")
+            else None
+        ),
+    )
+
+
+def check_known(value: str, known: Collection[str], where: str) -> None:
+    """Refuse a text that is none of a few; it is not repeated."""
+    if value not in known:
+        words = ", ".join(repr(word) for word in known)
+        raise InvalidJobError(f"{where} is not known; use one of {words}")
+
+
+def check_text(value: str, where: str) -> None:
+    """Refuse a text too long to be a name."""
+    if len(value) > MAX_TEXT:
+        raise InvalidJobError(
+            f"{where} has {len(value)} characters, at most {MAX_TEXT} are taken; shorten it"
+        )
+
+
+def _check_number(value: float, where: str, *, positive: bool) -> None:
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise InvalidJobError(
+            f"{where}={value}, must be a finite number {'> 0' if positive else '>= 0'}; "
+            "take it from the data sheet"
+        )
+
+
+def _no_device(_kind: str) -> Device | None:
+    """A server's devices each come with a data sheet."""
+    return None
+
+
+def _located(error: PresageError, where: str, owner: str) -> InvalidJobError:
+    """The error with its place in the request instead of the name its value gave itself."""
+    text = str(error).removeprefix(owner)
+    names_a_field = re.match(r"\w+(\[[^]]*])?=", text)
+    return InvalidJobError(f"{where}{'.' if names_a_field else ': '}{text}")

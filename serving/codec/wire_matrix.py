@@ -1,0 +1,161 @@
+"""Feature rows as they travel: one block of bytes, for callers that compute features themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from presage.errors import InvalidJobError, StaleSchemaError
+from presage.features.arrays import Array, Ints
+from presage.features.columns.placement_table import placement_table
+from presage.features.columns.schema import columns
+from presage.features.forecast import Forecast
+from presage.features.job.job import PRECISIONS
+from presage.features.placement import Placement
+from presage.serving.codec.wire import KnownDevice, check_text
+from presage.serving.codec.wire_requests import MAX_ROWS
+from presage.serving.predictor.feature_rows import FeatureRows, beyond, feature_rows, features_of
+from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.predictor.quantiles import JOB_QUANTITIES
+from presage.serving.v1 import prediction_pb2 as pb
+
+_FLOAT_BYTES = 4
+# The protocol's numbers for precisions, in the order of ours.
+_PRECISIONS = np.array(
+    [
+        PRECISIONS.index(value.name.lower())
+        for value in pb.PredictMatrixRequest.Precision.DESCRIPTOR.values
+    ]
+)
+
+
+def count_rows(request: pb.PredictMatrixRequest, schema_hash: str) -> int:
+    """Rows of a request.
+
+    Raises
+    ------
+    StaleSchemaError
+        They are of another version of the features; names the one that is served.
+    InvalidJobError
+        Their bytes are no whole rows, or too many.
+    """
+    if request.schema_hash != schema_hash:
+        raise StaleSchemaError(
+            f"schema_hash is not that of the release that is served, {schema_hash}; ask GetRelease "
+            "for its columns and compute the rows again, or send jobs to Predict"
+        )
+    width = _FLOAT_BYTES * len(columns("full"))
+    rows, rest = divmod(len(request.features), width)
+    if rest or not 1 <= rows <= MAX_ROWS:
+        raise InvalidJobError(
+            f"features has {len(request.features)} bytes, must be 1 to {MAX_ROWS} rows of {width} "
+            f"({len(columns('full'))} columns of float32)"
+        )
+    return rows
+
+
+def read_matrix(
+    request: pb.PredictMatrixRequest, schema_hash: str, known: KnownDevice
+) -> FeatureRows:
+    """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be.
+
+    A kind that is not ``known`` is a stranger to every release: its data sheet is in the rows.
+    """
+    rows = count_rows(request, schema_hash)
+    features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1)
+    if wrong := beyond(features):
+        raise InvalidJobError(f"features: row {min(wrong)}: {wrong[min(wrong)]}")
+    if not 1 <= len(request.device_kinds) <= MAX_ROWS:
+        raise InvalidJobError(
+            f"device_kinds has {len(request.device_kinds)} entries, must have 1 to {MAX_ROWS}"
+        )
+    for i, kind in enumerate(request.device_kinds):
+        check_text(kind, f"device_kinds[{i}]")
+    precision = _of_rows(request.precisions, rows, 0, "precisions", len(_PRECISIONS))
+    devices = map(known, request.device_kinds)
+    kinds = tuple(
+        kind if device is None else device.kind
+        for kind, device in zip(request.device_kinds, devices, strict=True)
+    )
+    iterations = _of_rows(request.iterations, rows, 1, "iterations", None)
+    if iterations.min() < 1:
+        raise InvalidJobError(
+            f"iterations[{int(iterations.argmin())}]={iterations.min()}, must be >= 1"
+        )
+    return FeatureRows(
+        features,
+        kinds,
+        _of_rows(request.device_index, rows, 0, "device_index", len(kinds)),
+        _PRECISIONS[precision],
+        iterations.astype(np.float64),
+    )
+
+
+def write_matrix(placements: Sequence[Placement], schema_hash: str) -> pb.PredictMatrixRequest:
+    """A request for placements, whose features are computed here.
+
+    Raises
+    ------
+    InvalidJobError
+        A placement's numbers are beyond what the models take.
+    """
+    table = placement_table(placements)
+    features, wrong = features_of(table)
+    if wrong:
+        row = min(wrong)
+        raise InvalidJobError(f"job {placements[row].job.job.job_id!r}: {wrong[row]}")
+    rows = feature_rows(table, features)
+    codes = np.argsort(_PRECISIONS)
+    return pb.PredictMatrixRequest(
+        schema_hash=schema_hash,
+        features=rows.features.astype("<f4").tobytes(),
+        device_kinds=rows.kinds,
+        device_index=rows.device.tolist(),
+        precisions=codes[rows.precision].tolist(),
+        iterations=rows.iterations.astype(np.int64).tolist(),
+    )
+
+
+def read_matrix_forecasts(response: pb.PredictMatrixResponse, coverage: float) -> list[JobForecast]:
+    """Forecasts of a response, in the order of the rows."""
+    levels = np.array(response.levels)
+    positions = [_nearest(levels, level) for level in (0.5, (1 - coverage) / 2, (1 + coverage) / 2)]
+    flags = np.frombuffer(response.in_domain, dtype=np.uint8)
+    forecasts = []
+    for bit, (name, unit) in enumerate(JOB_QUANTITIES.items()):
+        values = np.frombuffer(getattr(response, name), dtype="<f8").reshape(-1, len(levels))
+        forecasts.append(
+            [
+                Forecast(median, low, high, unit, inside, response.release_id, coverage)
+                for (median, low, high), inside in zip(
+                    values[:, positions].tolist(), (flags >> bit & 1 > 0).tolist(), strict=True
+                )
+            ]
+        )
+    return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
+
+
+def _nearest(levels: Array, level: float) -> int:
+    found = int(np.abs(levels - level).argmin())
+    if abs(levels[found] - level) > 1e-6:
+        raise InvalidJobError(
+            f"the release has no quantile {level:g}; it has {', '.join(f'{x:g}' for x in levels)}"
+        )
+    return found
+
+
+def _of_rows(values: Any, rows: int, default: int, name: str, bound: int | None) -> Ints:
+    """A number for each row: those sent, or the same for all."""
+    if len(values) not in {0, rows}:
+        raise InvalidJobError(
+            f"{name} has {len(values)} entries, must have one for each of {rows} rows, or none"
+        )
+    if not values:
+        return np.full(rows, default)
+    out = np.fromiter(values, np.int64, rows)
+    if bound is not None and not (out.min() >= 0 and out.max() < bound):
+        row = int(np.argmax((out < 0) | (out >= bound)))
+        raise InvalidJobError(f"{name}[{row}]={out[row]}, must be 0 to {bound - 1}")
+    return out

@@ -1,0 +1,137 @@
+"""Outcomes as they are reported: checked once, before they go to disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from presage.errors import InvalidJobError, PresageError, without_frames
+from presage.serving.codec.wire import (
+    KnownDevice,
+    check_text,
+    read_device,
+    read_error,
+    read_share,
+    write_device,
+    write_job,
+    write_share,
+)
+from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.outcomes.outcome import Outcome, Reported
+from presage.serving.v1 import prediction_pb2 as pb
+
+MAX_OUTCOMES = 1024  # of one report
+MAX_NEIGHBOURS = 63
+FAILURES = ("", "out-of-memory", "crash", "timeout")
+QUANTITIES = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s")
+_AT_MOST = {"compute_utilization": 1.0}
+
+
+def check_count(request: pb.ReportOutcomesRequest) -> None:
+    """Refuse a report of nothing, or of too much."""
+    if not 1 <= len(request.outcomes) <= MAX_OUTCOMES:
+        raise InvalidJobError(
+            f"outcomes has {len(request.outcomes)} entries, must have 1 to {MAX_OUTCOMES}; split it"
+        )
+
+
+def read_outcomes(
+    request: pb.ReportOutcomesRequest, known: KnownDevice
+) -> tuple[list[pb.Outcome], dict[int, PresageError]]:
+    """Outcomes that can be, and an error for each of the others, by position."""
+    errors: dict[int, PresageError] = {}
+    jobs: list[pb.Job] = []
+    told: list[tuple[int, str]] = []  # of each job, whose it is and what it is called
+    for i, outcome in enumerate(request.outcomes):
+        try:
+            check_outcome(outcome, known, f"outcomes[{i}]")
+        except PresageError as error:
+            errors[i] = without_frames(error)
+            continue
+        jobs += [outcome.job, *(neighbour.job for neighbour in outcome.neighbours)]
+        told.append((i, f"outcomes[{i}].job"))
+        told += [(i, f"outcomes[{i}].neighbours[{j}].job") for j in range(len(outcome.neighbours))]
+    for place, of_job in read_jobs(jobs, lambda place: told[place][1]).errors.items():
+        errors.setdefault(told[place][0], of_job)
+    return [row for i, row in enumerate(request.outcomes) if i not in errors], errors
+
+
+def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
+    """Refuse an outcome that cannot be, whatever its jobs are.
+
+    Raises
+    ------
+    InvalidJobError, UnknownDeviceError
+        Names the place, what is wrong there, and how to mend it.
+    """
+    if not outcome.idempotency_key:
+        raise InvalidJobError(
+            f"{where}.idempotency_key is empty; give each report a name of its own, such as the "
+            "job's id and the attempt, and send the same one when you send it again"
+        )
+    check_text(outcome.idempotency_key, f"{where}.idempotency_key")
+    check_text(outcome.release_id, f"{where}.release_id")
+    read_device(outcome.device, known, f"{where}.device")
+    if outcome.HasField("share"):
+        read_share(outcome, where)
+    if len(outcome.neighbours) > MAX_NEIGHBOURS:
+        raise InvalidJobError(
+            f"{where}.neighbours has {len(outcome.neighbours)} entries, at most {MAX_NEIGHBOURS} "
+            "are taken"
+        )
+    for i, neighbour in enumerate(outcome.neighbours):
+        if neighbour.HasField("share"):
+            read_share(neighbour, f"{where}.neighbours[{i}]")
+    if outcome.failure not in FAILURES:
+        raise InvalidJobError(
+            f"{where}.failure is not known; use '' for none, or one of {', '.join(FAILURES[1:])}"
+        )
+    _check_numbers(outcome, where)
+
+
+def write_report(outcomes: Sequence[Outcome]) -> pb.ReportOutcomesRequest:
+    """A report of outcomes."""
+    return pb.ReportOutcomesRequest(outcomes=[_write(outcome) for outcome in outcomes])
+
+
+def read_reported(response: pb.ReportOutcomesResponse) -> Reported:
+    """What became of a report."""
+    refused = {row.index: read_error(row.error) for row in response.refused}
+    return Reported(response.accepted, response.duplicates, refused)
+
+
+def _write(outcome: Outcome) -> pb.Outcome:
+    return pb.Outcome(
+        job=write_job(outcome.job),
+        device=write_device(outcome.device),
+        share=write_share(outcome.share),
+        release_id=outcome.release_id,
+        finished_at_unix_s=outcome.finished_at_unix_s,
+        compute_utilization=outcome.compute_utilization,
+        memory_peak_bytes=outcome.memory_peak_bytes,
+        step_time_median_s=outcome.step_time_median_s,
+        runtime_s=outcome.runtime_s,
+        failure=outcome.failure,
+        idempotency_key=outcome.idempotency_key,
+        neighbours=[
+            pb.Outcome.Neighbour(job=write_job(job), share=write_share(share))
+            for job, share in outcome.neighbours
+        ],
+    )
+
+
+def _check_numbers(outcome: pb.Outcome, where: str) -> None:
+    _check(outcome.finished_at_unix_s, f"{where}.finished_at_unix_s", math.inf)
+    told = [name for name in QUANTITIES if outcome.HasField(name)]
+    for name in told:
+        _check(getattr(outcome, name), f"{where}.{name}", _AT_MOST.get(name, math.inf))
+    if not told and not outcome.failure:
+        raise InvalidJobError(
+            f"{where} tells nothing; give one of {', '.join(QUANTITIES)}, or its failure"
+        )
+
+
+def _check(value: float, where: str, at_most: float) -> None:
+    if not (math.isfinite(value) and 0 <= value <= at_most):
+        bound = "" if at_most == math.inf else f" and <= {at_most:g}"
+        raise InvalidJobError(f"{where}={value}, must be a finite number >= 0{bound}")

@@ -1,0 +1,1 @@
+"""Outcomes of jobs: reports, the outcome log, and drift computed from them."""

@@ -1,0 +1,1 @@
+"""In-process predictor: a release on ONNX Runtime."""

@@ -1,0 +1,1 @@
+"""gRPC server: services, request handling, logs and metrics."""

@@ -1,0 +1,342 @@
+"""The gRPC server: prediction, inference protocol, health and reflection on one port.
+
+It listens before its release is loaded, so that a balancer sees it come; until then calls end
+with UNAVAILABLE. When it is stopped it says so first, and finishes what it has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any, Self, TypeVar
+
+import grpc
+import uvloop
+
+from presage.models.drift.drift_test import DriftPolicy
+from presage.models.release.release import PREDICTORS, Release
+from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.connection_limits import Connections
+from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
+from presage.serving.admission.limits import RateLimit
+from presage.serving.admission.malloc import FreedMemory, keep_freed_memory
+from presage.serving.admission.open_calls import OpenCalls
+from presage.serving.authentication import local_token
+from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.local_token import LocalToken
+from presage.serving.authentication.token_file import TokenFile
+from presage.serving.codec.descriptors import descriptors
+from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
+from presage.serving.outcomes.drift_watch import DriftWatch
+from presage.serving.outcomes.outcome_log import OutcomeLog
+from presage.serving.predictor.release_follower import Follower, Source
+from presage.serving.predictor.served_release import Served
+from presage.serving.server import health, inference_service, prediction_service
+from presage.serving.server.access_log import AccessLog
+from presage.serving.server.call import Calls, Span, no_span
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.reflection import add_reflection
+from presage.serving.server.work_queue import Work
+from presage.serving.server_options import Options
+
+SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
+
+T = TypeVar("T")
+NO_ROLES: frozenset[str] = frozenset()
+# Of a server without tokens and client certificates: other users of the machine only read, the one
+# that started it may do everything.
+ANONYMOUS_ROLES = frozenset({"predict"})
+LOCAL_ROLES = ("predict", "report", "admin")
+# While draining. Streams of reflection end when their clients end them: where no call has come for
+# a while, those are all that is left, and nobody waits for them.
+_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
+_PAUSE = 10  # from look to look, times what a look took: with many connections that is long
+
+
+def _options(shares_port: bool) -> ChannelOptions:
+    return (
+        *bounded_options(MAX_MESSAGE_BYTES),
+        # Without it Linux would let two servers listen on one port, each getting half of the calls.
+        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.max_frame_size", FRAME_BYTES),
+        ("grpc.max_connection_idle_ms", 600_000),  # without a call; a client connects again
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
+
+
+class Server:
+    """A server in the running event loop.
+
+    ``freed`` is told of large requests, where the process is the server's own.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        metrics: Metrics,
+        span: Span = no_span,
+        freed: FreedMemory | None = None,
+    ) -> None:
+        self.options = options
+        self.host = address_of(options)
+        check_callers(self.host, options)
+        self.port = options.port
+        tokens = TokenFile(options.tokens) if options.tokens else None
+        self._local_token: LocalToken | None = None
+        rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
+        self.metrics = metrics
+        self.served = Served(metrics, max_change=options.max_change)
+        self._work = Work(metrics, most_queued_rows=options.queue_rows)
+        self._outcomes = None
+        if options.outcomes:
+            self._outcomes = OutcomeLog(options.outcomes, open_now=False)
+        self._health = health.Health(("", *SERVICES, *PREDICTORS))
+        self._follower: Follower | None = None
+        self._stopped = False
+        self._following: asyncio.Task[None] | None = None
+        self._bounding: asyncio.Task[None] | None = None
+        self._watch: DriftWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
+        if options.outcomes:
+            self._watch = DriftWatch(
+                options.outcomes, self.served, metrics, DriftPolicy(options.false_alarm_outcomes),
+                every_s=options.drift_s,
+            )  # fmt: skip
+        before = servers()
+        self._server = grpc.aio.server(options=_options(options.shared_port))
+        open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
+        self._backlog = Backlog(before, open_calls, options.queue_calls)
+        self._access_log = None
+        if options.access_log:
+            self._access_log = AccessLog(dropped=metrics.unlogged.inc)
+        self._calls = Calls(
+            metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
+            self._backlog, self._access_log, certificates=options.asks_for_certificates,
+            span=span, freed=freed, connections=self._connections,
+        )  # fmt: skip
+        self._prediction = prediction_service.PredictionService(
+            self.served, self._calls, self._work, self._outcomes, self._reload
+        )
+        inference = inference_service.InferenceService(self.served, self._calls, self._work)
+        self._server.add_generic_rpc_handlers(
+            (
+                open_calls,
+                self._prediction.handlers(),
+                inference.handlers(),
+                self._health.handlers(self._calls.unfinished),
+            )
+        )
+        names = (*SERVICES, health.SERVICE_NAME)
+        add_reflection(self._server, names, self._calls.unfinished, descriptors())
+
+    async def start(self, source: Release | Source) -> None:
+        """Listen, load what the source says, and answer.
+
+        Raises
+        ------
+        RegistryError, ReleaseError, ServiceError
+            Nothing listens any more then.
+        """
+        self.port = add_port(self._server, self.host, self.options)
+        self._make_local_token()
+        await self._server.start()
+        try:
+            if isinstance(source, Release):
+                await asyncio.to_thread(self.served.offer, source)
+            else:
+                self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
+                await self._follower.load()
+            # Last: a server that cannot start leaves no file.
+            if self._outcomes is not None:
+                await asyncio.to_thread(self._outcomes.open)
+            if self._local_token is not None:
+                self._local_token.write()
+        except BaseException:
+            await self.stop(0)
+            raise
+        self._health.serve()
+        if self._follower is not None:
+            self._following = asyncio.create_task(self._follower.run())
+        self._bounding = asyncio.create_task(self._connections.run())
+        if self._watch is not None:
+            self._watching = asyncio.create_task(self._watch.run())
+
+    async def stop(self, grace_s: float) -> None:
+        """Say NOT_SERVING, take no new call, and finish those in flight.
+
+        Calls still running ``grace_s`` after the drain are cancelled. Stopping twice does nothing.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        self._health.close()
+        if self._following is not None:
+            self._following.cancel()
+        if self._bounding is not None:
+            self._bounding.cancel()
+        if self._watch is not None and self._watching is not None:
+            self._watch.close()
+            self._watching.cancel()
+        if grace_s:
+            await asyncio.sleep(self.options.drain_s)
+        self._prediction.close()
+        self._calls.closing = True
+        end_s = time.monotonic() + grace_s
+        await self._drained(end_s)
+        # What is open and asks nothing, such as reflection, is not waited for.
+        await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
+        self._work.close()
+        self._calls.close()
+        if self._local_token is not None:
+            self._local_token.remove()
+        if self._access_log is not None:
+            await asyncio.to_thread(self._access_log.close)
+        if self._outcomes is not None:
+            await asyncio.to_thread(self._outcomes.close)
+
+    def _make_local_token(self) -> None:
+        """Give this user's clients all roles of a server that requires no credentials."""
+        if self.options.authenticates:
+            return
+        self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
+        self._calls.tokens = self._local_token
+
+    async def _drained(self, end_s: float) -> None:
+        """Until all that has arrived is answered, or then, by ``time.monotonic()``.
+
+        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
+        not know whether to send it again.
+        """
+        before, since_s = (-1, -1), 0.0
+        while (now_s := time.monotonic()) < end_s:
+            calls = self._backlog.calls()
+            took_s = time.monotonic() - now_s
+            if calls != before:
+                before, since_s = calls, now_s
+            # Whoever was answered last may ask once more, and has to be told.
+            quiet_s = _QUIET_S if calls[1] else _TURN_S
+            if not self._calls.in_flight and now_s - since_s > quiet_s:
+                return
+            pause_s = max(_LOOK_S, _PAUSE * took_s)
+            await asyncio.sleep(min(pause_s, max(0.0, end_s - time.monotonic())))
+
+    async def _reload(self) -> None:
+        if self._follower is not None:
+            await self._follower.load()
+
+
+class RunningServer:
+    """A server in a thread of this process. As a context manager it is stopped at the end.
+
+    Attributes
+    ----------
+    host : str
+    port : int
+        The real one, where any free port was asked for.
+    target : str
+        What a client is given.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.host = server.host
+        self.port = server.port
+        self.target = target(server.host, server.port)
+        self.metrics = server.metrics
+        self._server = server
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """As :meth:`Server.stop`, by default with the grace of its options."""
+        grace_s = self._server.options.grace_s if grace_s is None else grace_s
+        _in_loop(self._server.stop(grace_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+
+def start_server(source: Release | Source, options: Options | None = None) -> RunningServer:
+    """Serve beside this program; returns once the server answers.
+
+    Raises
+    ------
+    ReleaseError
+        The release cannot predict.
+    RegistryError
+        The champion cannot be had.
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without leave.
+    """
+
+    async def begin() -> Server:
+        server = Server(options or Options(port=0), Metrics())
+        await server.start(source)
+        return server
+
+    return RunningServer(_in_loop(begin()))
+
+
+async def run_server(
+    source: Release | Source,
+    options: Options,
+    metrics: Metrics,
+    on_ready: Callable[[str, str], None],
+    *,
+    span: Span = no_span,
+    until_input_ends: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
+
+    ``on_ready`` is given the server's target and its release once it answers. With
+    ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
+    signals do nothing. Raises as :func:`start_server`.
+    """
+    keep_freed_memory()  # this process is the server's own
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    server = Server(options, metrics, span, freed=FreedMemory())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if until_input_ends:
+
+        def end() -> None:
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would be read for ever
+            stopped.set()
+
+        loop.add_reader(sys.stdin.fileno(), end)
+    starting = asyncio.create_task(server.start(source))
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return
+    await starting
+    on_ready(target(server.host, server.port), server.served.predictor.release_id)
+    await waiting
+    # A worker is told twice, by its parent and with it where a signal is for the whole group
+    # (Ctrl-C, systemd); its parent ends it when its time is up.
+    if not until_input_ends:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    await server.stop(options.grace_s)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One for all servers of this process: gRPC's asyncio layer is not made for several."""
+    loop = uvloop.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
+    return loop
+
+
+def _in_loop(doing: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(doing, _loop()).result()

@@ -1,0 +1,1 @@
+"""Commands that measure, and that describe devices and this machine."""

@@ -1,0 +1,1 @@
+"""``presage cluster``: commands of a live cluster."""

@@ -1,0 +1,1 @@
+"""Files, processes and text: helpers without domain knowledge that every layer uses."""

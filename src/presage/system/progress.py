@@ -1,0 +1,42 @@
+"""Progress of what a person waits for: a bar on a terminal, nothing in a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from presage.system.printable import printable
+
+
+@contextmanager
+def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback ``(done, total)`` that moves a bar with the time left."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from presage.system.terminal import Console
+
+    console = Console(stderr=True)
+    # Not as markup: the label may be a policy's or a file's name.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(printable(label), total=None)
+
+        def move(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield move
+
+
+@contextmanager
+def counted_progress(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """A callback without arguments, to call after each of ``total`` parts of the work."""
+    done = 0
+    with training_progress(label) as move:
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            move(done, total)
+
+        yield step

@@ -1,0 +1,92 @@
+"""Processes that do one thing after the other; one that dies takes along what it was at alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from presage.errors import PresageError
+from presage.system.child_process import die_with_parent
+
+Given = TypeVar("Given")
+Answer = TypeVar("Answer")
+
+
+def done_by_workers(
+    do: Callable[[Given], Answer], given: Sequence[Given], workers: int
+) -> Generator[tuple[int, Answer | PresageError]]:
+    """Position and answer of each, as they come; an error in place of one that a process died at.
+
+    Processes are killed when the iterator is closed, or is interrupted, before its end.
+    """
+    left = deque(enumerate(given))
+    at_work: dict[Connection, tuple[SpawnProcess, int]] = {}
+    try:
+        while left or at_work:
+            while left and len(at_work) < workers:
+                pipe, process = _started(do)
+                at_work[pipe] = process, _give(pipe, left)
+            ready = wait(list(at_work))
+            for pipe in [one for one in at_work if one in ready]:
+                process, position = at_work.pop(pipe)
+                answer: Answer | PresageError
+                try:
+                    answer = pipe.recv()
+                except (EOFError, ConnectionError):
+                    process.join()
+                    answer = PresageError(_death(process))
+                else:
+                    if left:
+                        at_work[pipe] = process, _give(pipe, left)
+                    else:
+                        pipe.close()  # it ends
+                yield position, answer
+    finally:
+        for process, _ in at_work.values():
+            process.kill()
+            process.join()
+
+
+def _give(pipe: Connection, left: deque[tuple[int, Given]]) -> int:
+    position, one = left.popleft()
+    with suppress(ConnectionError):  # it died, as its end of the pipe will tell
+        pipe.send(one)
+    return position
+
+
+def _started(do: Callable[[Given], Any]) -> tuple[Connection, SpawnProcess]:
+    """A process with SIGINT blocked: Ctrl-C is for the one that waits for it."""
+    context = get_context("spawn")
+    mine, its = context.Pipe()
+    process = context.Process(target=_work, args=(its, do, os.getpid()), daemon=True)
+    resource_tracker.ensure_running()  # else the start below does so, and unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    its.close()
+    return mine, process
+
+
+def _work(pipe: Connection, do: Callable[[Given], Any], parent_pid: int) -> None:
+    if sys.platform == "linux":
+        die_with_parent(parent_pid)
+    with suppress(EOFError):
+        while True:
+            pipe.send(do(pipe.recv()))
+
+
+def _death(process: SpawnProcess) -> str:
+    status = process.exitcode or 0
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}, as for lack of memory"
+    return f"its process ended with status {status}; what it said is above"

@@ -1,0 +1,164 @@
+"""A node's state folder, and jobs that are short programs, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import presage
+from presage.schedulers.live.agent.isolation.control_groups import make_isolation
+from presage.schedulers.live.agent.lease import boottime_s, write_lease
+from presage.schedulers.live.agent.tasks.leftovers import sweep
+from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
+from presage.schedulers.live.agent.tasks.task import End, TaskExit, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
+from presage.schedulers.live.agent.tasks.task_process import (
+    Task,
+    TaskState,
+    adopt,
+    create,
+    launch,
+    state_of,
+    want,
+)
+
+SOURCE = str(Path(presage.__file__).parent.parent)
+COUNTS = """
+from presage.schedulers import progress
+run = progress.begin(iterations=10**9)
+done = run.first
+while True:
+    done += 1
+    run.step(done)
+"""
+SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
+WHOLE = Wanted()
+NEVER_MIND = Wanted(end=End(checkpoint=False, why="the test is over"))
+
+
+def until(holds, within_s: float = 40.0):
+    """What ``holds`` returns, once that is anything."""
+    ends_s = time.monotonic() + within_s
+    while not (found := holds()):
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+    return found
+
+
+class Node:
+    """A state folder with a lease; at the end nothing of it runs."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.lease(600.0)
+
+    def lease(self, for_s: float) -> None:
+        write_lease(self.state, boottime_s() + for_s)
+
+    def make(self, code: str, *, job_id: str = "job", wanted: Wanted = WHOLE, **spec) -> Task:
+        said = {
+            "attempt": 1,
+            "command": (sys.executable, "-c", code),
+            "folder": str(self.state),
+            "checkpoint": str(self.state / "checkpoints" / "job"),
+            "environment": {"PYTHONPATH": SOURCE},
+            "grace_s": 20.0,
+        }
+        return create(self.state, TaskSpec(job_id, **{**said, **spec}), wanted)
+
+    def start(self, code: str, **spec) -> TaskFolder:
+        task = self.make(code, **spec)
+        assert launch(task)
+        return task.folder
+
+    def close(self) -> None:
+        for task in adopt(self.state).tasks:
+            want(task.folder, NEVER_MIND)
+        for task in adopt(self.state).tasks:
+            until(lambda folder=task.folder: state_of(folder) != TaskState.RUNNING)
+        sweep(self.state)
+        assert self.processes() == []
+
+    def processes(self) -> list[int]:
+        """Of this state folder's tasks, that are not merely waiting to be reaped."""
+        return [
+            pid
+            for pid in pids()
+            if environment(pid).get(b"PRESAGE_STATE") == os.fsencode(self.state)
+            and (found := stat(pid)) is not None
+            and found.state not in "ZX"
+        ]
+
+
+def ended(folder: TaskFolder) -> TaskExit:
+    """How a task ended, once it has."""
+    until(lambda: state_of(folder) in (TaskState.ENDED, TaskState.LOST))
+    exit_ = folder.exit()
+    assert exit_ is not None, (folder.path / "shim.log").read_text()
+    return exit_
+
+
+def job_pid(folder: TaskFolder) -> int:
+    """Of a task's first process, once there is one."""
+    said = until(lambda: (state := folder.shim_state()) and state.job_pid and state)
+    return int(said.job_pid)
+
+
+def says(folder: TaskFolder, word: str) -> None:
+    """Wait until a task's log has a word."""
+    until(lambda: word in folder.log.read_text())
+
+
+def counts(folder: TaskFolder) -> None:
+    """Wait until a job reports a step."""
+    until(lambda: (report := folder.progress()) and report.done > 0)
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    found = stat(pid)
+    return found is not None and found.state not in "ZX"
+
+
+def letter(pid: int) -> str:
+    """Of a process' state, as ps shows it; "" if it is gone."""
+    found = stat(pid)
+    return "" if found is None else found.state
+
+
+def done_by(folder: TaskFolder) -> int:
+    """Iterations that a job reports."""
+    report = folder.progress()
+    assert report is not None
+    return report.done
+
+
+def saved_by(folder: TaskFolder) -> int:
+    """Iterations in the checkpoint that a job reports."""
+    report = folder.progress()
+    assert report is not None
+    return report.saved
+
+
+def shim_pid(folder: TaskFolder) -> int:
+    """Of the process that holds a folder."""
+    holder = folder.holder()
+    assert holder is not None
+    return holder
+
+
+def has_groups(state: Path) -> bool:
+    """Whether this machine lets us make a control group for processors."""
+    isolation = make_isolation(state, "probe")
+    try:
+        return bool(isolation.limit_cpus(0.5))
+    finally:
+        isolation.remove()

@@ -1,0 +1,395 @@
+"""No job stops its node: whatever it does to its files, the agent and other jobs go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.live.agent import agent as agent_module
+from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
+from presage.schedulers.live.agent.lease import boottime_s, read_lease
+from presage.schedulers.live.agent.slot import Slot
+from presage.schedulers.live.agent.tasks import kept_logs
+from presage.schedulers.live.agent.tasks.json_file import read_json, replace_text, write_json
+from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
+from presage.schedulers.live.agent.tasks.log_file import keep_small, old_of, read_log
+from presage.schedulers.live.agent.tasks.task_process import remove, remove_leftovers
+from presage.schedulers.live.job_progress import read_progress
+from presage.system.regular_file import open_regular, read_small
+from tests.schedulers.live.agent.accounts import ALICE, PYTHON, needs_accounts, reachable_node
+from tests.schedulers.live.agent.hostile_job import deep, leased, locked, makers
+from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, until
+from tests.schedulers.live.agent.test_agent import CPU, GIB, Played, order, orders
+
+PROGRAM = Path(__file__).with_name("hostile_job.py")
+SEEDS = [int(word) for word in os.environ.get("PRESAGE_TEST_SEEDS", "1,2").split(",")]
+MAX_LOOK_S = 25.0  # that one look at the tasks may take: less than the agent itself allows
+MORE_BYTES = 200 * 2**20
+
+
+@pytest.fixture(autouse=True)
+def no_deep_trees(tmp_path: Path) -> Iterator[None]:
+    """Leave none behind: pytest cannot remove them."""
+    yield
+    assert remove_tree(tmp_path, 120.0)
+
+
+@pytest.fixture
+def open_node() -> Iterator[Node]:
+    """Of a folder that other accounts may come through."""
+    with reachable_node() as node:
+        yield node
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim"
+    path.write_text("untouched")
+    return path
+
+
+# The openers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(len(makers(""))))
+def test_whatever_stands_in_a_files_place_is_read_at_once_or_refused(tmp_path, victim, number):
+    path = tmp_path / "file"
+    try:
+        makers(str(victim))[number](str(path))
+    except PermissionError as error:
+        pytest.skip(f"only root can make it: {error}")
+
+    assert read_progress(path) is None
+    said = read_json(path)
+    assert said is None or isinstance(said, dict)
+    for opens in (read_small, lambda path, most: os.close(open_regular(path, os.O_WRONLY))):
+        began_s = time.monotonic()
+        try:
+            opens(path, 4096)
+        except OSError:
+            assert time.monotonic() - began_s < MAX_LOOK_S
+    replace_text(path, "{}")
+    assert read_json(path) == {}
+    assert victim.read_text() == "untouched"
+
+
+def test_a_file_is_emptied_only_if_it_is_a_regular_one(tmp_path, victim):
+    (tmp_path / "link").symlink_to(victim)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+    with pytest.raises(OSError, match="symbolic"):
+        open_regular(tmp_path / "link", flags)
+
+    assert victim.read_text() == "untouched"
+    os.close(open_regular(victim, flags))
+    assert victim.read_text() == ""
+
+
+def test_a_file_on_which_a_job_holds_a_lease_is_not_waited_for(tmp_path):
+    leased(str(tmp_path / "file"))
+
+    with pytest.raises(BlockingIOError):
+        open_regular(tmp_path / "file")
+
+
+def test_a_log_that_is_a_link_does_not_have_its_target_emptied(tmp_path, victim):
+    log = tmp_path / "log"
+    log.symlink_to(victim)
+    keep_small(log, 1)
+    log.unlink()
+    log.write_text("x" * 100)
+    (tmp_path / "log.old").symlink_to(victim)
+    (tmp_path / "log.first").symlink_to(victim)
+    keep_small(log, 1)
+
+    assert victim.read_text() == "untouched"
+    assert log.stat().st_size == 0
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_log(tmp_path / "fifo", 0, 10)
+
+
+def test_of_a_log_of_terabytes_no_more_is_kept_than_of_any(node):
+    folder = node.make(SLEEPS).folder
+    os.truncate(folder.log, 2**40)
+
+    keep_log(folder)
+
+    kept = log_of(node.state, folder.name)
+    assert kept.stat().st_size == 64 * 2**20
+    assert read_log(kept, -5, 10).offset == 2**40 - 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a log to another account")
+def test_a_kept_log_is_not_its_accounts_any_more(node):
+    folder = node.make(SLEEPS).folder
+    folder.log.write_text("said\n")
+    os.chown(folder.log, 65534, 65534)
+    with folder.log.open("ab", buffering=0) as held:  # by another process of that account
+        keep_log(folder)
+        held.truncate(2**40)
+
+    kept = log_of(node.state, folder.name)
+    assert kept.read_bytes() == b"said\n"
+    assert kept.stat().st_uid == 0
+
+
+def test_a_log_that_grows_while_it_is_kept_has_an_end(node, monkeypatch):
+    folder = node.make(SLEEPS).folder
+    old_of(folder.log).write_bytes(b"before\n")
+    monkeypatch.setattr(kept_logs, "keep_small", lambda *_: None)  # it has grown since
+    monkeypatch.setattr(kept_logs, "LOG_BYTES", 100)
+    os.truncate(folder.log, 10_000)
+
+    keep_log(folder)
+
+    assert log_of(node.state, folder.name).stat().st_size == 107
+
+
+def test_a_file_that_is_replaced_takes_the_place_of_a_folder(tmp_path):
+    (tmp_path / "exit.json").mkdir()
+    (tmp_path / "exit.json" / "full").touch()
+
+    write_json(tmp_path / "exit.json", {"code": 0}, durable=True)
+
+    assert read_json(tmp_path / "exit.json") == {"code": 0}
+    assert (tmp_path / "exit.json").stat().st_mode & 0o777 == 0o600
+
+
+# Removal ------------------------------------------------------------------------------------
+
+
+def test_a_tree_of_any_depth_is_removed_and_nothing_that_it_links_to(node, tmp_path, victim):
+    folder = node.make(SLEEPS).folder
+    for number in range(3):
+        deep(str(folder.job_folder / f"deep{number}"))
+    locked(str(folder.job_folder / "locked"))
+    (folder.job_folder / "link").symlink_to(victim.parent)
+    (folder.job_folder / "file").symlink_to(victim)
+
+    remove(folder)
+    remove_leftovers(node.state, 60.0)
+
+    assert not any((node.state / "tasks").iterdir())
+    assert victim.read_text() == "untouched"
+
+
+def test_a_tree_too_large_for_a_moment_is_removed_by_and_by(tmp_path):
+    (tmp_path / "tree").mkdir()
+    for number in range(200):
+        (tmp_path / "tree" / str(number)).mkdir()
+
+    assert not remove_tree(tmp_path / "tree", -1.0)
+    assert remove_tree(tmp_path / "tree", 60.0)
+    assert remove_tree(tmp_path / "tree", 60.0)
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_removal_goes_into_no_folder_that_a_link_names(tmp_path, victim):
+    (tmp_path / "link").symlink_to(victim.parent)
+
+    with pytest.raises(NotADirectoryError):
+        remove_tree(tmp_path / "link", 1.0)
+
+    assert victim.read_text() == "untouched"
+
+
+# An agent -----------------------------------------------------------------------------------
+
+
+class Reports:
+    """An agent that is answered, and how long its longest look at the tasks took."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    def go_on(self, played: Played, jobs, done: Callable[[], bool], within_s: float = 150.0):
+        """Begin the agent, and answer it until something is so."""
+
+        async def living() -> None:
+            agent = played.agent
+            await asyncio.wait_for(asyncio.to_thread(agent.begin), MAX_LOOK_S)
+            working = asyncio.create_task(agent.run())
+            ends_s = time.monotonic() + within_s
+            async for report in agent.reports():
+                agent.hear(orders(*jobs, answers=report.number))
+                self.longest_s = max(self.longest_s, boottime_s() - agent._looked_s)
+                assert not working.done(), working.exception()
+                assert time.monotonic() < ends_s, played.agent.core.report()
+                if done():
+                    break
+            working.cancel()
+
+        asyncio.run(living())
+        assert self.longest_s < MAX_LOOK_S
+
+
+def hostile(seed: int, seconds: float, victim: Path, program: Path = PROGRAM, **values):
+    job = order("hostile", "", Grant(0, 1000, GIB), **values)
+    job.job.command[:] = [PYTHON, *map(str, (program, seed, seconds, victim))]
+    job.job.folder = "/"
+    return job
+
+
+HONEST = """
+from presage.schedulers import progress
+import time
+run = progress.begin(iterations=20)
+for done in range(20):
+    time.sleep(0.4)
+    run.step(done + 1)
+"""
+
+
+def honest() -> object:
+    job = order("honest", HONEST, Grant(1, 1000, GIB))
+    job.job.environment["PYTHONPATH"] = SOURCE
+    return job
+
+
+@pytest.mark.parametrize("way", ["fifo", "folder", "link", "sparse", "deep"])
+def test_a_progress_file_that_is_no_file_stops_neither_the_agent_nor_the_next(node, victim, way):
+    number = {"fifo": 0, "folder": 1, "sparse": 2, "deep": 3, "link": 8}[way]
+    code = (
+        f"import os, sys, time; sys.path.insert(0, {str(PROGRAM.parent)!r}); import hostile_job\n"
+        f"hostile_job.makers({str(victim)!r})[{number}](os.environ['PRESAGE_PROGRESS'])\n"
+        "print('up', flush=True)\ntime.sleep(600)\n"
+    )
+    job = order("job", code)
+    reports, played = Reports(), Played(node.state)
+    folder = played.folder("job.1")
+
+    def is_up() -> bool:
+        return folder.log.exists() and "up" in folder.log.read_text()
+
+    looks = iter(range(5))
+    reports.go_on(played, [job], lambda: is_up() and next(looks, 9) > 3)
+    played.dies()
+
+    played = Played(node.state)  # it hung here as well
+    job.end = "cancelled"
+    reports.go_on(played, [job], lambda: played.ended("job"))
+    played.dies()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_job_of_the_agents_own_account_stops_its_agent(node, victim, seed):
+    _survives(node, victim, seed, "", PROGRAM)
+
+
+@needs_accounts
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_job_of_another_account_stops_the_agent(open_node, seed):
+    program = open_node.state.parent / "program.py"
+    shutil.copy(PROGRAM, program)
+    program.chmod(0o644)
+    victim = open_node.state.parent / "victim"
+    victim.write_text("untouched")
+    victim.chmod(0o666)  # it is its links that must not harm it
+
+    _survives(open_node, victim, seed, ALICE, program)
+
+
+def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -> None:
+    jobs = [hostile(seed, 6.0, victim, program, run_as=run_as), honest()]
+    slots = (CPU, Slot("cpu-1", 4 * GIB, cpus=(0,)))
+    before = _peak_bytes()
+    reports, played = Reports(), Played(node.state, *slots)
+    ends_s = time.monotonic() + random.Random(seed).uniform(2.0, 5.0)
+    reports.go_on(played, jobs, lambda: time.monotonic() > ends_s)
+    played.dies()
+
+    played = Played(node.state, *slots)
+    reports.go_on(played, jobs, lambda: played.ended("honest") and played.ended("hostile"))
+
+    said = {task.job_id: task for task in played.agent.core.report()}
+    assert said["honest"].exit.finished, said["honest"]
+    forget = orders(version=9)
+    for task in said.values():
+        forget.forget.add(job_id=task.job_id, attempt=task.attempt)
+    played.agent.hear(forget)
+    played.agent._step()
+    played.dies()
+
+    def is_clean() -> bool:
+        remove_leftovers(node.state, 10.0)
+        left = {path.name for path in (node.state / "tasks").iterdir()}
+        return left <= (set() if run_as else {"hostile.1"})  # whose spec it may have damaged
+
+    until(is_clean)
+    assert victim.read_text() == "untouched"
+    assert _peak_bytes() - before < MORE_BYTES
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# The watchdog -------------------------------------------------------------------------------
+
+
+def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, monkeypatch):
+    stall_s, lease_s = 1.0, 4.0
+    monkeypatch.setattr(agent_module, "_STALLED_S", stall_s)
+    os.mkfifo(tmp_path / "fifo")
+    observe = vars(agent_module)["observe"]
+    hangs = [False]
+
+    def observes(*words):
+        if hangs[0]:
+            (tmp_path / "fifo").read_bytes()  # until a process writes there
+        return observe(*words)
+
+    monkeypatch.setattr(agent_module, "observe", observes)
+    played = Played(node.state)
+    agent, job = played.agent, order("job", SLEEPS)
+    problems: list[str] = []
+    heard = [0.0]
+
+    async def answers() -> None:
+        async for report in agent.reports():
+            problems.append(report.problem)
+            heard[0] = time.monotonic()
+            agent.hear(orders(job, lease_s=lease_s, answers=report.number))
+
+    async def until_(holds: Callable[[], object]) -> None:
+        ends_s = time.monotonic() + 60.0
+        while not holds():
+            assert time.monotonic() < ends_s
+            await asyncio.sleep(0.05)
+
+    async def living() -> None:
+        await asyncio.to_thread(agent.begin)
+        tasks = [asyncio.create_task(agent.run()), asyncio.create_task(answers())]
+        await until_(lambda: played.runs("job"))
+        looked_s, hangs[0] = agent._looked_s, True
+        folder = played.folder("job.1")
+        try:
+            await until_(folder.exit)  # its shim goes by the lease
+            assert folder.exit().why == "lease"  # type: ignore[union-attr]
+            latest_s = agent._looked_s + stall_s + lease_s
+            assert agent._looked_s < looked_s + 30.0
+            assert (read_lease(node.state) or 0.0) <= latest_s
+            assert any("has been checking its tasks" in problem for problem in problems)
+            await until_(lambda: boottime_s() > latest_s + 1.0)
+            said, said_s = len(problems), time.monotonic()
+            await asyncio.sleep(3.0)
+            assert len(problems) == said, said_s  # the controller takes the node for lost
+        finally:
+            hangs[0] = False
+            (tmp_path / "fifo").write_bytes(b"x")
+        await until_(lambda: len(problems) > said and not problems[-1])
+        await until_(lambda: played.ended("job"))
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(living())

@@ -1,0 +1,437 @@
+"""What an agent decides by itself about its node (requirement N8), without processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.errors import ServiceError
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.agent.controller_forecasts import (
+    SecondForecasts,
+    ToldForecasts,
+    ToldJobs,
+)
+from presage.schedulers.live.agent.node_core import BY_TOLD_S, PATIENCE_S, NodeCore
+from presage.schedulers.live.agent.node_task import Seen, Step
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.live.protocol.wire import write_grants, write_job, write_told
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+CHECK_S = 10.0
+
+
+class Second:
+    """The agent's own predictor: knows better of jobs of a model "known"."""
+
+    def __init__(self, runtime_s=50.0, milli=200):
+        self._runtime_s, self._milli = runtime_s, milli
+
+    def outlooks(self, asked):
+        runtime_s = self._runtime_s
+        known = Outlook(runtime_s, self._milli, GIB, high_s=1.2 * runtime_s)
+        return [known if job.model == "known" else None for job, _ in asked]
+
+    def slowdowns(self, asked):
+        return [None] * len(asked)
+
+
+class Node:
+    """An agent's core on two V100s, and orders for it as a controller gives them."""
+
+    def __init__(self, second=None, kinds=("v100", "v100")):
+        self._known = {}
+        self._orders = {}
+        told = ToldJobs()
+        first = ToldForecasts(told)
+        asked = SecondForecasts(told, second) if second else first
+        devices = [(kind, 16 * GIB) for kind in kinds]
+        self.core = NodeCore("a", devices, self._forecasts(asked, first), told)
+
+    def _forecasts(self, forecaster, otherwise):
+        def of(cluster, now_s):
+            if cluster not in self._known:
+                self._known[cluster] = Forecasts(forecaster, cluster, otherwise)
+            return self._known[cluster]
+
+        return of
+
+    def order(self, name, milli, *, device=0, model="", runtime_s=100.0, others=None, **values):
+        submitted = SubmittedJob(Job(name, 0.0, model=model, **values), ("train",))
+        told = [
+            write_told(kind, Outlook(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
+            for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
+        ]
+        self._orders[name] = pb.TaskOrder(
+            job=write_job(submitted), attempt=1, told=told,
+            grants=write_grants([Grant(device, milli, GIB)]),
+        )  # fmt: skip
+
+    def obey(self, now_s):
+        sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
+        orders = pb.NodeOrders(version=1, tasks=self._orders.values(), sharing=sharing)
+        self.core.obey(orders, now_s)
+        self.core.decide(now_s)
+        for task in tuple(self.core.ready()):
+            self.core.made(task.name)
+
+    def runs(self, now_s, *, usage_milli=None, **done):
+        for name, part in done.items():
+            milli = self.grant(name).compute_milli if usage_milli is None else usage_milli
+            self.core.see((name, 1), Seen(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s)
+        self.core.decide(now_s)
+
+    def task(self, name):
+        return self.core.tasks[name, 1]
+
+    def grant(self, name):
+        return self.task(name).grants[0]
+
+
+def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever_it_is_told():
+    node = Node()
+    for name in ("one", "two", "three"):  # all for device 0, by a controller that knows no better
+        node.order(name, 600, latency_sensitive=True)
+    node.obey(1.0)
+
+    assert {node.grant("one").device, node.grant("two").device} == {0, 1}
+    assert node.task("three").step is Step.WAITING
+    assert not node.task("three").end
+
+    node.core.decide(1.0 + PATIENCE_S + 1)  # nor will there be room for it: let it go elsewhere
+    (back,) = [one for one in node.core.report() if one.job_id == "three"]
+    assert back.exit.asked
+    assert back.why == "there was no room left for it on its node"
+
+
+def test_n8_second_predictor_goes_before_what_the_controller_sent():
+    node = Node(Second())
+    node.order("known", 900, model="known")
+    node.order("other", 700)
+    node.obey(1.0)
+
+    assert node.grant("known").compute_milli == 200
+    assert node.grant("other").compute_milli == 700
+
+
+def test_n8_where_the_second_predictor_finds_no_room_the_controllers_word_counts():
+    node = Node(Second(milli=900), kinds=("v100",))
+    node.order("beside", 600)
+    node.order("known", 300, model="known")
+    node.obey(1.0)
+    assert node.task("known").step is Step.WAITING
+
+    node.core.decide(1.0 + BY_TOLD_S + 0.5)
+    node.core.decide(1.0 + BY_TOLD_S + 1.0)
+    assert node.task("known").step is Step.GRANTED
+    assert node.grant("known").compute_milli == 300
+
+
+class Silent:
+    """A second predictor that gives no answer, and counts how often it was asked for one."""
+
+    def __init__(self, error=None):
+        self.asked = 0
+        self._error = error or ServiceError("nobody is there")
+
+    def outlooks(self, asked):
+        self.asked += 1
+        raise self._error
+
+    def slowdowns(self, asked):
+        self.asked += 1
+        raise self._error
+
+
+def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
+    node = Node(kinds=("k80", "v100"))
+    node.order("there", 100, device=1, latency_sensitive=True, kinds=("v100",))
+    node.order("huge", 300, device=1, latency_sensitive=True, kinds=("v100",))
+    node.obey(1.0)
+    assert node.grant("there").device == node.grant("huge").device == 1  # though the other is empty
+
+
+@pytest.mark.parametrize("error", [ServiceError("nobody is there"), ValueError("NaN %")], ids=str)
+def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts(error):
+    node = Node(Silent(error))
+    node.order("job", 300, latency_sensitive=True)
+    node.obey(1.0)
+    assert node.grant("job").compute_milli == 300
+
+    node.runs(130.0, job=0.5)  # of 100 s; promised are 120
+    assert node.task("job").late
+
+
+def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
+    second = Silent()
+    node = Node(second)
+    for number in range(20):
+        node.order(f"job-{number}", 100)
+    node.obey(1.0)
+
+    assert all(node.grant(f"job-{number}").compute_milli == 100 for number in range(20))
+    assert second.asked == 1
+
+
+def test_n3_a_task_is_not_late_before_it_has_a_process():
+    node = Node(kinds=("v100",))
+    node.order("urgent", 300, latency_sensitive=True, runtime_s=20.0)
+    node.obey(1.0)
+    node.core.decide(100.0)  # somebody leaves its device, and takes long
+    assert not node.task("urgent").late
+    node.core.see(("urgent", 1), Seen(5.0, 0.25, 0.0, 300.0, 1, 1), 105.0)
+    node.core.decide(105.0)
+    assert not node.task("urgent").late
+
+    node.core.see(("urgent", 1), Seen(20.0, 0.3, 0.0, 300.0, 1, 1), 120.0)
+    node.core.decide(120.0)
+    assert node.task("urgent").late
+
+
+def test_tasks_that_were_told_differently_are_not_taken_for_alike():
+    node = Node()
+    node.order("unknown", 1000, model="one")
+    node.order("known", 300, model="one")
+    node.obey(1.0)
+
+    assert node.grant("unknown").compute_milli == 1000
+    assert node.grant("known").compute_milli == 300
+
+
+@pytest.mark.parametrize("anew_s", [50.0, 150.0])
+def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
+    node = Node(Second(anew_s))
+    node.order("known", 900, model="known", runtime_s=100.0)
+    node.obey(1.0)
+    (cluster,) = node._known
+    job = node.task("known").submitted.job
+
+    assert node._known[cluster].outlook(job, "v100").runtime_s == anew_s
+    assert node._known[cluster].outlook(job, "v100").promised_s == 120.0
+
+
+def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
+    node = Node()
+    node.order("first", 300, latency_sensitive=True)
+    node.obey(1.0)
+    assert node.grant("first").device == 0
+
+    node.order("second", 300, device=0, latency_sensitive=True)
+    node.obey(2.0)
+    assert node.grant("second").device == 1
+
+
+def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_to_take_least():
+    node = Node(kinds=("k80", "v100"))
+    node.order("there", 100, device=1, others={"k80": 1000.0})
+    node.obey(1.0)
+    node.order("task", 300, others={"k80": 1000.0})
+    node.obey(2.0)
+    assert node.grant("there").device == node.grant("task").device == 1
+
+    node.order("urgent", 300, others={"k80": 1000.0}, latency_sensitive=True)
+    node.obey(3.0)
+    assert node.grant("urgent").device == 0  # N1: where most is left
+
+
+def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    for now_s in (10.0, 20.0):
+        node.runs(now_s, usage_milli=1000, task=0.0)
+        assert not node.task("task").paused
+    node.runs(29.0, usage_milli=1000, task=0.3)
+    node.runs(30.0, usage_milli=1000, task=0.32)
+    node.runs(40.0, usage_milli=1000, task=0.5)
+    assert node.task("task").paused
+
+
+def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_has_fallen():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(9.0, usage_milli=1000, task=None)  # it has not yet said how far it is
+    node.runs(10.0, usage_milli=1000, task=0.1)
+    assert node.task("task").paused
+
+    for now_s in range(11, 31):
+        node.runs(float(now_s), usage_milli=0, task=0.1)
+
+    assert not node.task("task").paused
+
+
+def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
+    node = Node()
+    node.order("task", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(15.0, task=0.05)
+    node.runs(30.0, task=0.1)  # by what is foretold of the rest alone it would be in time
+    assert node.task("task").late
+    assert node.grant("task").compute_milli > 300
+
+
+def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():
+    node = Node()
+    order = pb.TaskOrder(
+        job=pb.Job(job_id="gone", command=["train"], gpus=1), attempt=3, end="it was cancelled"
+    )
+    node.core.obey(pb.NodeOrders(version=1, tasks=[order]), 1.0)
+
+    (told,) = node.core.report()
+    assert (told.job_id, told.attempt, told.phase) == ("gone", 3, pb.TASK_ENDED)
+    assert told.exit == pb.Exit(asked=True, how="never started")
+
+
+def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
+    node = Node()
+    node.order("job", 300)
+    node.order("new", 300)
+    grants = (Grant(0, 300, GIB),)
+    node.core.restore(node._orders["job"], grants, 1.0, end="", paused=False, ran_s=50.0)
+    node.obey(1.0)
+
+    assert node.task("job").in_part
+    assert not node.task("new").in_part
+
+
+def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_chose():
+    node = Node()
+    node.order("paused", 500, device=1)
+    node.order("lowered", 400)
+    node.order("raised", 100)
+    had = {"paused": 500, "lowered": 200, "raised": 800}
+    for name, milli in had.items():
+        # Their devices were the agent's choice: where the processes are, they stay.
+        node.core.restore(
+            node._orders[name], (Grant(0, milli, GIB),), 1.0, end="", paused=name == "paused",
+            ran_s=5.0,
+        )  # fmt: skip
+    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
+    assert node.task("paused").paused
+    for look in (2.0, 3.0):
+        node.core.decide(look)
+
+    assert not node.task("paused").paused
+    assert {name: node.grant(name) for name in had} == {
+        "paused": Grant(0, 500, GIB), "lowered": Grant(0, 400, GIB), "raised": Grant(0, 100, GIB)
+    }  # fmt: skip
+    assert not node.task("lowered").steady
+
+
+def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
+    node = Node()
+    node.order("gang", 1000, gpus=2)
+    node._orders["gang"].grants.extend(write_grants([Grant(1, 1000, 8 * GIB)]))
+    node.core.obey(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
+    node.core.decide(1.0)
+    node.core.made(("gang", 1))
+
+    node.core.see(("gang", 1), Seen(5.0, 0.1, 0.0, 900.0, 30 * GIB, 30 * GIB), 6.0)
+    node.core.decide(6.0)
+    assert not node.task("gang").end  # 15 GiB of each 16
+
+    node.core.see(("gang", 1), Seen(6.0, 0.1, 0.0, 900.0, 34 * GIB, 34 * GIB), 7.0)
+    node.core.decide(7.0)
+    assert node.task("gang").end
+
+
+def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
+    node = Node()
+    node.order("late", 300, latency_sensitive=True)
+    node.obey(1.0)
+    node.runs(5.0, late=0.01)
+    assert node.grant("late").compute_milli == 300
+
+    node.runs(CHECK_S + 1, late=0.02)  # of 100 s a tenth has passed
+    assert node.task("late").late
+    assert node.grant("late").compute_milli > 300
+
+
+def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
+    """Of two seconds one is slow: what is late by the mean of a few may be in time."""
+
+    def ends(stride):
+        node = Node(kinds=("v100",))
+        node.order("urgent", 500, latency_sensitive=True, runtime_s=100.0)
+        node.order("other", 100, runtime_s=500.0)
+        node.obey(1.0)
+        done = 0.0
+        for second in range(2, 12):
+            done += stride(second)
+            node.runs(float(second), urgent=done, other=0.001 * second)
+        return node.grant("urgent").compute_milli > 500, bool(node.task("other").end)
+
+    assert ends(lambda second: 0.01) == (False, False)
+    assert ends(lambda second: 0.005 + 0.005 * (second % 2)) == (True, False)
+    assert ends(lambda second: 0.002) == (True, True)
+    # Of one that says it seldom nobody knows how its strides scatter.
+    assert ends(lambda second: 0.01 * (second % 4 == 0)) == (True, False)
+
+
+@pytest.mark.parametrize("late_s", [30.0, 60.0])
+def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_s):
+    node = Node()
+    node.order("late", 500, latency_sensitive=True)
+    node.order("beside", 900)
+    node.order("small", 400, device=1)
+    node.obey(1.0)
+    for look in range(1, 12):
+        running = {name: 0.001 * look for (name, _), task in node.core.tasks.items()
+                   if task.step is Step.STARTED and not task.end}  # fmt: skip
+        node.runs(late_s + look * CHECK_S, **running)
+        for device in (0, 1):
+            shares = [
+                grant.compute_milli
+                for task in node.core.tasks.values()
+                if not task.end
+                for grant in task.grants
+                if grant.device == device
+            ]
+            assert sum(shares) <= 1000
+    assert node.grant("late").compute_milli == 1000
+
+
+def reported(node, name):
+    (row,) = [row for row in node.core.report() if row.job_id == name]
+    return row
+
+
+def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_guess():
+    node = Node(kinds=("v100",) * 3)
+    node.order("silent", 300, runtime_s=100.0)
+    node.order("says", 300, runtime_s=100.0)
+    node.order("untold", 1000, device=2, runtime_s=float("inf"))
+    node.obey(1.0)
+    for name, done in (("silent", None), ("says", 0.1), ("untold", None)):
+        node.core.see((name, 1), Seen(40.0, done, 0.0, 300.0, GIB, GIB), 41.0)
+    node.core.decide(41.0)
+
+    rows = {name: reported(node, name) for name in ("silent", "says", "untold")}
+    assert {name: (row.done, row.done_guessed) for name, row in rows.items()} == {
+        "silent": (pytest.approx(0.4), True), "says": (0.1, False), "untold": (0.0, False)
+    }  # fmt: skip
+    assert all(row.saved == 0 for row in rows.values())  # nobody guesses that
+
+
+def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
+    node = Node()
+    node.order("slow", 300, latency_sensitive=True, runtime_s=100.0)
+    node.order("even", 300, device=1, runtime_s=100.0)
+    node.order("tardy", 300, device=1, runtime_s=100.0)
+    node.obey(1.0)
+    for now_s in (10.0, 30.0, 50.0):
+        node.runs(now_s, slow=now_s / 200, even=now_s / 100, tardy=now_s / 200)
+
+    slow, even, tardy = (reported(node, name) for name in ("slow", "even", "tardy"))
+    assert slow.late
+    assert 50.0 + slow.rest_s > 120.0  # the promise: both say that it will be broken
+    assert even.rest_s == pytest.approx(50.0)
+    assert tardy.rest_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
+
+    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
+    node.core.decide(51.0)
+    assert not reported(node, "slow").HasField("rest_s")  # nobody judges under other policies
+    assert not reported(node, "slow").late

@@ -1,0 +1,203 @@
+"""What is told of a task that ended: what was seen of it, and nothing that was not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from presage.errors import ServiceError
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.agent.node_task import NodeTask, Seen, Step
+from presage.schedulers.live.agent.outcome_outbox import MOST_BYTES, MOST_KEPT, Outbox, outcome_of
+from presage.schedulers.live.agent.slot import Slot
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.outcomes.outcome import Reported
+from presage.serving.v1.prediction_pb2 import Outcome, Share
+from tests.serving.conftest import make_job
+
+GIB = 2**30
+RAN_S, ENDED_S = 100.0, 1.6e9
+DEVICE = Slot("cpu-2", 4 * GIB, cpus=(0, 1))
+
+
+def task(name, milli=1000, **how):
+    """One that ran for a while, and was busy half of it."""
+    features = make_job("a digest")
+    job = Job(name, 0.0, iterations=1000, features=features)
+    submitted = SubmittedJob(job, ("train",), features_id=f"the user's {name}")
+    over = pb.Exit(**(how or {"finished": True}))
+    seen = Seen(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
+    return NodeTask(
+        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, seen=seen, busy_s=RAN_S / 2,
+        grants=(Grant(0, milli, GIB),), first=(10.0, 0.1), last=(90.0, 0.9),
+    )  # fmt: skip
+
+
+def together(one, other, for_s=RAN_S):
+    one.beside[other.name], other.beside[one.name] = for_s, for_s
+    return {one.name: one, other.name: other}
+
+
+def told(of, tasks=None, held="cgroup v1 weight"):
+    row = outcome_of(of, DEVICE, tasks or {of.name: of}, "agent", held, ENDED_S)
+    assert row is not None
+    return row
+
+
+def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
+    one, other = task("one"), task("other")
+    row = told(one, together(one, other))
+
+    assert row.finished_at_unix_s == ENDED_S
+    assert row.job.job_id == "the user's one"
+    assert [of.job.job_id for of in row.neighbours] == ["the user's other"]
+
+
+def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told():
+    one, other = task("one"), task("other")
+    tasks = together(one, other)
+    whole = told(one, tasks)
+    assert (whole.runtime_s, whole.compute_utilization) == (RAN_S, 0.5)
+    assert whole.step_time_median_s == pytest.approx(0.1)
+    one.in_part = True
+
+    row = told(one, tasks)
+    for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
+        assert not row.HasField(name)
+    assert not row.neighbours
+    assert row.memory_peak_bytes == 2 * GIB
+    assert row.share.mode == "time-slice"  # nobody knows whether it was alone
+    assert told(other, tasks).neighbours[0].job.job_id == "the user's one"
+
+
+@pytest.mark.parametrize(
+    ("held", "milli", "alone", "beside"),
+    [
+        ("cgroup v1 weight", 300, (1.0, "exclusive"), (1.0, "time-slice")),
+        ("cgroup v2 weight", 1000, (1.0, "exclusive"), (1.0, "time-slice")),
+        ("cgroup v2", 300, (0.3, "cpu-quota"), (0.3, "cpu-quota")),
+        ("cgroup v1", 1000, (1.0, "exclusive"), (1.0, "cpu-quota")),
+        ("duty cycle", 300, (0.3, "time-slice"), (0.3, "time-slice")),
+        ("mps", 300, (0.3, "mps"), (0.3, "mps")),
+        ("", 1000, (1.0, "exclusive"), (1.0, "time-slice")),
+    ],
+)
+def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
+    assert told(task("one", milli), held=held).share == Share(fraction=alone[0], mode=alone[1])
+    one, other = task("one", milli), task("other", milli)
+    row = told(one, together(one, other), held)
+    expected = Share(fraction=beside[0], mode=beside[1])
+    assert (row.share, row.neighbours[0].share) == (expected, expected)
+
+
+def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_device():
+    one = task("one")
+    assert told(one).release_id == ""  # placed without a forecast, or by one of no release
+
+    one.order.told.add(kind="h100", release_id="another release")
+    assert told(one).release_id == ""
+    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    assert told(one).release_id == "the release"
+
+
+@pytest.mark.parametrize("changed", ["share", "company"])
+def test_times_are_left_out_where_one_share_and_one_company_do_not_describe_the_run(changed):
+    one, other = task("one"), task("other")
+    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    if changed == "share":
+        one.steady = False
+    else:  # it ended and was forgotten, so that the outcome cannot name it
+        together(one, other)
+
+    row = told(one)
+    for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
+        assert not row.HasField(name)
+    assert (row.release_id, row.memory_peak_bytes) == ("the release", 2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("beside_s", "named", "timed"),
+    [(0.0, False, True), (9.0, False, True), (30.0, False, False), (60.0, True, True)],
+)
+def test_a_neighbour_is_named_or_was_there_too_briefly_to_matter(beside_s, named, timed):
+    one, other = task("one"), task("other")
+    row = told(one, together(one, other, beside_s))
+    assert (bool(row.neighbours), row.HasField("step_time_median_s")) == (named, timed)
+
+
+def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_job_alone():
+    one, other = task("one"), task("other")
+    job = Job("other", 0.0, iterations=1000)
+    other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, grants=other.grants)
+
+    row = told(one, together(one, other))
+    assert not row.neighbours
+    assert not row.HasField("step_time_median_s")
+
+
+@pytest.mark.parametrize(
+    ("how", "failure"),
+    [({"out_of_memory": True}, "out-of-memory"), ({"how": "ended with status 1"}, "crash")],
+)
+def test_of_one_that_failed_no_times_are_told(how, failure):
+    row = told(task("one", **how))
+    assert row.failure == failure
+    assert not row.HasField("runtime_s")
+
+
+@pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
+def test_of_one_that_others_ended_nothing_is_told(how):
+    one = task("one", **how)
+    assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
+
+
+class Deaf:
+    """A service that has been away for long."""
+
+    def report_rows(self, rows):
+        raise ServiceError("nobody is there")
+
+
+def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
+    outbox, kept = Outbox(tmp_path, Deaf()), tmp_path / "outcomes"
+    kept.mkdir()
+    for number in range(MOST_KEPT):
+        (kept / f"earlier.{number}").touch()  # an outcome of which nothing is known
+        os.utime(kept / f"earlier.{number}", ns=(number, number))
+    for number in range(3):
+        outbox.put(told(task("one")), f"new.{number}")
+
+    with pytest.raises(ServiceError):
+        outbox.send()
+    names = {path.name for path in kept.iterdir()}
+    assert len(names) == MOST_KEPT
+    assert {"new.0", "new.1", "new.2", "earlier.3"} <= names
+    assert "earlier.2" not in names
+
+
+class Hears:
+    """A service that takes all that it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def report_rows(self, rows):
+        self.told.append(rows)
+        return Reported(len(rows), 0, {})
+
+
+def test_what_is_told_at_once_fits_into_a_message(tmp_path):
+    service = Hears()
+    outbox = Outbox(tmp_path, service)
+    for number in range(5):
+        row = Outcome(idempotency_key=f"{number}", failure="x" * (MOST_BYTES // 2 - 100))
+        outbox.put(row, f"job.{number}")
+    outbox.put(Outcome(failure="x" * MOST_BYTES), "too-large.1")
+
+    assert [outbox.send() for _ in range(4)] == [2, 2, 1, 0]
+    assert [[row.idempotency_key for row in rows] for rows in service.told] == [
+        ["0", "1"], ["2", "3"], ["4"]
+    ]  # fmt: skip

@@ -1,0 +1,336 @@
+"""A task gets the share that is wanted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from presage.schedulers.live.agent.isolation.control_groups import (
+    Group,
+    Isolation,
+    find_isolation,
+    hierarchies,
+    make_isolation,
+    names_of_groups,
+)
+from presage.schedulers.live.agent.isolation.job_environment import mps_percent
+from presage.schedulers.live.agent.isolation.share_limit import ShareLimit
+from presage.schedulers.live.agent.isolation.task_usage import CpuMeter
+from presage.schedulers.live.agent.tasks.processes import descendants, stat
+from presage.schedulers.live.agent.tasks.task import TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
+from presage.schedulers.live.agent.tasks.task_process import TaskState, state_of, want
+from tests.schedulers.live.agent.node import (
+    COUNTS,
+    SLEEPS,
+    counts,
+    done_by,
+    ended,
+    has_groups,
+    job_pid,
+    letter,
+    says,
+    until,
+)
+
+MIB = 2**20
+
+
+@pytest.fixture(params=["groups", "duty cycle"])
+def groups(request, tmp_path: Path):
+    if request.param == "groups" and not has_groups(tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    return request.param == "groups"
+
+
+def spent_s(pid: int) -> float:
+    found = stat(pid)
+    assert found is not None
+    return found.cpu / 100
+
+
+def shares(over_s: float, *folders: TaskFolder) -> list[float]:
+    """Of one processor, that the first processes of tasks have now."""
+    pids = [job_pid(folder) for folder in folders]
+    began_s, before_s = time.monotonic(), [spent_s(pid) for pid in pids]
+    time.sleep(over_s)
+    past_s = time.monotonic() - began_s
+    return [(spent_s(pid) - before) / past_s for pid, before in zip(pids, before_s, strict=True)]
+
+
+def share(folder: TaskFolder, over_s: float) -> float:
+    """Of one processor, that a task's first process has now."""
+    return shares(over_s, folder)[0]
+
+
+def has_thrice(folder: TaskFolder, other: TaskFolder) -> bool:
+    """Whether a task has more than three times what the other has."""
+    more, less = shares(1.0, folder, other)
+    return more > 3 * less
+
+
+def limit_memory(state: Path, name: str, memory_bytes: int) -> bool:
+    """As whoever runs the machine might, around a task's group; whether the kernel takes it."""
+    for hierarchy in hierarchies():
+        for group in (hierarchy.mount / "presage").glob(f"*{state.name}*/task-{name}"):
+            for file in ("memory.max", "memory.limit_in_bytes"):
+                if (group / file).is_file():
+                    (group / file).write_text(str(memory_bytes))
+                    return True
+    return False
+
+
+def test_a_share_holds_and_changes_take_effect(node, groups):
+    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(150), groups=groups)
+    counts(folder)
+    # Where others want the processor too, it gets less, or is stopped a little late at times.
+    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    held = folder.shim_state()
+    assert held.compute.startswith("cgroup" if groups else "duty cycle")
+
+    want(folder, Wanted(1000))
+
+    until(lambda: share(folder, 0.5) > 0.35)
+    want(folder, Wanted(100))
+    until(lambda: share(folder, 1.0) < 0.25)
+
+
+def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node, tmp_path):
+    if not has_groups(tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    large = node.start(COUNTS, job_id="large", cpus=(0,), wanted=Wanted(900), hard=False)
+    counts(large)
+    assert large.shim_state().compute.endswith(" weight")
+    small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=Wanted(100), hard=False)
+    counts(small)
+    until(lambda: has_thrice(large, small))
+
+    want(large, Wanted(100))
+    want(small, Wanted(900))
+    until(lambda: has_thrice(small, large))
+
+    want(small, Wanted(900, paused=True))
+    until(lambda: share(large, 0.5) > 0.35)
+
+
+def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
+    if not has_groups(tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    urgent = node.start(
+        COUNTS, job_id="urgent", cpus=(0,), wanted=Wanted(300), hard=False, weight=10
+    )
+    other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=Wanted(600), hard=False)
+    counts(urgent)
+    counts(other)
+    until(lambda: has_thrice(urgent, other))
+
+
+def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
+    folder = node.start(COUNTS, wanted=Wanted(500), groups=groups)
+    counts(folder)
+
+    want(folder, Wanted(500, paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+    before = spent_s(job_pid(folder))
+    time.sleep(0.8)
+    assert spent_s(job_pid(folder)) == before
+    done = done_by(folder)
+
+    want(folder, Wanted(500))
+
+    until(lambda: done_by(folder) > done)
+    assert state_of(folder) == TaskState.RUNNING
+
+
+def test_a_pause_holds_processes_that_left_the_group(node):
+    code = "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass"
+    folder = node.start(code, cpus=(0,), groups=False)
+    below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
+    time.sleep(0.2)
+
+    want(folder, Wanted(paused=True))
+    until(lambda: all(letter(pid) == "T" for pid in below))
+    want(folder, Wanted())
+
+    until(lambda: all(letter(pid) != "T" for pid in below))
+
+
+def test_a_smallest_share_is_taken(node, groups):
+    folder = node.start(SLEEPS, wanted=Wanted(1), cpus=(0,), groups=groups)
+    job_pid(folder)
+    time.sleep(0.5)
+
+    assert state_of(folder) == TaskState.RUNNING
+    want(folder, Wanted(1000))
+    says(folder, "up")
+
+
+def test_a_job_that_the_kernel_kills_for_memory_is_told_apart(node, tmp_path):
+    code = (
+        "import os, time; print('up', flush=True)\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+        "taken = bytearray(400 * 2**20); print('had it')"
+    )
+    folder, plenty = node.start(code), node.start(code, attempt=2)
+    says(folder, "up")
+    if not limit_memory(node.state, "job.1", 100 * MIB):
+        pytest.skip("this machine lets us make no control group for memory")
+    (tmp_path / "go").touch()
+
+    exit_ = ended(folder)
+
+    assert exit_.why == "out of memory"
+    assert exit_.signal == 9
+    assert "had it" not in folder.log.read_text()
+    assert ended(plenty).code == 0
+    assert ended(plenty).peak_memory_bytes > 350 * MIB
+
+
+def test_groups_go_with_their_task(node, tmp_path):
+    if not has_groups(tmp_path):
+        pytest.skip("this machine lets us make no control group for processors")
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+    assert names_of_groups(node.state) == {"job.1"}
+    assert find_isolation(node.state, "job.1").pids() == {job_pid(folder)}
+
+    want(folder, Wanted(end=None, paused=True))
+    node.close()
+
+    assert names_of_groups(node.state) == set()
+    for hierarchy in hierarchies():
+        assert not list((hierarchy.mount / "presage").glob(f"*{node.state.name}*"))
+
+
+def test_both_ways_of_counting_agree(node, groups):
+    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(300), groups=groups)
+    counts(folder)
+    meter = CpuMeter(folder, cpus=1)
+    assert meter.read().compute_milli is None
+    before_s, began_s = spent_s(job_pid(folder)), time.monotonic()
+    time.sleep(1.0)
+
+    used = meter.read()
+    by_proc = 1000 * (spent_s(job_pid(folder)) - before_s) / (time.monotonic() - began_s)
+
+    assert used.compute_milli == pytest.approx(by_proc, abs=60)
+    assert used.memory_bytes is not None
+    assert 2 * MIB < used.memory_bytes < 100 * MIB
+
+
+def test_version_2_is_told_in_its_own_words(tmp_path):
+    group = Group(2, tmp_path, frozenset(("cpu", "memory")))
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (tmp_path / "memory.stat").write_text("anon 100\nfile 7\nshmem 20\nanon_thp 3\n")
+    (tmp_path / "memory.events").write_text("oom 2\noom_kill 1\noom_group_kill 0\n")
+    (tmp_path / "cgroup.procs").write_text("3\n4\n")
+    isolation = Isolation([group])
+
+    assert isolation.limit_cpus(1.5) == "cgroup v2"
+    assert group.read("cpu.max") == "150000 100000"
+    isolation.limit_cpus(0.001)
+    assert group.read("cpu.max") == "1000 1000000"
+    isolation.limit_cpus(None)
+    assert group.read("cpu.max") == "max 100000"
+    assert isolation.weigh(250) == "cgroup v2 weight"
+    assert group.read("cpu.weight") == "25"
+    assert isolation.cpu_s() == 2.5
+    assert isolation.memory_bytes() == 120
+    assert isolation.out_of_memory_kills() == 1
+    assert isolation.pids() == {3, 4}
+
+
+def test_version_1_is_told_in_its_own_words(tmp_path):
+    for name in ("cpu", "memory"):
+        (tmp_path / name).mkdir()
+    cpu = Group(1, tmp_path / "cpu", frozenset(("cpu", "cpuacct")))
+    memory = Group(1, tmp_path / "memory", frozenset(("memory",)))
+    (cpu.path / "cpuacct.usage").write_text("2500000000\n")
+    (memory.path / "memory.stat").write_text("rss 1\ntotal_rss 100\ntotal_shmem 20\n")
+    (memory.path / "memory.oom_control").write_text("oom_kill_disable 0\noom_kill 3\n")
+    isolation = Isolation([cpu, memory])
+
+    assert isolation.limit_cpus(0.5) == "cgroup v1"
+    assert cpu.read("cpu.cfs_quota_us") == "50000"
+    isolation.limit_cpus(None)
+    assert cpu.read("cpu.cfs_quota_us") == "-1"
+    assert isolation.weigh(250) == "cgroup v1 weight"
+    assert cpu.read("cpu.shares") == "250"
+    assert isolation.cpu_s() == 2.5
+    assert isolation.memory_bytes() == 120
+    assert isolation.out_of_memory_kills() == 3
+
+
+def test_a_group_that_takes_no_process_is_not_the_tasks(tmp_path):
+    group = Group(2, tmp_path / "gone", frozenset(("cpu",)))
+    isolation = Isolation([group])
+
+    isolation.enter(1)
+
+    assert isolation.limit_cpus(1.0) == ""
+    assert isolation.cpu_s() is None
+
+
+def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "presage.schedulers.live.agent.isolation.control_groups.hierarchies", lambda: iter(())
+    )
+
+    assert make_isolation(tmp_path, "task").limit_cpus(1.0) == ""
+
+
+def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
+    folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=Wanted(150))
+    counts(folder)
+
+    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    assert folder.shim_state().compute == "duty cycle"
+
+
+def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=(0,))
+    limit = ShareLimit(spec, Isolation([]), percent=34)
+
+    def of_time(milli: int) -> int:
+        limit.set(milli, now_s=5.0)
+        return limit.duty.compute_milli
+
+    assert limit.most_milli == 340
+    assert (of_time(335), of_time(340), of_time(1000)) == (1000, 1000, 1000)
+    assert (of_time(170), of_time(34), of_time(1)) == (500, 100, 2)
+    assert limit.how == "mps"
+    assert not limit.set(1, now_s=6.0)
+    assert limit.duty.since_s == 5.0
+
+
+@pytest.mark.parametrize("cuda", [(0,), None])
+def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda):
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=cuda, hard=False, grows=True)
+    free, held = (
+        ShareLimit(spec, Isolation([]), None),
+        ShareLimit(replace(spec, grows=False), Isolation([]), None),
+    )
+    free.set(300, now_s=5.0)
+    held.set(300, now_s=5.0)
+    assert (free.how, free.duty.compute_milli) == ("free", 1000)
+    assert (held.how, held.duty.compute_milli) == ("duty cycle", 300)
+
+
+def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time(tmp_path):
+    (tmp_path / "control").touch()
+    mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", mps, cuda=(0,), grows=True)
+    assert mps_percent(replace(spec, grows=False), 335) == 34
+    assert mps_percent(replace(spec, cuda=None), 335) is None
+    limit = ShareLimit(spec, Isolation([]), mps_percent(spec, 335))
+
+    def of_time(milli: int) -> int:
+        limit.set(milli, now_s=5.0)
+        return limit.duty.compute_milli
+
+    assert limit.most_milli == 1000
+    assert (of_time(335), of_time(600), of_time(1000)) == (335, 600, 1000)
+    assert limit.how == "mps"

@@ -1,0 +1,540 @@
+"""A task runs, is ended, and says how: with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from presage.schedulers.live.agent.isolation.task_usage import meter_of
+from presage.schedulers.live.agent.lease import boottime_s, write_lease
+from presage.schedulers.live.agent.observation import exit_of, observe
+from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
+from presage.schedulers.live.agent.tasks.log_file import keep_small, read_log
+from presage.schedulers.live.agent.tasks.task import End, Wanted
+from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
+from presage.schedulers.live.agent.tasks.task_process import Task, TaskState, launch, state_of, want
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.agent.node import (
+    COUNTS,
+    SLEEPS,
+    SOURCE,
+    alive,
+    counts,
+    done_by,
+    ended,
+    job_pid,
+    kill,
+    letter,
+    saved_by,
+    says,
+    until,
+)
+
+CHECKPOINT = Wanted(end=End(checkpoint=True, why="preempted"))
+AT_ONCE = Wanted(end=End(checkpoint=False))
+SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_wanted: run.saved(done); raise SystemExit(0)\n"
+SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_wanted: run.saved(done)\n"
+DEAF = """
+import signal, time
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    task = node.make(code)
+    assert state_of(task.folder) == TaskState.NEW
+    before_s = boottime_s()
+
+    assert launch(task)
+    exit_ = ended(task.folder)
+
+    assert (exit_.code, exit_.signal, exit_.why) == (3, None, "")
+    assert before_s <= exit_.ended_boottime_s <= boottime_s()
+    assert abs(exit_.ended_at_unix_s - time.time()) < 60
+    assert 0 < exit_.cpu_s < 10
+    assert exit_.peak_memory_bytes > 2**20
+    assert sorted(task.folder.log.read_text().split()) == ["err", "out"]
+
+
+def test_a_job_that_dies_of_a_signal_says_which(node):
+    exit_ = ended(node.start("import os; os.kill(os.getpid(), 11)"))
+
+    assert (exit_.code, exit_.signal, exit_.why) == (None, 11, "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"command": ("/no/such/program",)},
+        {"command": ("no-such-program-anywhere",)},
+        {"command": (os.devnull,)},
+        {"command": ("\ud800",)},
+        {"folder": "/no/such/folder"},
+        {"cpus": (4095,)},
+        {"cpus": (10**30,)},
+    ],
+    ids=str,
+)
+def test_what_cannot_start_says_why(node, spec):
+    exit_ = ended(node.start(SLEEPS, **spec))
+
+    assert (exit_.code, exit_.signal) == (None, None)
+    assert exit_.why.startswith("could not start: ")
+    assert len(exit_.why) > len("could not start: ") + 5
+
+
+def test_what_cannot_start_is_called_what_its_user_called_it(node):
+    script, text = node.state / "script", node.state / "text"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    text.write_text("x")
+    text.chmod(0o600)
+    said = {
+        "nosuchprogram": "no program 'nosuchprogram' on the PATH",
+        "/no/such": "no program '/no/such' on this node",
+        "./train.sh": f"no program './train.sh' in folder {node.state}",
+        str(script): f"program '{script}' begins with the name of an interpreter that is not on "
+        "this node",
+        str(text): f"program '{text}': Permission denied",
+    }
+    for number, (program, why) in enumerate(said.items()):
+        folder = node.start("", command=(program, "on"), job_id=str(number))
+        assert ended(folder).why == f"could not start: {why}"
+
+    folder = node.start(SLEEPS, folder="/nowhere", job_id="elsewhere")
+    assert ended(folder).why == "could not start: folder /nowhere is not on this node"
+    folder = node.start(SLEEPS, folder=str(text), job_id="within")
+    assert ended(folder).why == f"could not start: folder {text}: Not a directory"
+
+
+def test_a_spec_that_is_damaged_is_not_started(node):
+    task = node.make(SLEEPS)
+    (task.folder.path / "spec.json").write_text('{"job_id": ')
+
+    launch(task)
+
+    assert "spec.json" in ended(task.folder).why
+
+
+def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
+    code = (
+        "import json, os, signal; print(json.dumps([dict(os.environ), os.getcwd(), "
+        "sorted(os.sched_getaffinity(0)), os.getsid(0) == os.getpid(), "
+        "[int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ())], "
+        "sorted(os.listdir('/proc/self/fd')), os.read(0, 1).decode()]))"
+    )
+    folder = node.start(
+        code, job_id="a/b", cpus=(0,), environment={"MINE": "1"}, folder="/", memory_bytes=0
+    )
+    assert ended(folder).code == 0
+    environment, cwd, cpus, leads, blocked, files, read = json.loads(folder.log.read_text())
+
+    assert folder.path == node.state / "tasks" / "a%2fb.1"
+    assert environment.pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # Python's own, of the job
+    assert environment == {
+        "MINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PRESAGE_TASK": "a%2fb.1",
+        "PRESAGE_STATE": str(node.state),
+        "PRESAGE_PROGRESS": str(folder.path / "job" / "progress.json"),
+        "PRESAGE_CHECKPOINT": str(node.state / "checkpoints" / "job"),
+    }
+    assert (cwd, cpus, leads, blocked, read) == ("/", [0], True, [], "")
+    assert len(files) == 4  # in, out, error, and the listing itself
+
+
+def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path):
+    (tmp_path / "mps").mkdir()
+    (tmp_path / "mps" / "control").touch()
+    code = (
+        "import os; print([os.environ.get(name) for name in ('CUDA_VISIBLE_DEVICES', "
+        "'CUDA_DEVICE_ORDER', 'PRESAGE_MEMORY_BYTES', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', "
+        "'OMP_NUM_THREADS')])"
+    )
+    spec = {"cuda": (3,), "memory_bytes": 20 * 2**30}
+    mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "mps"), "OMP_NUM_THREADS": "7"}
+    plain = node.start(code, job_id="plain", **spec)
+    shared = node.start(code, job_id="mps", environment=mps, wanted=Wanted(335), **spec)
+
+    assert ended(plain).code == ended(shared).code == 0
+    omp = str(len(os.sched_getaffinity(0)))
+    assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), None, omp]}\n"
+    assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), '34', '7']}\n"
+    assert shared.shim_state().compute == "mps"
+    assert plain.shim_state().compute == "duty cycle"
+
+
+OVERFLOWS = """
+from presage.schedulers import progress
+class OutOfMemoryError(RuntimeError): ...
+progress.begin(iterations=10).step(1)
+raise OutOfMemoryError("CUDA out of memory")
+"""
+
+
+def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
+    folder = node.start(OVERFLOWS)
+
+    how = exit_of(ended(folder), folder.progress())
+    assert how == pb.Exit(out_of_memory=True, how="ended with status 1")
+
+
+def test_a_gang_on_one_node_sees_all_its_gpus(node):
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
+    folder = node.start(code, cuda=(1, 0, 3))
+
+    assert ended(folder).code == 0
+    assert folder.log.read_text() == "1,0,3 PCI_BUS_ID\n"
+    task = Task(folder, folder.spec())
+    seen = observe(task, meter_of(task), None)
+    assert seen is not None
+    assert ended(folder).peak_memory_bytes > 0  # the host's: of its GPUs it says nothing
+    assert seen.peak_memory_bytes == 0
+
+
+def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
+    first = node.start(SAVES_AND_EXITS)
+    counts(first)
+
+    assert want(first, CHECKPOINT)
+    assert not want(first, CHECKPOINT)
+    exit_ = ended(first)
+
+    assert exit_.why == "ended"
+    saved = saved_by(first)
+    assert saved > 0
+    again = node.start(SAVES_AND_EXITS, attempt=2)
+    counts(again)
+    assert done_by(again) >= saved
+
+
+def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
+    code = (
+        "import time\nfrom presage.schedulers import progress\n"
+        "run = progress.begin(iterations=10)\nrun.step(5)\n"
+        "while not run.checkpoint_wanted:\n    time.sleep(0.001)\n"
+        "began_s = time.process_time()\n"
+        "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
+        "run.saved(5)\n"
+    )
+    folder = node.start(code, wanted=Wanted(50), groups=False, grace_s=8.0)
+    until(lambda: (report := folder.progress()) and report.done == 5)
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).why == "ended"
+    assert saved_by(folder) == 5
+
+
+def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_over(node):
+    folder = node.start(SAVES_AND_GOES_ON, grace_s=600.0)
+    counts(folder)
+
+    want(folder, CHECKPOINT)
+    exit_ = ended(folder)
+
+    assert (exit_.why, exit_.signal) == ("ended", signal.SIGTERM)
+    assert saved_by(folder) > 0
+
+
+def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
+    code = (
+        "import time\nfrom presage.schedulers import progress\n"
+        "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
+        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_wanted: run.saved(5)\n"
+    )
+    folder = node.start(code, grace_s=600.0)
+    until(lambda: (report := folder.progress()) and report.saved == 5)
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).why == "ended"
+
+
+def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
+    folder = node.start(DEAF, grace_s=0.3)
+    says(folder, "up")
+
+    want(folder, CHECKPOINT)
+    exit_ = ended(folder)
+
+    assert (exit_.why, exit_.signal) == ("ended", signal.SIGKILL)
+
+
+def test_a_job_without_a_handler_ends_of_being_asked(node):
+    folder = node.start(SLEEPS, grace_s=600.0)
+    says(folder, "up")
+
+    want(folder, CHECKPOINT)
+
+    assert (ended(folder).why, ended(folder).signal) == ("ended", signal.SIGUSR1)
+
+
+def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
+    folder = node.start(DEAF, grace_s=600.0)
+    says(folder, "up")
+    want(folder, CHECKPOINT)
+    time.sleep(0.1)
+    want(folder, Wanted())  # an end is for good
+    time.sleep(0.1)
+    assert state_of(folder) == TaskState.RUNNING
+
+    want(folder, AT_ONCE)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_a_paused_job_is_continued_to_save(node, groups):
+    folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=Wanted(200))
+    counts(folder)
+    want(folder, Wanted(200, paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+
+    want(folder, Wanted(200, paused=True, end=End(checkpoint=True)))
+
+    assert ended(folder).why == "ended"
+    assert saved_by(folder) > 0
+
+
+def test_a_paused_job_that_is_deaf_is_killed(node):
+    folder = node.start(DEAF, grace_s=0.1, wanted=Wanted(50), groups=False)
+    says(folder, "up")
+    want(folder, Wanted(paused=True))
+    until(lambda: letter(job_pid(folder)) == "T")
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+def test_what_is_to_end_before_it_began_never_begins(node):
+    exit_ = ended(node.start("open('began', 'w')", wanted=CHECKPOINT))
+
+    assert (exit_.code, exit_.signal, exit_.why) == (None, None, "ended")
+    assert not (node.state / "began").exists()
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_grandchildren_in_sessions_of_their_own_end_with_the_job(node, groups):
+    code = (
+        "import os, sys, time\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork():\n"
+        "            os._exit(0)\n"
+        "        os.setsid()\n"
+        "        os.execve(sys.executable, [sys.executable, '-c', "
+        "'import os, time; print(os.getpid(), flush=True); time.sleep(600)'], {})\n"
+        "while len(open(sys.argv[1]).read().split()) < 3:\n"
+        "    time.sleep(0.01)\n"
+    )
+    log = str(node.state / "tasks" / "job.1" / "log")
+    folder = node.start(code, groups=groups, command=(sys.executable, "-c", code, log))
+
+    assert ended(folder).code == 0
+    orphans = [int(word) for word in folder.log.read_text().split()]
+    assert len(orphans) == 3
+    assert not any(alive(pid) for pid in orphans)
+
+
+def test_a_job_that_forks_without_end_is_ended(node):
+    code = (
+        "import os, time\n"
+        "print('up', flush=True)\n"
+        "while True:\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "    time.sleep(0.05)\n"
+        "    if len(os.listdir('/proc')) > 400: time.sleep(600)\n"
+    )
+    folder = node.start(code, groups=False)
+    says(folder, "up")
+    time.sleep(0.3)
+
+    want(folder, AT_ONCE)
+
+    assert ended(folder).why == "ended"
+    assert node.processes() == []
+
+
+def test_when_the_lease_is_over_the_job_saves_and_ends(node):
+    folder = node.start(SAVES_AND_EXITS)
+    counts(folder)
+
+    node.lease(0.2)
+
+    assert ended(folder).why == "lease"
+    assert saved_by(folder) > 0
+
+
+def test_a_lease_that_is_long_over_leaves_no_time_to_save(node):
+    """As of a machine that was asleep: another attempt may run elsewhere by now."""
+    folder = node.start(SAVES_AND_EXITS, grace_s=20.0)
+    counts(folder)
+
+    node.lease(-100.0)
+
+    exit_ = ended(folder)
+    assert (exit_.why, exit_.signal) == ("lease", signal.SIGKILL)
+    assert saved_by(folder) == 0
+
+
+@pytest.mark.parametrize("over_s", [0.0, -5.0])
+def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, over_s):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+    for text in ("", "7", "{}", '{"until_boottime_s": NaN}', '{"until_boottime_s": 1}'):
+        (node.state / "lease").write_text(text)
+        time.sleep(0.02)
+    (node.state / "lease").unlink()
+    time.sleep(0.7)
+    assert state_of(folder) == TaskState.RUNNING
+
+    write_lease(node.state, over_s)
+
+    assert ended(folder).why == "lease"
+
+
+def test_without_a_lease_nothing_starts(node):
+    node.lease(-1.0)
+
+    exit_ = ended(node.start("open('began', 'w')"))
+
+    assert (exit_.code, exit_.why) == (None, "lease")
+    assert not (node.state / "began").exists()
+
+
+def test_a_first_lease_may_come_late(node):
+    (node.state / "lease").unlink()
+    folder = node.start("print('up')")
+    time.sleep(0.2)
+    assert folder.log.read_text() == ""
+
+    node.lease(600.0)
+
+    assert ended(folder).code == 0
+
+
+def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
+    folder = node.start(SAVES_AND_EXITS)
+    counts(folder)
+
+    os.kill(folder.holder(), signal.SIGTERM)
+
+    assert ended(folder).why == "terminated"
+    assert saved_by(folder) > 0
+
+
+def test_a_log_that_grows_keeps_its_end(node):
+    code = (
+        "import time\n"
+        "for i in range(40):\n    print(f'{i:03d}' * 1000, flush=True)\n    time.sleep(0.05)\n"
+        "print('last')"
+    )
+    folder = node.start(code, log_bytes=10_000)
+
+    assert ended(folder).code == 0
+    assert folder.log.read_text().endswith("last\n")
+    assert folder.log.stat().st_size < 60_000
+    assert (folder.path / "log.old").stat().st_size == 10_000
+    assert (folder.path / "log.old").stat().st_mode & 0o777 == 0o600
+    began_anew = folder.log.read_bytes()
+    last = read_log(folder.log, -5, 100)
+    assert (last.content, last.whole) == (b"last\n", True)
+    assert last.offset > 60_000  # counted from what was written first
+    before = read_log(folder.log, 0, 10**6)
+    assert (len(before.content), before.whole) == (10_000, False)
+    assert read_log(folder.log, before.offset + 10_000, 10**6).content == began_anew
+
+    keep_log(folder)
+
+    log = log_of(folder.state, folder.name)
+    kept = log.read_bytes()
+    assert kept.endswith(began_anew)
+    assert len(kept) == 10_000 + len(began_anew)
+    assert read_log(log, last.offset, 100) == last
+    assert read_log(log, 0, 10**6) == (before.offset, kept, True)
+    assert log.stat().st_mode & 0o777 == 0o600
+    again = TaskFolder(folder.path)
+    again.path.mkdir(exist_ok=True)
+    again.log.write_text("another")  # of a later job of that name
+    (folder.path / "log.first").unlink()
+    keep_log(again)
+    assert read_log(log, 0, 100) == (0, b"another", True)
+    assert log.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monkeypatch):
+    def has_no_room(target, source, at, count):
+        os.write(target, b"a part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "sendfile", has_no_room)
+    log = tmp_path / "log"
+    log.write_bytes(bytes(100))
+
+    keep_small(log, 50)
+    log.write_bytes(b"new")
+
+    assert read_log(log, 0, 1000) == (100, b"new", True)
+
+
+def test_orders_that_are_damaged_change_nothing(node):
+    folder = node.start(COUNTS)
+    counts(folder)
+    for text in ("", "{", "[]", '{"compute_milli": 0, "paused": false, "end": null}', "null"):
+        folder.wanted_file.write_text(text)
+        os.kill(folder.holder(), signal.SIGHUP)
+        time.sleep(0.02)
+    assert state_of(folder) == TaskState.RUNNING
+    before = done_by(folder)
+
+    until(lambda: done_by(folder) > before)
+    want(folder, AT_ONCE)
+    assert ended(folder).why == "ended"
+
+
+def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
+    folder = node.start(DEAF, grace_s=0.5)
+    says(folder, "up")
+    folder.progress_file.write_bytes(b'{"iterations": 1e999, "done": -3, \xff')
+
+    want(folder, CHECKPOINT)
+
+    assert ended(folder).signal == signal.SIGKILL
+
+
+def test_a_job_killed_by_somebody_else_was_not_ended(node):
+    folder = node.start(SLEEPS)
+    says(folder, "up")
+
+    kill(job_pid(folder))
+
+    assert (ended(folder).why, ended(folder).signal) == ("", signal.SIGKILL)
+
+
+def test_a_shim_imports_nothing_beyond_pythons_own_library():
+    code = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "import presage.schedulers.live.agent.tasks.shim\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+    )
+
+    command = [sys.executable, "-I", "-S", "-c", code, SOURCE]
+
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(found) <= {"presage", "__main__"}

@@ -1,0 +1,234 @@
+"""What can be said of a task, and what is read back of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, replace
+from threading import Thread
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.errors import InvalidJobError
+from presage.schedulers.live.agent.lease import boot_id, boottime_s, read_lease, write_lease
+from presage.schedulers.live.agent.tasks.file_names import safe_name, task_name
+from presage.schedulers.live.agent.tasks.json_file import read_json, write_json
+from presage.schedulers.live.agent.tasks.task import End, ShimState, TaskExit, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
+from presage.schedulers.live.agent.tasks.task_process import TaskState, state_of
+
+SPEC = TaskSpec("job", 1, ("python", "train.py"), "/work", "/checkpoints/job")
+TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"job_id": ""}, "job_id"),
+        ({"attempt": -1}, "attempt=-1"),
+        ({"attempt": True}, "attempt=True"),
+        ({"command": ()}, "names no program"),
+        ({"command": ("",)}, "names no program"),
+        ({"command": ("a", "b\0")}, "zero byte"),
+        ({"folder": "work"}, "folder='work', must be an absolute path"),
+        ({"checkpoint": ""}, "checkpoint='', must be an absolute path"),
+        ({"environment": {"": "x"}}, "no environment"),
+        ({"environment": {"A=B": "x"}}, "no environment"),
+        ({"environment": {"A": "\0"}}, "no environment"),
+        ({"cpus": ()}, "cpus"),
+        ({"cpus": (-1,)}, "cpus"),
+        ({"cuda": ()}, "cuda"),
+        ({"cuda": (0, -1)}, "cuda"),
+        ({"memory_bytes": -1}, "memory_bytes=-1"),
+        ({"grace_s": float("nan")}, "grace_s=nan"),
+        ({"log_bytes": 0}, "log_bytes=0"),
+        ({"weight": 0}, "weight=0"),
+    ],
+)
+def test_a_task_that_cannot_be_says_why(changed, why):
+    with pytest.raises(InvalidJobError, match=why):
+        replace(SPEC, **changed)
+
+
+@pytest.mark.parametrize("milli", [0, 1001, -5, 1.5, True])
+def test_a_share_that_cannot_be_says_why(milli):
+    with pytest.raises(InvalidJobError, match="compute_milli"):
+        Wanted(milli)
+
+
+@given(
+    job_id=st.text(min_size=1, max_size=50),
+    command=st.lists(TEXT, min_size=1).map(tuple),
+    environment=st.dictionaries(TEXT.filter(lambda key: "=" not in key), TEXT, max_size=3),
+    cpus=st.none() | st.lists(st.integers(0, 100), min_size=1).map(tuple),
+    cuda=st.none() | st.lists(st.integers(0, 8), min_size=1).map(tuple),
+)
+def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpus, cuda):
+    spec = replace(
+        SPEC, job_id=job_id, command=command, environment=environment, cpus=cpus, cuda=cuda,
+        more={"runtime_s": [1.5, None]},
+    )  # fmt: skip
+    assert TaskSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_task_of_the_time_when_each_had_one_gpu_is_read():
+    older = {**SPEC.to_json(), "cuda": 3}
+
+    assert TaskSpec.from_json(older).cuda == (3,)
+    with pytest.raises(InvalidJobError):
+        TaskSpec.from_json({**older, "cuda": True})
+
+
+@given(st.integers(1, 1000), st.booleans(), st.none() | st.builds(End, st.booleans(), st.text()))
+def test_what_is_wanted_is_read_back_as_it_was_written(milli, paused, end):
+    wanted = Wanted(milli, paused, end)
+    assert Wanted.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(said=st.dictionaries(st.sampled_from([*TaskSpec.__dataclass_fields__]), JSON))
+def test_of_any_json_a_task_is_read_or_a_fault_is_told(said):
+    whole = {**SPEC.to_json(), **said}
+    try:
+        spec = TaskSpec.from_json(whole)
+    except InvalidJobError:
+        return
+    assert spec.command and spec.job_id
+
+
+@given(raw=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_garbage_in_any_file_of_a_folder_is_nothing(tmp_path_factory, raw):
+    folder = TaskFolder(tmp_path_factory.getbasetemp() / "tasks" / "garbage.1")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    for name in ("spec", "wanted", "state", "progress", "exit"):
+        (folder.path / f"{name}.json").write_bytes(raw)
+    (folder.state / "lease").write_bytes(raw)
+
+    assert folder.wanted() is None
+    assert folder.shim_state() is None
+    assert folder.progress() is None
+    assert folder.exit() is None
+    assert read_lease(folder.state) is None
+    with pytest.raises(InvalidJobError):
+        folder.spec()
+    assert state_of(folder) == TaskState.LOST
+
+
+STATE = ShimState(5, 7, 99, 12.5, "boot", "cgroup v1")
+EXIT = TaskExit(None, 9, "ended", 1e9, 12.5, 1.5, 4096)
+
+
+@given(name=st.sampled_from([*asdict(EXIT)]), value=JSON)
+def test_an_exit_is_whole_or_none(name, value):
+    said = TaskExit.from_json({**asdict(EXIT), name: value})
+    assert said is None or asdict(said) == {**asdict(EXIT), name: value}
+    left_out = {key: kept for key, kept in asdict(EXIT).items() if key != name}
+    assert TaskExit.from_json(left_out) is None
+
+
+@given(name=st.sampled_from([*asdict(STATE)]), value=JSON)
+def test_what_a_shim_says_is_whole_or_none(name, value):
+    said = ShimState.from_json({**asdict(STATE), name: value})
+    assert said is None or asdict(said) == {**asdict(STATE), name: value}
+
+
+@given(one=st.text(min_size=1), other=st.text(min_size=1))
+def test_no_two_jobs_have_one_name(one, other):
+    assert (safe_name(one) == safe_name(other)) == (one == other)
+
+
+@given(
+    st.text(st.characters(), min_size=1)
+    | st.sampled_from(["/", "..", ".", ".new-x", "a" * 5000, "é" * 400, "\ud800", "a\0b", "\n"])
+)
+def test_any_job_has_a_name_that_is_a_file_of_its_own(job_id):
+    name = task_name(job_id, 10**9)
+    assert "/" not in name and name.isascii() and name.isprintable()
+    assert not name.startswith(".")
+    assert len(name) <= 200
+
+
+def test_long_names_that_begin_alike_differ():
+    assert safe_name("a" * 5000) != safe_name("a" * 5001)
+
+
+def test_jobs_and_attempts_do_not_run_together():
+    assert len({task_name("a", 11), task_name("a.1", 1), task_name("a.1", 11)}) == 3
+
+
+def test_a_lease_of_another_boot_is_none(tmp_path):
+    write_lease(tmp_path, boottime_s() + 5.0)
+    assert read_lease(tmp_path) == pytest.approx(boottime_s() + 5.0, abs=4.0)
+
+    said = read_json(tmp_path / "lease")
+    write_json(tmp_path / "lease", {**(said or {}), "boot_id": "another"})
+
+    assert read_lease(tmp_path) is None
+
+
+def test_a_lease_without_end_is_refused(tmp_path):
+    write_lease(tmp_path, 5.0)
+    with pytest.raises(ValueError, match="JSON"):
+        write_lease(tmp_path, float("inf"))
+    assert read_lease(tmp_path) == 5.0
+    assert [path.name for path in tmp_path.iterdir()] == ["lease"]
+
+
+@pytest.mark.parametrize(
+    "until_s", ["-1e999", "NaN", "1e999", '"9"', "null", "true", "[]", "9" * 400]
+)
+def test_a_lease_that_cannot_be_is_none(tmp_path, until_s):
+    (tmp_path / "lease").write_text(f'{{"until_boottime_s": {until_s}, "boot_id": "{boot_id()}"}}')
+    assert read_lease(tmp_path) is None
+
+
+def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
+    write_json(tmp_path / "x.json", {"a": 1})
+    monkeypatch.setattr("presage.schedulers.live.agent.tasks.json_file.os.fsync", _no_space)
+
+    with pytest.raises(OSError, match="No space"):
+        write_json(tmp_path / "x.json", {"a": 2}, durable=True)
+
+    assert read_json(tmp_path / "x.json") == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("presage.schedulers.live.agent.tasks.json_file.os.fsync", _no_space)
+    folder = TaskFolder(tmp_path)
+
+    write_lease(tmp_path, boottime_s() + 5.0)
+    folder.write_wanted(Wanted())
+    with pytest.raises(OSError, match="No space"):
+        folder.write_shim_state(STATE)
+    with pytest.raises(OSError, match="No space"):
+        folder.write_exit(EXIT)
+
+
+def test_a_file_is_never_half_read_while_it_is_replaced(tmp_path):
+    path, ends_s = tmp_path / "x.json", time.monotonic() + 0.5
+    write_json(path, {"a": 0})
+
+    def write() -> None:
+        count = 0
+        while time.monotonic() < ends_s:
+            count += 1
+            write_json(path, {"a": count, "b": "x" * (count % 5000)}, durable=count % 7 == 0)
+
+    writer = Thread(target=write)
+    writer.start()
+    while time.monotonic() < ends_s:
+        assert read_json(path) is not None
+    writer.join()
+
+
+def _no_space(_: int) -> None:
+    raise OSError(28, "No space left on device")

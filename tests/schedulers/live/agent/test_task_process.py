@@ -1,0 +1,440 @@
+"""A task is started once at most, survives its agent, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from presage.errors import TaskFolderError
+from presage.schedulers.live.agent.isolation.control_groups import names_of_groups
+from presage.schedulers.live.agent.lease import boottime_s, read_lease
+from presage.schedulers.live.agent.tasks import task_process
+from presage.schedulers.live.agent.tasks.leftovers import sweep
+from presage.schedulers.live.agent.tasks.processes import stat
+from presage.schedulers.live.agent.tasks.task import Wanted
+from presage.schedulers.live.agent.tasks.task_process import (
+    TaskState,
+    adopt,
+    cannot_launch,
+    cannot_make,
+    create,
+    launch,
+    remove,
+    state_of,
+    want,
+)
+from tests.schedulers.live.agent.node import (
+    COUNTS,
+    NEVER_MIND,
+    SLEEPS,
+    SOURCE,
+    Node,
+    alive,
+    counts,
+    done_by,
+    ended,
+    job_pid,
+    kill,
+    letter,
+    says,
+    shim_pid,
+    until,
+)
+
+LEAVES_HOME = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), "up", flush=True)
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
+    folder = node.make(SLEEPS).folder
+    assert folder.holder() is None
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # no more files can be opened
+    try:
+        assert folder.holder() == 0
+        assert state_of(folder) is TaskState.RUNNING
+        with pytest.raises(TaskFolderError, match="is held"):
+            remove(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")]
+)
+def test_a_lock_that_a_job_replaced_is_held_by_nobody(node, make):
+    folder = node.make(SLEEPS).folder
+    folder.lock_file.unlink()
+    make(folder.lock_file)
+
+    assert folder.holder() is None
+
+
+def test_a_folder_of_an_attempt_is_made_once(node):
+    task = node.make(SLEEPS)
+
+    with pytest.raises(TaskFolderError, match=r"job\.1 cannot be made"):
+        node.make(SLEEPS)
+
+    assert adopt(node.state).tasks == (task,)
+    assert [path.name for path in (node.state / "tasks").iterdir()] == ["job.1"]
+
+
+def test_of_many_who_make_it_at_once_one_does(node):
+    def make(_: int) -> bool:
+        try:
+            node.make(SLEEPS)
+        except TaskFolderError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(make, range(16))) == 1
+
+
+def test_of_many_shims_one_starts_the_job(node):
+    task = node.make("import time; print('started', flush=True); time.sleep(0.5)")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(lambda _: launch(task), range(6))) == 1
+    assert ended(task.folder).code == 0
+    assert not launch(task)
+
+    assert task.folder.log.read_text() == "started\n"
+
+
+def test_a_shim_is_nobodys_child_and_leads_a_session(node):
+    folder = node.start(SLEEPS)
+    shim = shim_pid(folder)
+    found = stat(shim)
+
+    assert found is not None
+    assert found.parent != os.getpid()
+    assert os.getsid(shim) == shim
+    assert Path(f"/proc/{shim}/fd/0").readlink() == Path(os.devnull)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(shim, os.WNOHANG)
+
+
+def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from tests.schedulers.live.agent.node import COUNTS, Node, job_pid\n"
+        "job_pid(Node(Path(sys.argv[1])).start(COUNTS))\n"
+        "print('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    root = str(Path(__file__).parents[3])
+    agent = subprocess.Popen(
+        [sys.executable, "-c", code, str(node.state)],
+        env={**os.environ, "PYTHONPATH": f"{SOURCE}:{root}"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == b"ready\n"
+    os.killpg(agent.pid, signal.SIGKILL)
+    agent.wait()
+    agent.stdout.close()
+
+    (task,) = adopt(node.state).tasks
+
+    assert state_of(task.folder) == TaskState.RUNNING
+    counts(task.folder)
+    before = done_by(task.folder)
+    until(lambda: done_by(task.folder) > before)
+    want(task.folder, NEVER_MIND)
+    assert ended(task.folder).why == "ended"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
+    task = node.make(LEAVES_HOME, groups=bool(seed % 2))
+    delay_s = random.Random(seed).uniform(0.0, 0.15)
+    if seed >= 4:
+        assert launch(task)
+        says(task.folder, "up")
+    else:
+        launch(task)
+        time.sleep(delay_s)
+    if shim := task.folder.holder():
+        kill(shim)
+    until(lambda: task.folder.holder() is None)
+
+    state = state_of(task.folder)
+    said = task.folder.shim_state()
+    if said is not None and said.job_pid is not None:
+        until(lambda: not alive(said.job_pid))
+    until(lambda: not sweep(node.state))
+
+    assert state in (TaskState.LOST, TaskState.NEW)
+    assert (state == TaskState.NEW) == (not task.folder.started)
+    assert node.processes() == []
+    assert names_of_groups(node.state) == set()
+    assert launch(task) == (state == TaskState.NEW)
+
+
+def test_sweep_spares_tasks_that_somebody_answers_for_and_other_nodes(node, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = Node(tmp_path / "other")
+    theirs = other.start(SLEEPS)
+    folder, orphaned = node.start(COUNTS), node.start(LEAVES_HOME, job_id="orphaned")
+    counts(folder)
+    says(orphaned, "up")
+    orphan = int(orphaned.log.read_text().split()[0])
+    kill(orphaned.holder())
+    until(lambda: orphaned.holder() is None)
+    assert alive(orphan)
+
+    assert orphan in sweep(node.state)
+
+    assert not alive(orphan)
+    assert state_of(orphaned) == TaskState.LOST
+    assert state_of(folder) == state_of(theirs) == TaskState.RUNNING
+    assert alive(job_pid(folder)) and alive(job_pid(theirs))
+    other.close()
+
+
+def test_sweep_removes_what_was_half_made_long_ago(node):
+    task = node.make(SLEEPS)
+    for name in (".new-x", ".old-y", ".new-z"):
+        (node.state / "tasks" / name).mkdir()
+        (node.state / "tasks" / name / "lock").touch()
+    for name in (".new-x", ".old-y"):
+        os.utime(node.state / "tasks" / name, (0, 0))
+
+    sweep(node.state)
+
+    assert adopt(node.state).tasks == (task,)
+    assert sorted(path.name for path in (node.state / "tasks").iterdir()) == [".new-z", "job.1"]
+
+
+def test_sweep_spares_whoever_is_merely_told_of_the_state_folder(node, monkeypatch):
+    monkeypatch.setenv("PRESAGE_STATE", str(node.state))
+    bystander = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE)
+    assert bystander.stdout is not None
+    assert bystander.stdout.readline() == b"up\n"
+    monkeypatch.setenv("PRESAGE_TASK", "gone.1")
+    folder = node.start(SLEEPS)
+
+    assert sweep(node.state) == frozenset()
+
+    assert bystander.poll() is None
+    assert state_of(folder) == TaskState.RUNNING
+    bystander.kill()
+    bystander.wait()
+    bystander.stdout.close()
+
+
+def test_sweep_of_a_state_folder_without_tasks_does_nothing(tmp_path):
+    assert sweep(tmp_path) == frozenset()
+
+
+def test_a_damaged_folder_is_told_apart(node):
+    whole, damaged = node.make(SLEEPS), node.make(SLEEPS, job_id="damaged")
+    (damaged.folder.path / "spec.json").write_text('{"job_id": 5}')
+
+    assert adopt(node.state) == ((whole,), (damaged.folder,))
+
+
+def test_an_end_that_cannot_be_read_is_a_loss(node):
+    folder = node.start("pass")
+    ended(folder)
+    (folder.path / "exit.json").write_text('{"code": 0')
+
+    assert state_of(folder) == TaskState.LOST
+
+
+def test_what_runs_is_not_removed_and_what_ended_is(node):
+    folder = node.start(SLEEPS)
+    with pytest.raises(TaskFolderError, match=f"held by process {folder.holder()}"):
+        remove(folder)
+    want(folder, NEVER_MIND)
+    ended(folder)
+
+    remove(folder)
+
+    assert adopt(node.state).tasks == ()
+    with pytest.raises(TaskFolderError):
+        remove(folder)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_task_whose_folder_is_gone_ends(node, begun):
+    folder = node.start(SLEEPS)
+    shim = folder.holder()
+    if begun:
+        says(folder, "up")
+
+    folder.path.rename(node.state / "elsewhere")
+
+    until(lambda: not alive(shim))
+    assert node.processes() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets us mount no file system")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_loses_no_job_and_no_end(small_disk):
+    node = Node(small_disk)
+    code = COUNTS + "    if run.checkpoint_wanted: break\n"
+    folder = node.start(code, grace_s=600.0)
+    counts(folder)
+    filling = small_disk / "filling"
+    with filling.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(b"x" * 512)
+    pid, shim = job_pid(folder), shim_pid(folder)
+    assert want(folder, Wanted(300))  # or nobody could end a task that fills the disk
+    assert folder.wanted() == Wanted(300)
+    with pytest.raises(TaskFolderError, match="cannot be made"):
+        node.make(SLEEPS, job_id="another")
+    node.lease(900.0)  # or a full disk would end all jobs of a node
+    extended_s = read_lease(node.state)
+    assert extended_s is not None
+    assert extended_s > boottime_s() + 800.0
+    time.sleep(0.8)
+    assert alive(pid)
+
+    os.kill(pid, signal.SIGUSR1)  # the job comes to its end
+    until(lambda: not alive(pid))
+    time.sleep(0.3)
+    assert alive(shim)
+    assert state_of(folder) == TaskState.RUNNING
+    filling.unlink()
+
+    assert (ended(folder).code, ended(folder).why) == (0, "")
+    node.close()
+
+
+def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
+    node = Node(small_disk)
+    code = (
+        "import time\n"
+        "with open('filling', 'wb', buffering=0) as file:\n"
+        "    while True:\n"
+        "        try: file.write(b'x' * 512)\n"
+        "        except OSError: time.sleep(0.05)\n"
+    )
+
+    def is_full() -> bool:
+        try:
+            with (small_disk / "probe").open("ab", buffering=0) as file:
+                file.write(bytes(4096))
+        except OSError:
+            return True
+        return False
+
+    folder = node.start(code)
+    pid = job_pid(folder)
+    until(is_full)
+
+    assert want(folder, Wanted(paused=True))
+    until(lambda: letter(pid) == "T")
+    assert want(folder, NEVER_MIND)
+    until(lambda: not alive(pid))
+    (small_disk / "filling").unlink()
+
+    assert ended(folder).why == "ended"
+    node.close()
+
+
+def test_a_shim_that_dies_as_it_begins_is_none(node):
+    task = node.make(SLEEPS)
+    task.folder.lock_file.unlink()
+    task.folder.lock_file.mkdir()  # so that it cannot hold its folder
+
+    with pytest.raises(TaskFolderError, match="its shim died as it began"):
+        launch(task)
+    task.folder.lock_file.rmdir()
+    assert launch(task)
+
+
+def test_why_no_process_can_begin_here(monkeypatch):
+    assert cannot_launch() == ""
+    python = task_process._PYTHON
+    monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
+    assert "No module named 'no_such_module'" in cannot_launch()
+    monkeypatch.setattr(task_process, "_PYTHON", ("/no/such/python", *python[1:]))
+    assert cannot_launch().startswith("no process can be made here")
+
+
+def test_nothing_starts_while_the_disk_is_full(small_disk):
+    node = Node(small_disk)
+    task = node.make("print('up')")
+    filling = small_disk / "filling"
+    with filling.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(b"x" * 512)
+
+    assert launch(task)
+    time.sleep(0.3)
+    assert state_of(task.folder) == TaskState.RUNNING
+    assert not task.folder.started
+    filling.unlink()
+
+    assert ended(task.folder).code == 0
+
+
+def test_a_state_folder_may_have_any_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "POSIX")
+    node = Node(tmp_path / "ü [x]*\n%2f" / ("long" * 40))
+    folder = node.start(SLEEPS, job_id="../ü\ud800\n" + "x" * 400)
+    says(folder, "up")
+    assert len(adopt(node.state).tasks) == 1
+    shim = shim_pid(folder)
+    kill(shim)
+    until(lambda: not alive(shim))
+
+    sweep(node.state)
+
+    assert node.processes() == []
+    assert names_of_groups(node.state) == set()
+
+
+def test_a_folder_that_cannot_be_written_says_so(node):
+    with pytest.raises(TaskFolderError, match="cannot be made"):
+        create(node.state / "lease", node.make(SLEEPS).spec, Wanted())
+    with pytest.raises(TaskFolderError, match="cannot be made"):
+        node.make(SLEEPS, job_id="odd", more={"a": {1, 2}})
+
+
+def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):
+    with pytest.raises(TaskFolderError, match="checkpoint folder /dev/null/below cannot be made"):
+        node.make(SLEEPS, checkpoint="/dev/null/below")
+    assert adopt(node.state).tasks == ()
+
+
+def test_whether_a_task_could_be_made_is_told_by_trying(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    assert cannot_make(tmp_path, checkpoints) == ""
+    assert cannot_make(tmp_path, Path("/dev/null/below")) == (
+        "/dev/null/below takes no file (Not a directory); make room there"
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,0 +1,560 @@
+"""The commands of a live cluster, on real processes: a controller, two agents, jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from presage.__main__ import main
+from presage.cli.scheduling.cluster import processes as cluster_processes
+from presage.cli.scheduling.cluster.jobs import _json
+from presage.cli.scheduling.cluster.processes import _nodes, _slots
+from presage.errors import ConfigError, ServiceError
+from presage.features.device.device import find_device
+from presage.schedulers.live.agent.slot import Slot
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.protocol.wire import to_json
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.authentication.local_token import account, local_token_path
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client import job_features
+from presage.serving.client.channel import Credentials
+from tests.features.examples import features
+from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.processes import free_port
+
+PRESAGE = [sys.executable, "-m", "presage", "cluster"]
+PATIENCE_S = 60.0
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="agents run on Linux alone"),
+    pytest.mark.timeout(240),
+]
+
+
+@contextmanager
+def process(*words, log):
+    with log.open("ab") as said:
+        started = subprocess.Popen([*PRESAGE, *words], stderr=said, stdout=said)
+    try:
+        yield started
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait(30)
+
+
+class Asking:
+    """One controller, asked by commands, and by a client of this process."""
+
+    def __init__(self, target, *options, credentials=None, folder=Path()):
+        self.target, self._options, self._credentials = target, options, credentials
+        self.folder = folder
+
+    def words(self, command, *words):
+        return [command, "--controller", self.target, *self._options, *words]
+
+    def raw(self, *words):
+        return subprocess.run(
+            [*PRESAGE, *self.words(*words)],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def __call__(self, *words):
+        done = self.raw(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def all(self):
+        with ClusterClient(self.target, credentials=self._credentials) as client:
+            return client.list(ended=True)
+
+    def now(self):
+        with ClusterClient(self.target, credentials=self._credentials) as client:
+            return client.list()
+
+    def jobs(self):
+        return {row.job.job_id: row for row in self.all().jobs}
+
+    def until(self, holds):
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < PATIENCE_S:
+            with suppress(ServiceError):  # it is not there yet
+                if holds(self.all()):
+                    return
+            time.sleep(0.1)
+        raise AssertionError(self.all())
+
+    def until_phase(self, phase, *names):
+        self.until(lambda _: {self.jobs()[name].phase for name in names} == {phase})
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    folder, port = tmp_path_factory.mktemp("cluster"), free_port()
+    with process(
+        "up", "--port", str(port), "--state", str(folder), "--lease-s", "20", log=folder / "up.log"
+    ):
+        asking = Asking(f"127.0.0.1:{port}", folder=folder)
+        asking.until(lambda found: any(not node.why for node in found.nodes))
+        yield asking
+        left = [name for name, row in asking.jobs().items() if not row.ended_unix_s]
+        if left:
+            asking("cancel", *left)
+            asking.until(lambda found: all(row.ended_unix_s for row in found.jobs))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line in this process, which is a second sooner; how it ended, and its words."""
+
+    def to_its_end(*words):
+        monkeypatch.setattr(sys, "argv", ["presage", "cluster", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, *capsys.readouterr()
+
+    return to_its_end
+
+
+@pytest.fixture
+def here(ask, run):
+    """As ``ask``, in this process."""
+
+    def done(*words):
+        status, out, error = run(*ask.words(*words))
+        assert not status, error
+        return out
+
+    return done
+
+
+def test_a_job_is_submitted_runs_and_its_output_can_be_read(ask):
+    name = ask("submit", "--", "/bin/sh", "-c", "echo hello; echo $PRESAGE_TASK").strip()
+    assert name.startswith("sh-")
+    ask.until_phase(pb.FINISHED, name)
+
+    assert ask("logs", name).splitlines() == ["hello", f"{name}.1"]
+    assert name in ask("ps", "--all")
+    assert name not in ask("ps")
+
+
+def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
+    here("submit", "--name", "first", "--", "sleep", "60")
+    ask.until_phase(pb.RUNNING, "first")
+    here("submit", "--name", "second", "--", "sleep", "60")
+
+    told = here("explain", "second")
+    assert "second: it waits: no device has left what it needs" in told
+    assert "it is no. 1 in the queue" in told
+    assert "too little compute left" in told
+    running = json.loads(here("explain", "first", "--json"))
+    assert running["status"]["late"] is False
+    assert running["status"]["done"] == 0.0
+    (node,) = json.loads(here("ps", "--nodes", "--json"))
+    assert node["devices"][0]["left_compute_milli"] == 0
+    assert [event["what"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
+
+    here("cancel", "first", "second")
+    ask.until_phase(pb.CANCELLED, "first", "second")
+
+
+def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, here):
+    (node,) = ask.all().nodes
+    private = [path for path in ask.folder.iterdir() if path.is_file() and path.name != "up.log"]
+    names = {path.name for path in private}
+    assert {"tokens", "n0.token", "n0.log", "controller.log", "controller.db.key"} <= names
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in private} == dict.fromkeys(
+        names, 0o600
+    )
+    user, agent = (line.split() for line in (ask.folder / "tokens").read_text().splitlines())
+    assert user[:2] == [account(), "view,submit,admin"]
+    assert agent[:2] == ["node-n0", "agent"]
+    assert agent[3:] == ["node=n0", f"devices={node.devices[0].kind}:1"]
+    assert (
+        stat.S_IMODE(local_token_path(int(ask.target.rpartition(":")[2])).stat().st_mode) == 0o600
+    )
+
+
+def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
+    before = (ask.folder / "tokens").read_bytes()
+    status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
+
+    assert status == 1
+    assert "another `presage cluster up` runs on it" in said
+    assert (ask.folder / "tokens").read_bytes() == before
+    assert ask.all().nodes
+
+
+def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    status, out, said = run(*ask.words("ps"))
+
+    assert (status, out) == (1, "")
+    assert "asks who calls; pass --token-file" in said
+
+
+def test_explain_says_who_submitted_a_job(ask, here):
+    here("submit", "--name", "whose", "--gpus", "2", "--", "true")
+    told = here("explain", "whose")
+    here("cancel", "whose")
+
+    assert f"best-effort; by {account()}" in told
+
+
+def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(
+    ask, here, run
+):
+    here("submit", "--name", "gang", "--gpus", "2", "--", "true")
+    status, _, said = run(*ask.words("logs", "gang"))
+    here("cancel", "gang")
+
+    assert status == 1
+    assert "job 'gang' has not run yet" in said
+    assert "no controller" not in said
+    assert said.count("\n") == 1
+
+
+def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here):
+    here("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
+    ask.until_phase(pb.FAILED, "fails")
+
+    rows = {row["job"]["job_id"]: row for row in json.loads(here("ps", "--all", "--json"))}
+    assert rows["fails"]["attempt"] == 2
+    assert "ended with status 3" in here("explain", "fails")
+    assert "ended with status 3" in here("ps", "--all")
+    with ClusterClient(ask.target) as client:
+        assert client.list(failed_s=600.0).failed[0].why == "ended with status 3"
+        assert not client.list().failed
+
+
+def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
+    for name, word in (("good", "true"), ("bad", "false")):
+        here("submit", "--name", name, "--", word)
+    ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
+
+    told = here("ps", "bad")
+    assert "ended with status 1" in told
+    assert "good" not in told
+    assert [row["job"]["job_id"] for row in json.loads(here("ps", "bad", "--json"))] == ["bad"]
+    assert "why" not in here("ps")
+
+
+def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here, run):
+    for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
+        here("submit", "--name", name, "--", "/bin/sh", "-c", word)
+
+    status, out, said = run(*ask.words("wait", "slow", "wrong"))
+    assert (status, out) == (1, "")
+    assert said.startswith("job 'wrong' is failed: ")
+    assert "status 4" in said
+    assert said.count("\n") == 1
+    assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
+
+
+def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
+    (node,) = json.loads(here("ps", "--nodes", "--json"))
+    assert node["connected"] is True
+    here("drain", node["name"])
+    here("submit", "--name", "patient", "--", "true")
+    time.sleep(1.0)
+    assert ask.jobs()["patient"].phase == pb.WAITING
+    assert f"no node takes jobs: {node['name']} drained" in here("explain", "patient")
+
+    here("drain", node["name"], "--undo")
+    ask.until_phase(pb.FINISHED, "patient")
+
+
+def test_watch_tells_what_happens_as_it_happens(ask, here):
+    watching = subprocess.Popen(
+        [*PRESAGE, *ask.words("watch", "seen", "--json")], stdout=subprocess.PIPE, text=True
+    )
+    assert watching.stdout is not None
+    try:
+        time.sleep(2.0)  # it watches from when it is there
+        here("submit", "--name", "unseen", "--", "true")
+        here("submit", "--name", "seen", "--", "true")
+        found = [json.loads(watching.stdout.readline()) for _ in range(4)]
+    finally:
+        watching.kill()
+    assert [event["what"] for event in found] == ["Submitted", "Placed", "Started", "Ended"]
+    assert {event["job_id"] for event in found} == {"seen"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("submit",), "no command; write it behind the options"),
+        (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
+        (("submit", "--env", "A=b", "--", "true"), "--env 'A': other users can see a value on the"),
+        (("submit", "--env-file", "/dev/zero", "--", "true"), "/dev/zero: not a regular file"),
+        (("submit", "--env-file", "absent", "--", "true"), "--env-file absent: cannot be read"),
+        (("submit", "--name", "", "--", "true"), "the name must be 1 to 128"),
+        (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
+        (("submit", "--features", "absent.json", "--", "true"), "absent.json"),
+        (("submit", "--batch-size", "4", "--", "true"), "are of --features"),
+        (("submit", "--priority", "3000000000", "--", "true"), "--priority 3000000000: must be"),
+        (("submit", "--priority", "-3000000000", "--", "true"), "--priority -3000000000: must be"),
+        (("submit", "--gpus", "3000000000", "--", "true"), "--gpus 3000000000: must be"),
+        (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
+        (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
+        (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
+        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: how many steps"),
+        (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
+        (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
+        (("wait", "nobody"), "there is no job 'nobody'"),
+        (("ps", "nobody"), "there is no job 'nobody'"),
+        (("ps", "--nodes", "somebody"), "--nodes and names of jobs contradict each other"),
+        (("explain", "nobody"), "there is no job 'nobody'"),
+        (("logs", "nobody"), "there is no job 'nobody'"),
+        (("drain", "nowhere"), "there is no node 'nowhere'"),
+        (("drain", "n0", "--evict", "--undo"), "contradict each other"),
+        (("ps", "--cert", "a.pem"), "give both --cert and --key"),
+        (("ps", "--token-file", "absent"), "absent: no such file"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_said_in_one_line(ask, run, words, told):
+    status, _, said = run(*ask.words(*words))
+
+    assert status == 1
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
+    status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
+
+    assert status == 1
+    assert "'\\udcff' is no UTF-8" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
+)
+def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, option, value):
+    status, _, said = run(*ask.words("submit", option, value, "--", "true"))
+
+    assert status in (1, 2)
+    assert option in said
+    assert "Traceback" not in said
+
+
+def test_a_name_that_is_taken_by_another_job_is_refused(ask, here, run):
+    here("submit", "--name", "once", "--", "true")
+
+    status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
+    assert status == 1
+    assert "job 'once' is another one" in said
+    assert said.count("\n") == 1
+
+
+def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(ask, here, run):
+    again = ask.words("submit", "--name", "again", "--gpus", "2", "--", "true")
+    assert run(*again) == (0, "again\n", "")
+
+    status, out, said = run(*again)
+    assert (status, out) == (0, "again\n")
+    assert "job 'again' was submitted before, and is waiting" in said
+    assert said.count("\n") == 1
+    here("cancel", "again")
+    ask.until_phase(pb.CANCELLED, "again")
+
+    status, out, said = run(*again)
+    assert (status, out) == (1, "")
+    assert "is cancelled: nothing was started; give another --name" in said
+
+
+def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run):
+    here("submit", "--name", "nine", "--gpus", "2", "--", "true")
+
+    status, _, said = run(*ask.words("cancel", "nine", "nope"))
+    assert status == 1
+    assert "nothing was cancelled: there is no job 'nope'" in said
+    assert ask.jobs()["nine"].phase == pb.WAITING
+    here("cancel", "nine")
+
+
+def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask, here, tmp_path):
+    said = tmp_path / "job.json"
+    said.write_text(job_features.to_json(features(iterations=70)))
+    here("submit", "--name", "told", "--gpus", "2", "--features", str(said), "--", "true")
+
+    assert ask.jobs()["told"].job.iterations == 70
+    here("cancel", "told")
+
+
+def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
+    device = _json(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
+
+    assert device == {
+        "kind": "cpu-1", "memory_bytes": str(2**40), "left_compute_milli": 0,
+        "left_memory_bytes": "0", "job_ids": [],
+    }  # fmt: skip
+    assert _json(pb.Told(runtime_s=float("inf")))["runtime_s"] == "Infinity"
+    assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
+
+
+def test_where_no_controller_is_the_command_says_so():
+    done = Asking(f"127.0.0.1:{free_port()}").raw("ps")
+
+    assert done.returncode == 1
+    assert "no controller at" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("controller", "--policy", "gang"), "run on Kubernetes"),
+        (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
+        (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
+        (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
+        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
+        (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
+        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: no such file"),
+        (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
+        (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is no HOST"),
+        (("ui", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("ps", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
+        (("up", "--forecast", "oracle"), "--forecast 'oracle' is not known"),
+        (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
+        (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
+        (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
+        (("agent", "--device", "cpu-1=99999"), "may not use processor 99999"),
+        (("up", "--agents", "4096"), "give each one"),
+    ],
+    ids=str,
+)
+def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, run, words, told):
+    monkeypatch.chdir(tmp_path)
+
+    status, _, said = run(*words)
+
+    assert status == 1
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypatch):
+    gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
+    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
+
+    assert _nodes(1, None) == [([], {"CUDA_VISIBLE_DEVICES": "0,1,2"}, {"h100": 3})]
+    assert _nodes(2, 40.0) == [
+        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "0,2"}, {"h100": 2}),
+        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "1"}, {"h100": 1}),
+    ]
+    with pytest.raises(ConfigError, match="--agents 4: give each one of 3 GPUs, or processors"):
+        _nodes(4, None)
+
+
+def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_there_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'presage\[cluster\]'"):
+        _slots(None, None)
+
+
+def test_a_gpu_that_is_not_there_is_no_device():
+    with pytest.raises(ConfigError, match="=gpu7: the driver shows no such GPU here"):
+        _slots(["h100=gpu7"], None)
+
+
+def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monkeypatch):
+    gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(2))
+    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
+    cpu = min(os.sched_getaffinity(0))
+    (all_of_it,) = _slots([f"cpu-1={cpu}"], None)
+    one, other, gpu = _slots([f"cpu-1={cpu}", f"half={cpu}", "h100=gpu1"], None)
+
+    assert one.memory_bytes == other.memory_bytes == all_of_it.memory_bytes // 2
+    assert (gpu.cuda, gpu.memory_bytes) == (1, find_device("h100").memory_bytes)
+    assert {slot.memory_bytes for slot in _slots([f"a={cpu}", "h100=gpu0"], 2.0)} == {2 * 2**30}
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "more", "told"),
+    [
+        (False, (), "without --tls-cert nothing is encrypted"),
+        (False, ("--allow-remote",), "could call; pass --tokens FILE"),
+        (True, (), "could call; pass --tokens FILE"),
+    ],
+)
+def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted, more, told):
+    pem, key = make_certificate(tmp_path, "server", make_authority(tmp_path, "authority"))
+    options = (*more, *(("--tls-cert", str(pem), "--tls-key", str(key)) if encrypted else ()))
+    done = subprocess.run(
+        [*PRESAGE, "controller", "--host", "0.0.0.0", "--port", "0", *options],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "is not a loopback address" in done.stderr
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch):
+    authority = make_authority(tmp_path, "authority")
+    server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
+    tokens, port = tmp_path / "tokens", free_port()
+    files = {}
+    limits = {"node": "n0", "devices": f"cpu-{len(os.sched_getaffinity(0))}:1"}
+    for name, roles, more in (
+        ("ann", ["submit"], {"run-as": account()}),
+        ("node", ["agent"], limits),
+        ("eve", ["predict"], {}),
+    ):
+        files[name] = tmp_path / f"{name}.token"
+        files[name].write_text(add_token(tokens, name, roles, more))
+    target, ca = f"127.0.0.1:{port}", ("--ca", str(authority[0]))
+    mine = (*ca, "--cert", str(own[0]), "--key", str(own[1]))
+    controller = (
+        "controller", "--port", str(port), "--journal", str(tmp_path / "c.db"),
+        "--tokens", str(tokens), "--tls-cert", str(server[0]), "--tls-key", str(server[1]),
+        "--client-ca", str(authority[0]),
+    )  # fmt: skip
+    agent = (
+        "agent", "--node", "n0", "--controller", target, "--state", str(tmp_path / "n0"), *mine,
+        "--token-file", str(files["node"]),
+        *(["--allow-root-jobs"] if os.geteuid() == 0 else []),
+    )  # fmt: skip
+    with process(*controller, log=tmp_path / "log"), process(*agent, log=tmp_path / "log"):
+        shown = Credentials(files["ann"].read_text(), authority[0], *own)
+        ann = Asking(target, *mine, "--token-file", str(files["ann"]), credentials=shown)
+        ann.until(lambda _: True)
+        name = ann("submit", "--", "true").strip()
+        ann.until_phase(pb.FINISHED, name)
+
+        refused = ann.raw("drain", "n0")
+        assert refused.returncode == 1
+        assert "'ann' may not do this: it takes the role 'admin'" in refused.stderr
+        for options in (
+            (*mine, "--token-file", str(files["eve"])),
+            mine,
+            (*ca, "--token-file", str(files["ann"])),
+        ):
+            status, out, said = run(*Asking(target, *options).words("ps"))
+            assert (status, out) == (1, "")
+            assert ("pass --token-file" in said) == ("--token-file" not in options)
+
+        for variable, path in (
+            ("CA", authority[0]), ("CERT", own[0]), ("KEY", own[1]), ("TOKEN_FILE", files["ann"]),
+        ):  # fmt: skip
+            monkeypatch.setenv(f"PRESAGE_CLUSTER_{variable}", str(path))
+        status, out, _ = run(*Asking(target).words("ps", "--all"))
+        assert status == 0
+        assert name in out
+    assert not any(Path(tmp_path / "n0" / "tasks").glob("[!.]*"))

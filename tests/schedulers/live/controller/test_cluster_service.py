@@ -1,0 +1,78 @@
+"""What the service refuses, and reads of the journal, without a controller."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from presage.errors import InvalidRequestError
+from presage.schedulers.live.controller.cluster_service import PAGE, ClusterService
+from presage.schedulers.live.controller.journal.journal import Journal
+from presage.schedulers.live.controller.journal.records import Leased, to_json
+from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.authentication.callers import Caller
+from presage.serving.server.call import Call
+
+BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
+
+
+def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
+    nobody: Any = None
+    service = ClusterService(nobody, nobody, nobody, "fifo")
+    large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MOST_JOB_BYTES})
+    request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
+
+    with pytest.raises(InvalidRequestError, match=r"job 'large' has .* into files"):
+        asyncio.run(service.submit(request.SerializeToString(), BY_ADMIN))
+
+
+async def _nothing():
+    none: list[bytes] = []
+    for request in none:
+        yield request
+
+
+async def _some(stream, count):
+    return [await anext(stream) for _ in range(count)]
+
+
+def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp_path: Path):
+    nobody: Any = None
+
+    class Log:
+        async def of_job(self, request, check):
+            yield request.job_id.encode()
+
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        journal.append([to_json(Leased(20.0, 0.0))])
+        working: Any = SimpleNamespace(journal=journal)
+        log: Any = Log()
+        service = ClusterService(working, nobody, log, "fifo")
+        assert len(asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), 1))) == 1
+        assert asyncio.run(_some(service.logs(_nothing(), BY_ADMIN), 1)) == [b""]
+
+
+def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
+    nobody: Any = None
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        records = [to_json(Leased(20.0, float(number))) for number in range(2 * PAGE + 10)]
+        journal.append(records)
+        read: list[int] = []
+        run = journal._store.run
+
+        def noted(statement, *values):
+            rows = run(statement, *values)
+            read.extend(row[0] for row in rows if len(row) == 5)  # an entry
+            return rows
+
+        monkeypatch.setattr(journal._store, "run", noted)
+        working: Any = SimpleNamespace(journal=journal)
+        service = ClusterService(working, nobody, nobody, "fifo")
+        asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), len(records)))
+
+    assert read == list(range(1, len(records) + 1))

@@ -1,0 +1,222 @@
+"""The controller with a journal on disk: what a restart finds, and whose leases it renews."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from presage.errors import JournalError, RefusedAgentError, ServiceError
+from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.job import Job
+from presage.schedulers.forecasters import prediction_cache as fresh_forecasts
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.live.controller.cluster_metrics import LOOK_S, ClusterMetrics
+from presage.schedulers.live.controller.controller import Controller, Leases
+from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.job_logs import Logs
+from presage.schedulers.live.controller.journal.journal import Journal
+from presage.schedulers.live.controller.journal.records import Record
+from presage.schedulers.live.controller.node_service import _Stream
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.authentication.callers import Caller
+from presage.serving.server.log import LOGGER
+
+GIB = 2**30
+
+
+def controller(
+    journal: Journal, *, snapshot_records: int = 1000, most_over: int = 1000
+) -> Controller:
+    return Controller(
+        journal, BestFit(), NoForecasts, Leases(),
+        snapshot_records=snapshot_records, most_over=most_over,
+    )  # fmt: skip
+
+
+def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
+    registry = CollectorRegistry()
+    metrics = ClusterMetrics(registry)
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, BestFit(), NoForecasts, Leases(), metrics=metrics)
+        asyncio.run(lived(working, ["one", "two"]))
+        metrics.look(working.core, working.now_s() + LOOK_S)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"presage_cluster_{name}", labels)
+
+    assert shown("jobs", stage="finished") == 2
+    assert shown("jobs", stage="waiting") == 0
+    assert (shown("nodes", up="true"), shown("nodes", up="false")) == (1, 0)
+    assert shown("late_jobs") == 0
+    assert shown("records_total", what="Placed") == 2
+    assert (shown("decision_seconds_count") or 0) >= 2
+
+
+class Away(NoForecasts):
+    """A service that is away for its first three questions."""
+
+    asked = 0
+
+    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+        Away.asked += 1
+        if Away.asked <= 3:
+            raise ServiceError("nobody is there")
+        return [None] * len(asked)
+
+
+def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
+    monkeypatch.setattr(fresh_forecasts, "RETRY_S", 0.0)
+    monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
+    caplog.set_level(logging.INFO, LOGGER)
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, Sharing().of_controller(), Away, Leases(), most_over=3)
+        asyncio.run(lived(working, [str(number) for number in range(6)]))
+
+    said = [record.message for record in caplog.records]
+    said = [one for one in said if "foretold" in one]
+    assert said == ["nothing is foretold", "jobs are foretold again"]
+
+
+def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
+    tasks = [
+        pb.Task(
+            job_id=name, attempt=attempt, phase=pb.TASK_ENDED, ran_s=1.0,
+            exit=pb.Exit(finished=True),
+        )
+        for name, attempt in ended
+    ]  # fmt: skip
+    device = pb.Device(kind="v100", memory_bytes=16 * GIB)
+    return pb.NodeReport(node="a", agent_id="a", number=number, devices=[device], tasks=tasks)
+
+
+def _submit(
+    one: SubmittedJob, core: Core, now_s: float, now_unix_s: float
+) -> tuple[list[Record], list[str]]:
+    return core.submit([one], now_s, now_unix_s)
+
+
+async def lived(working: Controller, names: list[str]) -> None:
+    """Jobs come, run one by one, and are over."""
+    await working.begin()
+    running = asyncio.create_task(working.run())
+    for number, name in enumerate(names):
+        one = SubmittedJob(Job(name, 0.0), ("train",))
+        await working.change(partial(_submit, one))
+        await working.report(report(2 * number))
+        while not working.core.book.at_node.get("a"):
+            await asyncio.sleep(0.01)
+        attempt = working.core.book.jobs[name].attempt
+        await working.report(report(2 * number + 1, (name, attempt)))
+    while len(working.core.book.over) > 3:
+        await asyncio.sleep(0.05)
+    running.cancel()
+
+
+@pytest.mark.parametrize("snapshot_records", [1, 4, 1000])
+def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after_it(
+    tmp_path: Path, snapshot_records: int
+):
+    url = f"{tmp_path}/journal.db"
+    names = [f"job-{number}" for number in range(8)]
+    with Journal.open(url) as journal:
+        first = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        asyncio.run(lived(first, names))
+        book = first.core.book
+    assert list(book.jobs) == names[-3:]
+    with Journal.open(url) as journal:
+        assert bool(journal.load()[0]) == (snapshot_records < 1000)
+        again = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        assert again.core.book == book
+        asyncio.run(lived(again, ["job-0", "new"]))  # of a name that was forgotten
+        assert again.core.book.jobs["job-0"].attempt > 1
+        assert again.core.book.jobs["job-0"].starts == 1
+
+
+def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, monkeypatch):
+    url = f"{tmp_path}/journal.db"
+    with Journal.open(url) as journal:
+        first = controller(journal, snapshot_records=2)
+        save = journal.save
+        failed: list[int] = []
+
+        def fails_once(rows: Mapping[str, Any], seq: int) -> None:
+            if not failed:
+                failed.append(seq)
+                raise JournalError("the disk is full")
+            save(rows, seq)
+
+        monkeypatch.setattr(journal, "save", fails_once)
+        asyncio.run(lived(first, ["one", "two", "three"]))
+        assert failed
+    with Journal.open(url) as journal:
+        assert controller(journal).core.book == first.core.book
+
+
+def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
+    tmp_path: Path, monkeypatch
+):
+    async def main() -> None:
+        with Journal.open(f"{tmp_path}/journal.db") as journal:
+            working = controller(journal)
+            await working.begin()
+            assert not await working.report(report(1))  # nobody has looked yet
+            running = asyncio.create_task(working.run())
+            while not await working.report(report(2)):
+                await asyncio.sleep(0.01)
+
+            def taken() -> None:
+                journal.close()
+                raise JournalError("another controller has it")
+
+            monkeypatch.setattr(journal, "check", taken)
+            with pytest.raises(JournalError, match="another controller"):
+                await running  # so that its process ends
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path):
+    async def refused(working: Controller) -> None:
+        await working.begin()
+        await working.report(report(1))
+        other = report(1)
+        other.node, other.devices[0].memory_bytes = "b", 1
+        with pytest.raises(RefusedAgentError, match="say the same with --memory-gib"):
+            await working.report(other)
+        assert list(working.core.book.nodes) == list(working.core.nodes) == ["a"]
+
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        asyncio.run(refused(controller(journal)))
+
+
+def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
+    async def attached(working: Controller) -> pb.NodeOrders:
+        await working.begin()
+        stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
+        await stream.take(report(1))  # before the journal is known to be this controller's
+        told = stream.orders(asyncio.create_task(asyncio.sleep(60)))
+        first = asyncio.create_task(anext(told))
+        await asyncio.sleep(0.1)
+        assert not first.done()
+        running = asyncio.create_task(working.run())
+        while not await working.report(report(2)):
+            await asyncio.sleep(0.01)
+        await stream.take(report(3))
+        running.cancel()
+        return await first
+
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        orders = asyncio.run(attached(controller(journal)))
+    assert orders.answers == 3
+    assert orders.lease_s > 0

@@ -1,0 +1,791 @@
+"""The controller's core by examples: what follows from what users and agents say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.controller.cluster_service import failed_within, in_order
+from presage.schedulers.live.controller.controller_core import END_S, LOST_S, Core
+from presage.schedulers.live.controller.explanations.explain import (
+    candidates_of,
+    place_of,
+    queue_places,
+    sentence_of,
+)
+from presage.schedulers.live.controller.journal.records import Leased, Placed, of_json, to_json
+from presage.schedulers.live.controller.replayed_state import Book, Stage
+from presage.schedulers.live.controller.status_messages import node_status, status_of
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.live.protocol.wire import read_job, read_told, write_job
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.codec import wire as serving_wire
+from tests.serving.conftest import make_job
+
+GIB = 2**30
+LEASE_S, GRACE_S = 20.0, 5.0
+V100, K80 = ("v100", 16 * GIB), ("k80", 12 * GIB)
+
+
+class Told:
+    """Foretells a job whose model is its thousandths: twice as long on a k80."""
+
+    def outlooks(self, asked):
+        return [self._of(job, kind) for job, kind in asked]
+
+    def slowdowns(self, asked):
+        return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def _of(self, job, kind):
+        if not job.model:
+            return None
+        runtime_s = 100.0 if kind == "v100" else 200.0
+        memory_bytes = 40 * GIB if job.model == "301" else 4 * GIB
+        high_s, release_id = 1.2 * runtime_s, f"of {kind}"
+        return Outlook(
+            runtime_s, int(job.model), memory_bytes, high_s=high_s, release_id=release_id
+        )
+
+
+class World:
+    """A core whose records are applied at once, and kept."""
+
+    def __init__(self, policy=None, most_over=1000):
+        self.now_s = 0.0
+        self.most_over = most_over
+        self.policy = policy or Sharing().of_controller()
+        self.rows = []
+        self.known = {}
+        self.core = self.begin()
+
+    def begin(self):
+        book = Book()
+        for row in self.rows:
+            book.apply(of_json(row))
+        return Core(
+            book, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0,
+            most_over=self.most_over,
+        )  # fmt: skip
+
+    def _forecasts(self, cluster, now_s):
+        key = tuple(node.name for node in cluster.nodes)
+        if key not in self.known:
+            self.known[key] = Forecasts(Told(), cluster)
+        return self.known[key]
+
+    def write(self, records):
+        self.rows += [to_json(record) for record in records]
+        self.core.apply(records)
+        return [type(record).__name__ for record in records]
+
+    def submit(self, *names, **values):
+        jobs = [submitted(name, **values) for name in names]
+        records, known = self.core.submit(jobs, self.now_s, self.now_s)
+        self.write(records)
+        return known
+
+    def report(
+        self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem="", cluster_id=""
+    ):
+        message = pb.NodeReport(
+            node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks, problem=problem,
+            cluster_id=cluster_id,
+            devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
+        )  # fmt: skip
+        assert not self.core.refuses(message)
+        wrote = self.write(self.core.report(message, self.now_s, self.now_s))
+        self.core.heard(message, self.now_s)
+        return wrote
+
+    def decide(self):
+        return self.write(self.core.decide(self.now_s, self.now_s))
+
+    def ordered(self, name):
+        """Nodes that are to have a job."""
+        return [
+            node
+            for node in self.core.nodes
+            if any(one.job.job_id == name for one in self.core.orders(node).tasks)
+        ]
+
+    def stage(self, name):
+        return self.core.book.jobs[name].stage
+
+
+def submitted(name, model="", retries=0, **values):
+    job = Job(name, 0.0, model=model, **values)
+    return SubmittedJob(job, ("train", name), grace_s=GRACE_S, retries=retries)
+
+
+def task(name, attempt=1, phase=pb.TASK_RUNNING, ran_s=1.0, **values):
+    return pb.Task(job_id=name, attempt=attempt, phase=phase, ran_s=ran_s, **values)
+
+
+def ended(name, attempt=1, saved=0.0, why="", **how):
+    over = pb.Exit(**how)
+    return task(name, attempt, pb.TASK_ENDED, 10.0, exit=over, saved=saved, why=why)
+
+
+def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_kind():
+    world = World()
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("job", model="300")
+    assert world.decide() == ["Placed"]
+
+    (order,) = world.core.orders("a").tasks
+    assert order.job.command == ["train", "job"]
+    assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.grants] == [
+        (0, 300, 4 * GIB)
+    ]
+    told = read_told(order.told)
+    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 100.0, "k80": 200.0}
+    assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
+    assert told["v100"].promised_s == 120.0
+    assert not world.core.orders("b").tasks
+
+
+def test_an_order_names_the_release_of_each_forecast_also_after_a_restart_from_the_journal():
+    world = World()
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("job", model="300")
+    world.decide()
+    world.core = world.begin()
+
+    (order,) = world.core.orders("a").tasks
+    releases = {told.kind: told.release_id for told in order.told}
+    assert releases == {"v100": "of v100", "k80": "of k80"}
+
+
+def test_a_job_that_was_taken_is_known_and_another_of_its_name_is_refused():
+    world = World()
+    assert world.submit("job", model="300") == []
+    assert world.submit("job", model="300") == ["job"]
+    with pytest.raises(InvalidJobError, match="job 'job' is another one"):
+        world.submit("job", model="400")
+    with pytest.raises(InvalidJobError, match="job 'twice' is another one"):
+        world.submit("twice", "twice")
+
+
+def test_a_controller_that_begins_again_knows_what_the_journal_says_and_asks_agents_for_the_rest():
+    world = World()
+    world.report("a")
+    world.submit("runs", "waits", model="700")
+    world.decide()
+    world.report("a", tasks=[task("runs")])
+    world.core = world.begin()
+
+    assert world.stage("runs") is Stage.RUNNING
+    assert world.decide() == []  # its node has not reported: it is given nothing
+    world.report("a", tasks=[task("runs")])
+    assert world.decide() == []
+    world.report("a", tasks=[ended("runs", finished=True)])
+    assert world.stage("runs") is Stage.FINISHED
+    assert world.decide() == ["Placed"]
+    assert world.stage("waits") is Stage.PLACED
+
+
+def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim_waits_until_gone():
+    world = World(Sharing(least_milli=1000).of_controller())
+    world.report("a")
+    world.submit("victim", model="800")
+    world.decide()
+    world.report("a", tasks=[task("victim")])
+    world.submit("urgent", model="800", latency_sensitive=True)
+    assert sorted(world.decide()) == ["Placed", "Withdrawn"]
+
+    orders = {one.job.job_id: one for one in world.core.orders("a").tasks}
+    assert orders["victim"].end == "a job that goes before it needs its devices"
+    assert not orders["victim"].discard
+    assert world.decide() == []  # it has not left yet, and is started nowhere
+    left = ended("victim", saved=0.4, asked=True, why="it made room")
+    world.report("a", tasks=[left, task("urgent")])
+    assert world.stage("victim") is Stage.WAITING
+    assert world.core.book.jobs["victim"].saved == 0.4
+
+
+def test_of_a_job_that_leaves_its_node_is_not_sent_again_what_it_runs():
+    world = World()
+    world.report("a")
+    job = SubmittedJob(
+        Job("job", 0.0, features=make_job("what it is")), ("train", "x" * 1000),
+        environment={"LONG": "y" * 1000}, grace_s=GRACE_S,
+    )  # fmt: skip
+    world.write(world.core.submit([job], 0.0, 0.0)[0])
+    world.decide()
+    (before,) = world.core.orders("a").tasks
+    world.write(world.core.cancel(["job"], 0.0, 0.0))
+
+    (order,) = world.core.orders("a").tasks
+    assert order.end == "it was cancelled"
+    assert order.ByteSize() < 200 < 2000 < before.ByteSize()
+    assert read_job(order.job, 0.0, "job").grace_s == GRACE_S
+    assert order.submission == before.submission
+
+
+def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses():
+    world = World()
+    world.report("a")
+    world.submit("best effort", model="476")
+    world.submit("urgent", model="452", latency_sensitive=True)
+    world.decide()
+
+    def has(milli):
+        return [pb.Grant(device=0, compute_milli=milli, memory_bytes=4 * GIB)]
+
+    # Its agent gave all of the device to one while the other saves its state: 1,100 thousandths.
+    urgent = task("urgent", grants=has(1000))
+    leaving = task("best effort", phase=pb.TASK_ENDING, grants=has(100))
+    world.report("a", tasks=[leaving, urgent])
+    assert world.decide() == []
+    gone = ended("best effort", asked=True, why="too little is left")
+    assert world.report("a", tasks=[gone, urgent]) == ["Returned"]
+    assert world.decide() == []
+    assert world.stage("best effort") is Stage.WAITING
+
+
+def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    world.decide()
+    world.report("a", tasks=[task("job", saved=0.3)])
+
+    world.now_s = LEASE_S + GRACE_S + END_S - 0.1
+    assert world.core.silent(world.now_s, world.now_s) == []
+    world.report("b", agent_id="two")
+    assert world.decide() == []  # it may still run there
+
+    world.now_s += 0.2
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
+    world.report("b", agent_id="two")
+    assert world.decide() == ["Placed"]
+    job = world.core.book.jobs["job"]
+    assert (job.node, job.attempt, job.saved) == ("b", 2, 0.3)
+    # It comes back: what it says of the first attempt is no news, and may be forgotten.
+    assert world.report("a", tasks=[ended("job", finished=True)]) == ["NodeJoined"]
+    assert world.stage("job") is Stage.PLACED
+    assert [one.attempt for one in world.core.orders("a").forget] == [1]
+
+
+def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    world.decide()
+    other = pb.NodeReport(node="a", agent_id="two", devices=[pb.Device(kind="k80", memory_bytes=1)])
+    world.now_s = LEASE_S + GRACE_S + END_S  # the time alone is not enough: its job is still there
+    assert "another agent is node 'a'" in world.core.refuses(other)
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
+    assert not world.core.refuses(other)
+
+
+def test_an_agent_whose_devices_of_a_kind_have_another_memory_than_others_is_refused():
+    world = World()
+    kind, memory_bytes = V100
+    world.report("a")
+
+    def refused(node, *of_devices, kind=kind):
+        devices = [pb.Device(kind=kind, memory_bytes=one) for one in of_devices]
+        return world.core.refuses(pb.NodeReport(node=node, agent_id="one", devices=devices))
+
+    assert not refused("b", memory_bytes)
+    assert f"those of 'a' {memory_bytes}; say the same with --memory-gib" in refused("b", 1)
+    assert "those of 'b' 1;" in refused("b", 1, 2, kind="k80")
+    assert not refused("a", 1)  # nobody else has such
+
+
+def test_a_drained_node_stays_so_however_long_it_is_away():
+    world = World()
+    world.report("a")
+    world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
+    world.now_s += LEASE_S + GRACE_S + END_S
+    world.write(world.core.silent(world.now_s, world.now_s))
+    world.now_s += 2 * LOST_S
+    world.write(world.core.forgets(world.now_s))
+    world.report("a")
+    world.submit("job", model="700")
+    assert world.decide() == []
+
+
+def test_a_report_of_a_drained_node_is_no_reason_to_decide_again():
+    world = World()
+    world.report("a")
+    world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
+    world.decide()
+    report = pb.NodeReport(
+        node="a", agent_id="one", devices=[pb.Device(kind=V100[0], memory_bytes=V100[1])]
+    )
+    assert not world.core.heard(report, world.now_s)
+
+
+def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    world.decide()
+    version = world.core.orders("a").version
+    assert world.report("a", orders=version - 1) == []  # it had not been told
+    assert world.report("a", orders=version) == ["Returned"]
+
+
+def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone():
+    world = World()
+    world.report("a")
+    world.submit("fails", model="300", retries=1)
+    world.submit("grows", model="300")
+    world.decide()
+    world.report("a", tasks=[ended("fails", how="status 1"), ended("grows", out_of_memory=True)])
+    assert (world.stage("fails"), world.stage("grows")) == (Stage.WAITING, Stage.WAITING)
+
+    world.now_s = 100.0
+    world.report("a", tasks=[])
+    world.decide()
+    (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "fails")
+    assert not order.alone
+    world.report("a", tasks=[ended("fails", 2, how="status 1")])
+    assert world.stage("fails") is Stage.FAILED
+    world.decide()
+    (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "grows")
+    assert order.alone
+    assert order.grants[0].compute_milli == 1000
+    world.report("a", tasks=[ended("grows", 2, out_of_memory=True)])
+    assert world.stage("grows") is Stage.FAILED
+
+
+def why_not(world, name):
+    rows = candidates_of(world.core, world.core.book.jobs[name], world.now_s)
+    return {(row.node, row.device): row.verdict for row in rows}
+
+
+def beside_a_full_v100():
+    """A world where a job ran out of a K80's memory by itself, and the V100 is taken."""
+    world = World()
+    world.report("b", agent_id="two")
+    world.submit("there before", model="900", kinds=("v100",))
+    world.decide()
+    overflowed_alone(world)
+    return world
+
+
+def overflowed_alone(world):
+    """A job that ran out of a K80's memory beside others, and then by itself."""
+    world.report("a", [K80])
+    world.submit("grows", model="300")
+    world.decide()
+    for attempt in (1, 2):
+        grant = pb.Grant(device=0, compute_milli=1000, memory_bytes=12 * GIB)
+        over = ended("grows", attempt, out_of_memory=True)
+        over.grants.append(grant)
+        world.report("a", [K80], tasks=[over])
+        world.report("a", [K80])
+        world.decide()
+
+
+def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
+    world = beside_a_full_v100()
+    assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
+
+    assert why_not(world, "grows") == {("b", 0): "too little compute left"}
+    world.report("b", tasks=[ended("there before", finished=True)], agent_id="two")
+    world.decide()
+    (order,) = world.core.orders("b").tasks
+    assert (order.job.job_id, order.job.kinds, order.alone) == ("grows", ["v100"], True)
+    assert world.begin().book.jobs["grows"].small_bytes == 12 * GIB
+
+
+def test_a_job_that_ran_out_of_the_largest_device_has_failed():
+    world = World()
+    overflowed_alone(world)
+    assert world.stage("grows") is Stage.FAILED
+
+
+def test_a_gang_that_ran_out_of_memory_needs_as_many_larger_devices_on_one_node():
+    world = World()
+    world.report("a", [V100, V100])
+    world.report("b", [("h100", 80 * GIB)], agent_id="two")
+    world.submit("gang", gpus=2, model="300")
+    for attempt in (1, 2):
+        world.decide()
+        out = ended("gang", attempt, out_of_memory=True)
+        out.grants.extend([pb.Grant(device=i, compute_milli=1000, memory_bytes=1) for i in (0, 1)])
+        world.report("a", [V100, V100], tasks=[out])
+
+    assert world.stage("gang") is Stage.FAILED
+
+
+def test_a_job_whose_larger_devices_have_left_waits_and_says_for_what():
+    world = beside_a_full_v100()
+    world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
+    why = sentence_of(world.core, world.core.book.jobs["grows"], 0, world.now_s)
+    assert why == (
+        "it waits for other nodes: it ran out of 12 GiB of a device by itself; no larger one is up"
+    )
+
+
+def test_n3_time_is_told_from_a_jobs_first_start_however_often_it_was_lost():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700", latency_sensitive=True)
+    world.decide()
+    world.now_s = 10.0
+    world.report("a", tasks=[task("job", ran_s=10.0)])
+    assert world.core.orders("a").tasks[0].elapsed_s == 0.0
+
+    world.now_s = 1000.0
+    world.write(world.core.silent(world.now_s, world.now_s))
+    world.report("b", agent_id="two")
+    assert world.decide() == ["Placed"]
+    assert world.core.orders("b").tasks[0].elapsed_s == 1000.0
+
+
+def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
+    world = World()
+    world.report("a", [K80, ("h100", 80 * GIB)])
+    world.submit("large", model="300")
+    world.submit("huge", model="301")
+    world.decide()
+
+    orders = {one.job.job_id: list(one.job.kinds) for one in world.core.orders("a").tasks}
+    assert orders == {"large": [], "huge": ["h100"]}
+    assert {told.kind for told in world.core.orders("a").tasks[1].told} == {"k80", "h100"}
+
+
+@pytest.mark.parametrize("heard_s", [0.0, 100.0])  # later: nobody could tell the controller
+@pytest.mark.parametrize(("ran_s", "late"), [(119.0, False), (121.0, True)])
+def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, late, heard_s):
+    world = World()
+    world.report("a")
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    world.now_s = 1.0
+    world.report("a", tasks=[task("job", ran_s=1.0)])
+    world.now_s = ran_s + heard_s
+    over = ended("job", finished=True)
+    over.ran_s = ran_s
+    world.report("a", tasks=[over])
+
+    status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert (status.late, status.elapsed_s, status.ended_unix_s) == (late, ran_s, ran_s)
+
+
+def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
+    world = World()
+    world.report("a", [V100, K80])  # of which a k80 is promised 240 s, a v100 120
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    world.report("a", [V100, K80], tasks=[task("job", ran_s=0.001)])
+    over = ended("job", finished=True)
+    over.ran_s = world.now_s = 200.0
+    over.grants.append(pb.Grant(device=1, compute_milli=300, memory_bytes=4 * GIB))
+    world.report("a", [V100, K80], tasks=[over])
+
+    status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert [grant.device for grant in status.grants] == [1]
+    assert not status.late
+
+
+def test_a_node_that_can_start_no_job_is_given_none():
+    world = World()
+    world.report("a", problem="its disk is full")
+    world.submit("job", model="300")
+    assert world.decide() == []
+    assert world.core.not_up("a", world.now_s) == "its agent can start no job: its disk is full"
+    world.report("a")
+    assert world.decide() == ["Placed"]
+
+
+def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so():
+    world = World()
+    world.core.book.cluster_id = "ours"
+    world.report("a", cluster_id="theirs", tasks=[task("of-theirs")])
+    world.submit("job", model="300")
+    assert world.decide() == []
+    assert node_status(world.core, "a", 0.0).why == (
+        "its agent obeys another cluster, theirs, until its tasks of it are over"
+    )
+    for obeyed in ("", "ours"):  # its tasks are over; it is ours
+        world.report("a", cluster_id=obeyed)
+        assert not world.core.not_up("a", 0.0)
+    assert world.decide() == ["Placed"]
+
+    world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
+    said = sentence_of(world.core, world.core.book.jobs["job"], 0, world.now_s)
+    assert "attempt 1; its agent obeys another cluster, theirs, until" in said
+
+
+def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():
+    world = World()
+    world.report("a")
+    world.submit("runs", "waits", model="700")
+    world.decide()
+    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Withdrawn", "Ended"]
+    (order,) = world.core.orders("a").tasks
+    assert order.end
+    assert order.discard
+    world.report("a", tasks=[ended("runs", asked=True)])
+    assert world.stage("runs") is Stage.CANCELLED
+    assert world.core.cancel(["runs"], 2.0, 2.0) == []
+    with pytest.raises(UnknownJobError, match="no job 'nobody'"):
+        world.core.cancel(["nobody"], 2.0, 2.0)
+
+
+def test_a_decision_that_could_not_be_written_is_as_if_it_had_not_been():
+    world = World()
+    world.report("a")
+    world.submit("job", model="700")
+    assert len(world.core.decide(1.0, 1.0)) == 1
+    world.core.undo()
+
+    assert world.stage("job") is Stage.WAITING
+    assert world.decide() == ["Placed"]
+
+
+def test_a_snapshot_and_the_entries_after_it_are_the_book():
+    world = World()
+    world.report("a")
+    world.submit("one", "two", model="400")
+    world.decide()
+    rows = world.core.book.changed()
+    world.report("a", tasks=[task("one"), ended("two", finished=True)])
+    rows |= world.core.book.changed()
+
+    assert Book.of_rows(rows) == world.begin().book
+
+
+def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
+    world = World(most_over=2)
+    world.report("a")
+    world.submit("one", "two", "three", "waiting", model="200")
+    world.decide()
+    names = ("three", "one", "two")
+    for number, name in enumerate(names):
+        world.now_s = float(number)
+        later = [task(other) for other in (*names[number + 1 :], "waiting")]
+        world.report("a", tasks=[ended(name, finished=True), *later])
+    rows = world.core.book.changed()
+    assert world.write(world.core.forgets(world.now_s)) == ["Forgotten"]
+    assert not world.core.forgets(world.now_s)
+
+    assert set(world.core.book.jobs) == {"one", "two", "waiting"}
+    with pytest.raises(UnknownJobError, match="long been over"):
+        world.core.job("three")
+    rows |= world.core.book.changed()
+    assert rows["job three"] is None
+    kept = {key: row for key, row in rows.items() if row is not None}
+    assert Book.of_rows(kept) == world.begin().book == world.core.book
+
+
+def test_no_task_of_a_forgotten_job_passes_for_one_of_the_next_job_of_its_name():
+    world = World(most_over=0)
+    world.report("a")
+    world.submit("job", model="900")
+    world.decide()
+    world.report("a", tasks=[ended("job", finished=True)])
+    world.write(world.core.forgets(0.0))
+    assert world.submit("job", model="900") == []  # it is a new one
+    world.decide()
+
+    assert [one.attempt for one in world.core.orders("a").tasks] == [2]
+    world.report("a", tasks=[ended("job", attempt=1, finished=True)])  # a node that was away
+    assert world.stage("job") is Stage.PLACED
+    assert world.core.book.jobs["job"].starts == 1
+
+
+def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
+    world = World()
+    world.report("a", [V100, K80])
+    world.submit("large", model="900")
+    world.submit("for k80", model="900", kinds=("k80",))
+    world.decide()
+
+    found = {one.job.job_id: one.grants[0].device for one in world.core.orders("a").tasks}
+    assert found == {"large": 0, "for k80": 1}
+
+
+def test_features_of_one_name_are_alike_only_if_they_say_the_same():
+    def named(name, batch_size, iterations=10):
+        features = serving_wire.write_job(make_job(batch_size=batch_size))
+        features.job_id, features.iterations = name, iterations
+        row = pb.Job(job_id="x", command=["train"], features=features)
+        return read_job(row, 0.0, "job").job.shape
+
+    assert named("model", 4) != named("model", 8)
+    assert named("model", 4) == named("other", 4) == named("model", 4, iterations=99)
+    features = serving_wire.write_job(make_job())
+    taken = read_job(pb.Job(job_id="x", command=["train"], features=features), 0.0, "job")
+    assert read_job(write_job(taken), 0.0, "job").job.shape == taken.job.shape
+
+
+def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go():
+    world = World(ShortestRemainingFirst())
+    world.report("a", [V100])
+    world.report("b", [K80], agent_id="two")
+    world.submit("long", model="1000")
+    world.decide()
+    world.report("a", tasks=[task("long", grants=whole(V100))])
+    world.submit("urgent", model="1000", latency_sensitive=True, kinds=("v100",))
+    world.decide()
+
+    assert world.ordered("long") == ["a"]
+    world.report("a", tasks=[ended("long", asked=True)])
+    world.decide()
+    assert world.ordered("long") == ["b"]
+
+
+def whole(device):
+    return [pb.Grant(device=0, compute_milli=1000, memory_bytes=device[1])]
+
+
+def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
+    world = World(BestFit())
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.submit("wide", gpus=2)
+    world.submit("narrow")
+
+    assert world.decide() == ["Placed"]
+    assert not world.core.problem
+    impossible = world.core.mirror(world.now_s).impossible
+    assert impossible == {"wide": "it needs 2 devices of one node; the largest that is up has 1"}
+    world.report("c", [V100, V100], agent_id="three")
+    assert world.decide() == ["Placed"]
+
+
+def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs():
+    world = World()
+    world.report("a", [V100, V100])
+    world.submit("one", "two", model="900")
+    world.decide()
+    had = {one.job.job_id: one.grants for one in world.core.orders("a").tasks}
+    world.report("a", [V100, V100], tasks=[task(name, grants=had[name]) for name in had])
+    second = next(name for name, grants in had.items() if grants[0].device == 1)
+    gone = ended(second, asked=True, why="the node has not its devices any more")
+    gone.grants.extend(had[second])
+    first = next(name for name in had if name != second)
+    world.report("a", [V100], tasks=[gone, task(first, grants=had[first])])
+
+    assert world.decide() == []
+    assert world.stage(second) is Stage.WAITING
+
+
+def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
+    world = World()
+    world.write([Leased(600.0, 0.0)])
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.submit("job", model="900")
+    world.decide()
+    world.core = world.begin()  # with a lease of 20 s
+    world.report("b", agent_id="two", orders=0)
+    assert world.core.orders("b").lease_s == LEASE_S
+    world.report("b", agent_id="two", orders=world.core.orders("b").version)
+    world.now_s = LEASE_S + GRACE_S + END_S + 1  # a has said nothing to this one
+
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost"]  # b alone
+    world.now_s = 600.0 + GRACE_S + END_S + 1
+    assert "NodeLost" in world.write(world.core.silent(world.now_s, 0.0))
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["Leased"]
+    assert world.core.book.lease_s == LEASE_S
+
+
+def test_a_job_runs_on_in_a_policys_eyes_however_often_its_node_is_looked_at():
+    world = World(ShortestRemainingFirst())
+    world.report("a", [V100, V100])
+    world.submit("one", "two", model="1000")
+    world.decide()
+    tasks = [task(one.job.job_id, grants=one.grants) for one in world.core.orders("a").tasks]
+    world.report("a", [V100, V100], tasks=tasks)
+    world.now_s = 90.0
+    world.report("a", [V100, V100], tasks=[tasks[0], ended("two", finished=True)])
+
+    standing = world.core.mirror(world.now_s).ledger.standing("one")
+    assert standing.attained_at(90.0) == pytest.approx(90.0, abs=2.0)
+
+
+def test_nodes_that_were_lost_long_ago_are_forgotten():
+    world = World()
+    world.report("a")
+    world.now_s = LEASE_S + END_S + 1
+    world.write(world.core.silent(world.now_s, 0.0))
+    assert not world.core.forgets(world.now_s + LOST_S)
+    assert world.write(world.core.forgets(world.now_s + LOST_S + 1)) == ["Forgotten"]
+    assert not world.core.book.nodes
+    assert world.report("a") == ["NodeJoined"]
+
+
+def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
+    world = World()
+    world.report("a")
+    world.submit("old", "done", model="300")
+    world.decide()
+    world.report("a", tasks=[ended("old", finished=True), task("done")])
+    world.report("a", tasks=[ended("done", finished=True)])
+    world.submit("first", "second", "runs", "urgent", model="900")
+    world.submit("ahead", model="900", latency_sensitive=True)
+    world.decide()
+    places = queue_places(world.core.mirror(0.0))
+
+    def names(*, ended):
+        return [job.job_id for job in in_order(world.core.book, places, ended=ended)]
+
+    assert names(ended=False)[0] == "ahead"
+    assert names(ended=False)[1:] == ["first", "second", "runs", "urgent"]
+    assert names(ended=True)[-2:] == ["done", "old"]
+    assert [place_of(world.core.mirror(0.0), name) for name in ("first", "urgent", "ahead")] == [
+        1, 4, 0,
+    ]  # fmt: skip
+
+
+def test_jobs_that_failed_of_late_are_listed_the_last_first():
+    world = World()
+    world.report("a", [V100] * 4)
+    for name in ("early", "fine", "late", "last"):
+        world.submit(name, model="300")
+        world.decide()
+        world.now_s += 100.0
+        over = ended(name, **({"finished": True} if name == "fine" else {"how": "status 1"}))
+        world.report("a", [V100] * 4, tasks=[over])
+
+    def failed(seconds):
+        return [job.job_id for job in failed_within(world.core.book, world.now_s, seconds)]
+
+    assert failed(1000.0) == ["last", "late", "early"]
+    assert failed(250.0) == ["last", "late"]
+    assert failed(0.0) == failed(math.nan) == []
+
+
+def test_why_a_job_waits_is_said_by_what_it_waits_for():
+    def why(name):
+        return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
+
+    world = World(Sharing(overcommit=2.0, home_s=60.0).of_controller())
+    world.submit("moved", model="900")
+    assert why("moved") == "it waits: no node has joined"
+    world.report("a")
+    world.report("b", agent_id="two")
+    world.decide()
+    assert why("moved").startswith("it was given to node a with 45 %")
+    gone = ended("moved", asked=True, why="too little is left")
+    gone.grants.extend([pb.Grant(device=0, compute_milli=450, memory_bytes=4 * GIB)])
+    urgent = [submitted("urgent", model="1600", latency_sensitive=True)]
+    world.write(world.core.submit(urgent, 0.0, 0.0)[0])
+    world.report("a", tasks=[gone])
+    world.write(
+        [Placed("urgent", 1, "a", [[0, 800, 4 * GIB]], [], 0.0)]
+    )  # its home has no room for it, and b would do
+    world.core.undo()
+
+    assert why("moved").startswith(
+        "it waits after too little is left: it is to go on on node a again, or elsewhere in 60 s"
+    )
+    world.submit("wide", gpus=2)
+    assert why("wide").startswith("it waits for other nodes: it needs 2 devices of one node")

@@ -1,0 +1,314 @@
+"""Why a job waits, and the devices that are best for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from presage.errors import ServiceError
+from presage.schedulers.live.controller.explanations.event_sentences import detail_of
+from presage.schedulers.live.controller.explanations.explain import (
+    MOST_CANDIDATES,
+    candidates_of,
+    sentence_of,
+)
+from presage.schedulers.live.controller.journal.records import Placed, of_json, to_json
+from presage.schedulers.policies.bin_packing import BinPacking
+from presage.schedulers.policies.fifo import Fifo
+from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.controller.test_core import GIB, K80, V100, World, ended, task
+
+
+def why(world, name):
+    return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
+
+
+def verdicts(world, name):
+    rows = candidates_of(world.core, world.core.book.jobs[name], world.now_s)
+    return {(row.node, row.device): row.verdict for row in rows}
+
+
+def test_a_gang_fits_only_where_one_node_has_all_its_devices():
+    world = World()
+    for node in "ab":
+        world.submit(f"on-{node}")
+        world.report(node, [V100] * 2, agent_id=node)
+        world.write([Placed(f"on-{node}", 1, node, [[0, 1000, 16 * GIB]], [], 0.0)])
+    world.core.undo()
+    world.submit("gang", gpus=2)
+
+    assert verdicts(world, "gang") == {
+        ("a", 1): "fits, but its node has 1 of 2",
+        ("b", 1): "fits, but its node has 1 of 2",
+        ("a", 0): "too little compute left",
+        ("b", 0): "too little compute left",
+    }
+    assert why(world, "gang") == (
+        "it waits: no node has 2 devices that have left what it needs, as a best-effort job"
+    )
+
+
+def test_a_node_with_all_of_a_gangs_devices_is_found_among_many_with_too_few():
+    world = World()
+    for number in range(MOST_CANDIDATES + 1):
+        world.report(f"n{number:02d}", [V100], agent_id=str(number))
+    world.report("wide", [V100] * 2, agent_id="wide")
+    world.submit("gang", gpus=2)
+
+    found = verdicts(world, "gang")
+    assert len(found) == MOST_CANDIDATES
+    assert list(found)[:2] == [("wide", 0), ("wide", 1)]
+    assert why(world, "gang") == "it waits: others go before it"
+
+
+def test_devices_of_other_kinds_take_nobodys_place_among_the_best():
+    world = World()
+    for number in range(MOST_CANDIDATES + 1):
+        world.report(f"n{number:02d}", [V100], agent_id=str(number))
+    world.report("old", [K80], agent_id="old")
+    world.submit("job", model="300", kinds=("k80",))
+
+    assert verdicts(world, "job") == {("old", 0): "fits"}
+    assert why(world, "job") == "it waits: others go before it"
+
+
+def test_a_job_that_would_fit_waits_for_those_before_it():
+    world = World()
+    world.submit("holds")
+    world.report("a", [V100] * 2)
+    world.decide()
+    world.submit("gang", gpus=2)
+    world.submit("small", model="300")
+    world.decide()  # the node runs dry for the gang
+
+    assert verdicts(world, "small")["a", 1] == "fits"
+    assert why(world, "small") == "it waits: others go before it"
+
+
+def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.submit("job", model="300", latency_sensitive=True)
+    world.decide()
+    only = "; when it was placed no other node had room for 30 % and 4,096 MiB of a device"
+    assert why(world, "job") == f"it was given to node a with 30 % of device 0, attempt 1{only}"
+
+    moved = task("job", late=True, why="given 90 % of the device")
+    moved.grants.append(pb.Grant(device=1, compute_milli=900, memory_bytes=4 * GIB))
+    world.report("a", [V100] * 2, tasks=[moved])
+    assert why(world, "job") == (
+        "it runs on node a with 90 % of device 1, attempt 1; it will be late: "
+        f"given 90 % of the device{only}"
+    )
+    assert verdicts(world, "job") == {("a", 1): "it is here", ("a", 0): "fits"}
+    moved.phase, moved.late, moved.why = pb.TASK_PAUSED, False, "paused: busier than foretold"
+    world.report("a", [V100] * 2, tasks=[moved])
+    assert why(world, "job").startswith("it is paused on node a with 90 % of device 1, attempt 1: ")
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs"), [(Fifo(), 1000), (BinPacking(), 500), (Packing(), 300), (Sharing(), 300)]
+)
+def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
+    world = World(policy)
+    world.submit("job", model="300", compute_milli=500)
+    world.report("a", [V100])
+
+    (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
+    assert row.need_compute_milli == needs
+
+
+class Nobody:
+    """Whom nobody reaches."""
+
+    def outlooks(self, asked):
+        raise ServiceError("nobody is there")
+
+
+def chosen(world, name):
+    return world.core.book.jobs[name].chosen
+
+
+def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
+    world = World()
+    for node in ("a", "b", "c"):
+        world.report(node, agent_id=node)
+    world.submit("first", "second", model="300")
+    world.decide()
+
+    room = "nodes had room for 30 % and 4,096 MiB of a device, and none a device with more left"
+    assert chosen(world, "first") == f"3 {room} than here, 100 %"
+    assert chosen(world, "second") == f"3 {room} than here, 100 %"
+    assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
+    assert world.begin().book.jobs["first"].chosen == chosen(world, "first")
+    (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
+    assert detail_of(placed) == f"30 % of device 0; {chosen(world, 'first')}"
+
+
+def test_a_record_of_before_that_says_no_reason_is_read():
+    before = Placed("job", 1, "a", [[0, 300, GIB]], [], 0.0)
+    row = to_json(before)
+    del row["why"]
+    assert of_json(row) == before
+
+
+def test_who_makes_room_for_a_job_is_said():
+    world = World()
+    world.report("a")
+    world.submit("keeps", model="600")
+    world.submit("small", model="300")
+    world.decide()
+    world.submit("urgent", model="900", latency_sensitive=True)
+    world.decide()
+
+    assert chosen(world, "urgent") == (
+        "no node had room for 90 % and 4,096 MiB of a device: keeps ends, small is lowered"
+    )
+
+
+def test_a_job_that_goes_on_where_it_was_says_so():
+    world = World()
+    world.report("a")
+    world.submit("moved", model="900")
+    world.decide()
+    gone = ended("moved", asked=True, why="too little is left")
+    gone.grants.extend([pb.Grant(device=0, compute_milli=900, memory_bytes=4 * GIB)])
+    world.report("a", tasks=[gone])
+    world.decide()
+
+    assert chosen(world, "moved") == "it had been there before"
+
+
+@pytest.mark.parametrize(
+    ("policy", "model", "wanted"),
+    [
+        (Sharing(), "", "a whole device, as nothing is foretold of it"),
+        (Fifo(), "", "a whole device"),
+        (Fifo(), "300", "a whole device"),
+        (BinPacking(), "", "50 % and 8.0 GiB of a device"),
+    ],
+)
+def test_what_was_wanted_of_a_device_is_said_as_the_policy_goes_by_it(policy, model, wanted):
+    world = World(policy)
+    world.report("a")
+    world.submit("job", model=model, compute_milli=500)
+    world.decide()
+
+    assert chosen(world, "job") == f"no other node had room for {wanted}"
+
+
+def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
+    world = World()
+    world.report("a", [V100, K80])
+    world.submit("job", model="300")
+    (v100, k80) = world.core.mirror(0.0).told_of(world.core.book.jobs["job"].submitted.job)
+
+    assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.promised_s) == (
+        "v100", 300, 100.0, 120.0,
+    )  # fmt: skip
+    assert (k80.kind, k80.runtime_s) == ("k80", 200.0)
+
+
+def test_a_forecaster_that_fails_is_told_of_to_who_waits():
+    world = World()
+    world.report("a")
+    world.submit("holds", "waits")
+    world.decide()
+    world.core.mirror(0.0).forecasts.failures["nobody is there"] = 3
+
+    assert why(world, "waits") == (
+        "it waits: no device has left what it needs, as a best-effort job; "
+        "nothing is foretold now (nobody is there)"
+    )
+
+
+def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.core.mirror(0.0).forecasts._forecaster = Nobody()
+    world.submit("described", model="1000")
+    world.submit("bare")
+    world.decide()
+
+    whole = "a whole device, as nothing is foretold of it"
+    assert f"had room for {whole} (nobody is there)" in chosen(world, "described")
+    # Of which nothing would be, whoever is there.
+    assert chosen(world, "bare") == f"no other node had room for {whole}"
+    assert "(nobody is there)" in why(world, "described")
+
+
+def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
+    world = World()
+    world.report("a", [K80])
+    world.report("b", agent_id="two")
+    world.submit("grows", model="300", kinds=("k80",))
+    world.core.book.jobs["grows"].small_bytes = 12 * GIB
+    world.core.undo()
+
+    assert verdicts(world, "grows") == {}
+
+
+def test_why_no_node_takes_jobs_is_said_of_each():
+    world = World()
+    world.submit("job", model="300")
+    assert why(world, "job") == "it waits: no node has joined"
+    for node in ("n0", "n1", "n2", "ng"):
+        world.report(node, agent_id=node)
+    for node in ("n0", "n1"):
+        world.write(world.core.drain(node, undo=False, evict=False, now_s=0.0))
+    world.now_s = 25.0
+    for node in ("n0", "n1"):
+        world.report(node, agent_id=node)
+    world.report("n2", agent_id="n2", problem="its disk is full")
+
+    assert why(world, "job") == (
+        "it waits: no node takes jobs: n0, n1 drained; n2 can start no job: its disk is full; "
+        "ng silent for 25 s"
+    )
+
+
+def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
+    world = World()
+    world.submit("job", model="300")
+    for number in range(40):
+        world.now_s = float(number)
+        world.report(f"n{number:02d}", agent_id=str(number))
+        if number < 20:
+            world.write(world.core.drain(f"n{number:02d}", undo=False, evict=False, now_s=0.0))
+    world.now_s = 60.0
+
+    said = why(world, "job")
+    assert said.startswith("it waits: no node takes jobs: n00 silent for 60 s; n01 silent for 59 s")
+    assert said.endswith("; 36 others")
+    for number in range(20):
+        world.report(f"n{number:02d}", agent_id=str(number))
+    assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")
+
+
+def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.report("a", tasks=[task("job")])
+    world.now_s = 9.0
+    assert "heard" not in why(world, "job")  # that is nothing yet
+
+    world.now_s = 30.0
+    assert why(world, "job").startswith(
+        "it runs on node a with 30 % of device 0, attempt 1; of that node nothing was heard for "
+        "30 s, after 35 s of that it waits again, to be placed anew"
+    )
+    world.now_s = 34.9
+    assert world.core.silent(world.now_s, 0.0) == []
+    world.now_s = 35.0
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Returned"]
+
+    world = World()
+    world.report("a")
+    world.submit("job", model="300")
+    world.decide()
+    world.write(world.core.cancel(["job"], 0.0, 0.0))
+    world.now_s = 30.0
+    assert "after 35 s of that it counts as cancelled" in why(world, "job")

@@ -1,0 +1,416 @@
+"""A law of the live cluster: whatever is lost, delayed or killed, every job ends once, and well.
+
+Core and agents as they are; processes, disks, the network and time are a test's. Messages are lost
+and late, the controller and agents die between any two steps and come back with what is on disk,
+nodes are cut off until their leases are over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.agent.controller_forecasts import ToldForecasts, ToldJobs
+from presage.schedulers.live.agent.node_core import NodeCore
+from presage.schedulers.live.agent.node_task import Seen, Step
+from presage.schedulers.live.controller.controller_core import END_S, Core
+from presage.schedulers.live.controller.journal.records import of_json, to_json
+from presage.schedulers.live.controller.replayed_state import OVER, Book, Stage
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+GIB = 2**30
+LEASE_S, GRACE_S = 20.0, 4.0
+DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
+
+
+class Told:
+    """Foretells the jobs whose model is their share of a device and their run time."""
+
+    def outlooks(self, asked):
+        return [self._of(job) for job, _ in asked]
+
+    def slowdowns(self, asked):
+        return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def _of(self, job):
+        if not job.model:
+            return None
+        milli, runtime_s = map(int, job.model.split())
+        return Outlook(float(runtime_s), milli, 4 * GIB, high_s=1.3 * runtime_s)
+
+
+@dataclass
+class Process:
+    """A task on a node's disk, and whether it runs."""
+
+    order: pb.TaskOrder
+    grants: tuple[Grant, ...]
+    began_s: float | None = None
+    done: float = 0.0
+    saved: float = 0.0
+    ended: pb.Exit | None = None
+    end_by_s: float = math.inf
+    why: str = ""
+
+
+@dataclass
+class NodeWorld:
+    """A node's disk and its agent, if that runs."""
+
+    name: str
+    agent: NodeCore | None = None
+    disk: dict[tuple[str, int], Process] = field(default_factory=dict)
+    lease_s: float = -math.inf
+    sent: dict[int, float] = field(default_factory=dict)
+    number: int = 0
+    version: int = 0
+    to_controller: deque[pb.NodeReport] = field(default_factory=deque)
+    to_agent: deque[pb.NodeOrders] = field(default_factory=deque)
+    cut_until_s: float = 0.0
+
+
+class World:
+    """Everything, and what an onlooker sees of it."""
+
+    def __init__(self, seed, policy, most_over=1000):
+        self.draw = Random(seed)
+        self.most_over = most_over
+        self.dies_at, self.dies_after = 0, False  # a record, and whether it is in the journal then
+        self.forgotten: dict[str, Stage] = {}
+        self.policy = policy
+        self.now_s = 0.0
+        self.journal = []
+        self.nodes = {f"n{i}": NodeWorld(f"n{i}") for i in range(3)}
+        self.running: dict[str, set[tuple[str, int]]] = {}
+        self.started: list[tuple[str, int]] = []
+        self.faults = True
+        self.core = self.begin_controller()
+        for node in self.nodes.values():
+            self.begin_agent(node)
+
+    # The controller
+
+    def begin_controller(self):
+        book = Book()
+        for row in self.journal:
+            book.apply(of_json(row))
+        sharing = self.policy == "sharing"
+        policy = Sharing(check_s=5.0, home_s=10.0).of_controller() if sharing else BestFit()
+        known: dict[object, Forecasts] = {}
+
+        def forecasts(cluster, now_s):
+            key = tuple(node.name for node in cluster.nodes)
+            if key not in known:
+                known[key] = Forecasts(Told(), cluster)
+            return known[key]
+
+        for node in self.nodes.values():
+            node.to_agent.clear()
+            node.to_controller.clear()
+        return Core(
+            book, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
+            most_over=self.most_over, version=self.draw.getrandbits(40) << 16,
+        )  # fmt: skip
+
+    def write(self, records):
+        """To the journal, one by one: the controller may die between any two."""
+        rows = [to_json(record) for record in records]
+        here = len(self.journal) < self.dies_at <= len(self.journal) + len(rows)
+        if here or (rows and self.chance(0.03)):
+            self.dies_at = 0
+            self.journal += rows if (self.dies_after if here else self.chance(0.5)) else []
+            self.core = self.begin_controller()
+            return False
+        self.journal += rows
+        self.core.apply(records)
+        return True
+
+    def chance(self, part):
+        return self.faults and self.draw.random() < part
+
+    def control(self):
+        if self.chance(0.01):
+            self.core = self.begin_controller()
+        for node in self.nodes.values():
+            while node.to_controller and not (self.chance(0.2) or self.cut(node)):
+                report = node.to_controller.popleft()
+                if self.core.refuses(report):
+                    continue
+                if self.write(self.core.report(report, self.now_s, self.now_s)):
+                    self.core.heard(report, self.now_s)
+                    orders = self.core.orders(node.name)
+                    orders.answers = report.number
+                    if self.policy == "sharing":
+                        orders.sharing.CopyFrom(
+                            pb.Sharing(step_milli=100, least_milli=100, check_s=5.0, overcommit=1.0)
+                        )
+                    node.to_agent.append(orders)
+        self.forget()
+        if self.write(self.core.silent(self.now_s, self.now_s)):
+            records = self.core.decide(self.now_s, self.now_s)
+            assert not self.core.problem
+            if records and self.chance(0.05):
+                self.core.undo()  # the disk was full
+            else:
+                self.write(records)
+
+    def forget(self):
+        """Jobs that are over for longest: those alone."""
+        for record in self.core.forgets(self.now_s):
+            stages = {name: self.core.book.jobs[name].stage for name in record.job_ids}
+            self.write([record])
+            jobs = self.core.book.jobs
+            self.forgotten |= {name: of for name, of in stages.items() if name not in jobs}
+
+    # Nodes
+
+    def cut(self, node):
+        return self.now_s < node.cut_until_s
+
+    def begin_agent(self, node):
+        forecasts: list[Forecasts] = []
+        told = ToldJobs()
+
+        def of(cluster, now_s):
+            if not forecasts:
+                forecasts.append(Forecasts(ToldForecasts(told), cluster))
+            return forecasts[0]
+
+        node.agent = NodeCore(node.name, DEVICES, of, told)
+        node.version = 0
+        node.to_agent.clear()
+        node.to_controller.clear()
+        for name in sorted(node.disk, key=lambda name: name[1]):
+            process = node.disk[name]
+            node.agent.restore(
+                process.order,
+                process.grants,
+                self.now_s,
+                end=process.why,
+                paused=False,
+                ran_s=self.now_s - (process.began_s or self.now_s),
+            )
+            assert name in node.agent.tasks
+
+    def act(self, node):
+        if node.agent is None:
+            if not self.faults or self.draw.random() < 0.2:
+                self.begin_agent(node)
+            return
+        if self.chance(0.02):
+            node.agent = None
+            return
+        agent = node.agent
+        while node.to_agent and not (self.chance(0.2) or self.cut(node)):
+            orders = node.to_agent.popleft()
+            sent_s = node.sent.pop(orders.answers, None)
+            if sent_s is not None:
+                node.lease_s = max(node.lease_s, sent_s + LEASE_S)
+            for task in agent.obey(orders, self.now_s):
+                node.disk.pop(task.name, None)
+            node.version = orders.version
+        self.observe(node)
+        agent.decide(self.now_s)
+        for task in tuple(agent.ready()):
+            if self.now_s >= node.lease_s:
+                break
+            node.disk[task.name] = Process(task.order, task.grants)
+            if self.chance(0.02):
+                node.agent = None
+                return
+            agent.made(task.name)
+        for name, task in agent.tasks.items():
+            process = node.disk.get(name)
+            if process is None or process.ended is not None:
+                continue
+            if task.end and not process.why:
+                process.why = task.end
+                patience_s = self.draw.uniform(0.0, GRACE_S) if task.checkpoint else 0.0
+                process.end_by_s = self.now_s + patience_s
+                if task.checkpoint:
+                    process.saved = process.done
+            if process.began_s is None:
+                self.launch(node, name, process)
+        self.observe(node)
+        node.number += 1
+        node.sent[node.number] = self.now_s
+        node.to_controller.append(
+            pb.NodeReport(
+                node=node.name, agent_id=f"id of {node.name}", number=node.number,
+                devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in DEVICES],
+                tasks=agent.report(), orders=node.version,
+            )
+        )  # fmt: skip
+
+    def launch(self, node, name, process):
+        if self.chance(0.05):
+            return  # the agent dies before the shim has begun
+        if process.why or self.now_s >= node.lease_s:  # so its shim finds it, and starts nothing
+            process.ended = pb.Exit(asked=bool(process.why), lost=not process.why, how="no start")
+            return
+        process.began_s = self.now_s
+        process.done = process.saved = process.order.done
+        assert name not in self.started, f"{name} was started twice"
+        self.started.append(name)
+        there = self.running.setdefault(name[0], set())
+        there.add(name)
+        assert len(there) == 1, f"{there} run at once"
+
+    def observe(self, node):
+        for name, process in node.disk.items():
+            if name not in node.agent.tasks or (process.began_s is None and not process.ended):
+                continue
+            if node.agent.tasks[name].step is Step.ENDED:
+                continue
+            began_s = self.now_s if process.began_s is None else process.began_s
+            seen = Seen(
+                self.now_s - began_s + 0.001, process.done, process.saved, 100.0, GIB, GIB,
+                process.ended,
+            )  # fmt: skip
+            node.agent.see(name, seen, self.now_s)
+
+    def processes(self, by_s):
+        """Time passes for what runs."""
+        for node in self.nodes.values():
+            for name, process in node.disk.items():
+                if process.began_s is None or process.ended is not None:
+                    continue
+                runtime_s = float(process.order.job.environment["runtime"])
+                process.done = min(1.0, process.done + by_s / runtime_s)
+                if self.now_s >= process.end_by_s:
+                    self.end(name, process, pb.Exit(asked=True, how="ended"))
+                elif process.done >= 1.0:
+                    fails = process.order.job.environment.get("fails") == str(name[1])
+                    self.end(name, process, pb.Exit(finished=not fails, how="status"))
+                elif self.now_s > node.lease_s + GRACE_S:
+                    self.end(name, process, pb.Exit(lost=True, how="lease"))
+                elif self.chance(0.003):
+                    self.end(name, process, pb.Exit(lost=True, how="its shim died"))
+
+    def end(self, name, process, how):
+        process.ended = how
+        if how.finished:
+            process.saved = 1.0
+        self.running[name[0]].discard(name)
+
+    # Time
+
+    def step(self, by_s=1.0):
+        self.now_s += by_s
+        self.processes(by_s)
+        for node in self.nodes.values():
+            if self.chance(0.01):
+                node.cut_until_s = self.now_s + self.draw.choice((3.0, 15.0, 60.0))
+            self.act(node)
+        self.control()
+        jobs = self.core.book.jobs
+        for name in self.known:
+            assert name in jobs or name in self.forgotten, f"{name} was lost"
+
+    def at_rest(self):
+        """Every job is over, no node has anything left of one, and every node is heard."""
+        return (
+            all(job.stage in OVER for job in self.core.book.jobs.values())
+            and not any(node.disk or self.cut(node) for node in self.nodes.values())
+            and not any(self.running.values())
+        )
+
+    known: frozenset[str] = frozenset()
+
+    def submit(self, *jobs):
+        while True:
+            records, _ = self.core.submit(jobs, self.now_s, self.now_s)
+            if self.write(records):
+                self.known |= {one.job.job_id for one in jobs}
+                return
+
+
+def jobs_of(draw, count):
+    for number in range(count):
+        runtime_s = draw.choice((3, 10, 25))
+        model = draw.choice(("", f"300 {runtime_s}", f"700 {runtime_s}", f"1000 {runtime_s}"))
+        environment = {"runtime": str(runtime_s)}
+        if draw.random() < 0.2:
+            environment["fails"] = "1"
+        job = Job(
+            f"job {number}", 0.0, model=model, latency_sensitive=draw.random() < 0.3,
+            gpus=draw.choice((1, 1, 1, 2)),
+        )  # fmt: skip
+        yield SubmittedJob(job, ("train",), environment=environment, retries=1, grace_s=GRACE_S)
+
+
+@pytest.mark.parametrize("policy", ["sharing", "best-fit"])
+@pytest.mark.parametrize("seed", range(25))
+def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
+    world = World(seed, policy, most_over=2 if seed % 5 == 0 else 1000)
+    coming = deque(jobs_of(world.draw, 12))
+    again = {one.job.job_id: one for one in coming} if seed % 10 == 0 else {}
+    cancelled = set()
+    for _ in range(300):
+        if not coming and not again and world.at_rest():
+            break
+        if coming and world.draw.random() < 0.2:
+            world.submit(coming.popleft())
+        if world.forgotten and again and world.chance(0.05):
+            name = world.draw.choice(sorted(world.forgotten))
+            if name in again:
+                world.submit(again.pop(name))  # a new job of that name
+        if world.core.book.jobs and world.chance(0.01):
+            victim = world.draw.choice(sorted(world.core.book.jobs))
+            cancelled.add(victim)  # also if nobody is told that it was
+            world.write(world.core.cancel([victim], world.now_s, world.now_s))
+        if world.core.book.nodes and world.chance(0.02):
+            name = world.draw.choice(sorted(world.core.book.nodes))
+            undo, evict = world.draw.random() < 0.5, world.draw.random() < 0.5
+            world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
+        world.step()
+    world.faults = False
+    for name in world.core.book.nodes:
+        world.write(world.core.drain(name, undo=True, evict=False, now_s=world.now_s))
+    while coming:
+        world.submit(coming.popleft())
+    for _ in range(int(LEASE_S + GRACE_S + END_S + 660)):
+        if world.at_rest():
+            break
+        world.step()
+
+    stages = {name: job.stage for name, job in world.core.book.jobs.items()}
+    assert world.forgotten.keys() | stages.keys() == world.known
+    for name, stage in (*world.forgotten.items(), *stages.items()):
+        expected = {Stage.FINISHED} | ({Stage.CANCELLED} if name in cancelled else set())
+        assert stage in expected, (name, stage)
+    for _ in range(30):
+        world.step()
+    assert not any(world.running.values())
+    assert not any(node.disk for node in world.nodes.values())
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_controller_may_die_at_every_record(after):
+    number, records = 0, math.inf
+    while number < records:
+        number += 1
+        world = World(7, "sharing")
+        world.faults, world.dies_at, world.dies_after = False, number, after
+        for one in jobs_of(world.draw, 10):
+            world.submit(one)
+            world.step()
+        for _ in range(300):
+            if all(job.stage in OVER for job in world.core.book.jobs.values()):
+                break
+            world.step()
+        assert {job.stage for job in world.core.book.jobs.values()} == {Stage.FINISHED}
+        for _ in range(5):
+            world.step()
+        assert not any(node.disk for node in world.nodes.values())
+        records = len(world.journal)

@@ -1,0 +1,128 @@
+"""Quotas of tokens, who caused what, and messages that are larger than is taken."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import grpc
+import pytest
+
+from presage.errors import ForbiddenError, OverloadedError, UnauthenticatedError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.controller.journal.journal import Journal
+from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.client.channel import Credentials
+from tests.schedulers.live.controller.users import DEVICE, Users, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def small(*names):
+    return [pb.Job(job_id=name, command=["true"], gpus=1) for name in names]
+
+
+def large(count):
+    text = "x" * (MOST_JOB_BYTES - 1000)
+    return [
+        pb.Job(job_id=f"large{n}", command=["true"], environment={"A": text}, gpus=1)
+        for n in range(count)
+    ]
+
+
+def test_a_token_has_as_many_jobs_at_once_as_it_allows_also_after_a_restart(tmp_path):
+    users = Users(tmp_path, ann={"max-jobs": "2"})
+    refused = pytest.raises(OverloadedError, match=r"quota of 'ann': .* 3 jobs .* allows 2; submit")
+    with users.client("ann") as ann, users.client("bob") as bob:
+        ann.submit(small("a", "b"))
+        assert ann.submit(small("a", "b")) == ["a", "b"]
+        with refused:
+            ann.submit(small("c"))
+        users.stop(signal.SIGKILL)
+        users.start()
+        with refused:
+            ann.submit(small("c"))
+        bob.submit(small("d", "e", "f"))
+        ann.cancel(["a"])
+        ann.submit(small("c"))
+        with refused:
+            ann.submit(small("g"))
+        assert {row.job.job_id for row in ann.list().jobs} == {"b", "c", "d", "e", "f"}
+    users.stop()
+
+
+def test_a_token_has_as_many_bytes_of_jobs_as_it_allows(tmp_path):
+    users = Users(tmp_path, ann={"max-bytes": str(3 * MOST_JOB_BYTES)})
+    with users.client("ann") as ann:
+        ann.submit(large(2))
+        with pytest.raises(OverloadedError, match=r"bytes of jobs that have not ended, and its"):
+            ann.submit(large(4)[2:])
+        assert len(ann.list().jobs) == 2
+        ann.submit(small("a"))
+    users.stop()
+
+
+def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
+    users = Users(tmp_path, "--access-log")
+    with users.client("ann") as ann, users.client("bob") as bob, users.client("root") as root:
+        ann.submit(small("anns"))
+        bob.submit(small("bobs"))
+        with pytest.raises(ForbiddenError):
+            bob.cancel(["anns"])
+        root.cancel(["anns"])
+        with users.agent("n0", "n0"):
+            until(lambda: root.list().nodes)
+            root.drain("n0")
+        history = ann.explain("anns").history
+        unknown = ClusterClient(users.target, credentials=Credentials("presage-unknown"))
+        with unknown, pytest.raises(UnauthenticatedError):
+            unknown.list()
+    users.stop()
+
+    assert [(event.what, event.by) for event in history] == [
+        ("Submitted", "ann"),
+        ("Ended", "root"),
+    ]
+    with Journal.open(str(users.journal)) as journal:
+        rows = [entry.record for entry in journal.read()]
+    by = {(row["what"], row.get("job_id") or row.get("node")): row.get("by") for row in rows}
+    assert by["Submitted", "anns"] == "ann"
+    assert by["Ended", "anns"] == "root"
+    assert by["Submitted", "bobs"] == "bob"
+    assert by["NodeJoined", "n0"] == "n0"
+    assert by["NodeDrained", "n0"] == "root"
+    assert by["Founded", None] is None
+    lines = [json.loads(line) for line in users.log.read_text().splitlines() if line[:1] == "{"]
+    calls = {(row["method"], row["code"], row["client"]) for row in lines if row["event"] == "call"}
+    assert {
+        ("Submit", "OK", "ann"), ("Cancel", "PERMISSION_DENIED", "bob"), ("Cancel", "OK", "root"),
+        ("Drain", "OK", "root"), ("List", "UNAUTHENTICATED", "127.0.0.1"),
+    } <= calls  # fmt: skip
+
+
+def test_large_jobs_come_and_go_in_pieces(tmp_path):
+    users = Users(tmp_path, n0={"node": "n0", "devices": "h100:12"})
+    with users.client("ann") as ann:
+        assert ann.submit(large(12)) == []
+        assert len(ann.submit(large(12))) == 12
+    names = {f"large{number}" for number in range(12)}
+    with users.agent("n0", "n0", *[DEVICE] * 12) as agent:
+        orders = agent.ordered(*names)
+        assert orders.ByteSize() > 11 * MOST_JOB_BYTES
+        assert all(len(one.job.environment["A"]) > 2**19 for one in orders.tasks)
+    users.stop()
+
+
+def test_a_message_that_is_larger_than_is_taken_is_refused(tmp_path):
+    users = Users(tmp_path)
+    request = pb.SubmitRequest(jobs=large(5))
+    with grpc.insecure_channel(users.target) as channel:
+        stub = pb_grpc.ClusterServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Submit(request, metadata=Credentials(users.tokens["ann"]).metadata, timeout=20)
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with users.client("ann") as ann:
+        assert not ann.list().jobs
+    users.stop()

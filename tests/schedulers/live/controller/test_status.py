@@ -1,0 +1,126 @@
+"""What is said of a job in a list, and of one that is asked for alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.controller.status_messages import public_part, status_of
+from presage.schedulers.live.protocol.submitted_job import SubmittedJob
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.controller.test_core import V100, World, ended, task
+
+MIB = 2**20
+MOST_LISTED = 20_000
+MOST_LIST_BYTES = 64 * MIB
+
+
+def said_of(submitted, **options):
+    world = World()
+    world.write(world.core.submit([submitted], 0.0, 0.0)[0])
+    job = world.core.book.jobs[submitted.job.job_id]
+    return status_of(world.core, job, 0.0, **options).job
+
+
+def test_a_long_command_is_cut_in_a_list_and_whole_where_it_is_explained():
+    command = ("python", "-c", "x = 1\n" * 200_000, "--last")
+    submitted = SubmittedJob(Job("job", 0.0), command)
+
+    listed = list(said_of(submitted).command)
+    assert listed[:2] == ["python", "-c"]
+    assert listed[2].startswith("x = 1\nx = 1")
+    assert listed[3:] == ["…"]
+    assert list(said_of(submitted, whole=True).command) == list(command)
+    short = SubmittedJob(Job("job", 0.0), ("python", "train.py", "", "--epochs=3"))
+    assert list(said_of(short).command) == list(short.command)
+
+
+@pytest.mark.parametrize("field", ["command", "folder", "user", "model", "kinds", "words"])
+def test_whatever_of_a_job_is_long_a_full_list_fits_into_a_message(field):
+    text = "é" * MIB
+    of = dict.fromkeys(("folder", "user", "model"), "") | {field: text}
+    kinds = (text,) if field == "kinds" else ()
+    command = {"command": (text,), "words": ("a",) + ("",) * MIB}.get(field, ("train",))
+    job = Job("job", 0.0, user=of["user"], model=of["model"], kinds=kinds)
+    submitted = SubmittedJob(job, command, of["folder"])
+
+    assert said_of(submitted).ByteSize() * MOST_LISTED < MOST_LIST_BYTES
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
+def test_of_a_command_only_its_end_is_ever_missing(words):
+    command = ("train", *words, "é" * 1000, "é" * 1000)
+    listed = list(said_of(SubmittedJob(Job("job", 0.0), command)).command)
+
+    *kept, last, ellipsis = listed
+    assert ellipsis == "…"
+    assert list(command[: len(kept)]) == kept
+    assert command[len(kept)].startswith(last)
+
+
+def status(world, name="job"):
+    return status_of(world.core, world.core.book.jobs[name], world.now_s)
+
+
+def placed(*, latency_sensitive=False):
+    world = World()
+    world.report("a", [V100])
+    world.submit("job", model="300", latency_sensitive=latency_sensitive)
+    world.decide()
+    return world
+
+
+def test_what_is_left_is_what_the_agent_judges_and_what_was_foretold_where_it_does_not():
+    world = placed()
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4)])
+    assert status(world).remaining_s == pytest.approx(60.0)
+
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, rest_s=90.0)])
+    assert status(world).remaining_s == 90.0
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=1.0, rest_s=0.0)])
+    assert status(world).remaining_s == 0.0
+
+
+def test_a_guess_of_what_is_done_is_shown_and_gone_by_but_never_kept():
+    world = placed()
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, done_guessed=True)])
+    shown = status(world)
+    assert (shown.done, shown.done_guessed) == (pytest.approx(0.4), True)
+    assert shown.remaining_s == pytest.approx(60.0)
+    mirror = world.core.mirror(world.now_s)
+    assert mirror.state(world.now_s).progress("job") == pytest.approx(0.4)
+
+    over = ended("job", lost=True, how="its node was shut down")
+    over.done, over.done_guessed = 0.9, True
+    world.report("a", [V100], tasks=[over])
+    assert (status(world).done, status(world).done_guessed) == (0.0, False)
+    assert world.rows[-1]["what"] == "Returned"
+    assert world.rows[-1]["saved"] == 0.0
+    world.decide()
+    (order,) = world.core.orders("a").tasks
+    assert order.done == 0.0
+
+
+def test_what_nobody_foretells_is_in_nobodys_domain():
+    world = World()
+    world.report("a", [V100] * 2)
+    world.submit("told", model="300")
+    world.submit("untold")
+    world.decide()
+
+    told, untold = (world.core.book.jobs[name].told_messages[0] for name in ("told", "untold"))
+    assert (told.foretold, told.in_domain) == (True, True)
+    assert (untold.foretold, untold.in_domain) == (False, False)
+
+
+@pytest.mark.parametrize(("guessed", "done"), [(True, 0.0), (False, 0.5)])
+def test_other_users_see_no_forecast_of_a_job(guessed, done):
+    job = pb.Job(job_id="a", user="ann", model="secret")
+    status = pb.JobStatus(job=job, remaining_s=50, done=0.5, done_guessed=guessed, elapsed_s=50)
+
+    seen = public_part(status)
+
+    assert (seen.remaining_s, seen.done, seen.done_guessed) == (0, done, False)
+    assert (seen.elapsed_s, seen.job.model) == (50, "")

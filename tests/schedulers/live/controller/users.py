@@ -1,0 +1,178 @@
+"""A controller with tokens, as a process, and those who call it."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from presage.errors import ServiceError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.protocol.pieces import whole_orders
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.authentication.token_file import add_token
+from presage.serving.client.channel import Credentials
+from tests.serving.processes import free_port
+
+PRESAGE = (sys.executable, "-m", "presage", "cluster")
+KIND, GIB = "h100", 2**30
+DEVICE = pb.Device(kind=KIND, memory_bytes=80 * GIB)
+WITHIN_S = 60.0
+
+
+class Users:
+    """A controller with a token file, and a token for each name.
+
+    Attributes
+    ----------
+    tokens : dict of str to str
+        ann and bob may submit, eve may view, root is an administrator, n0 and n1 are nodes of one
+        device each.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: object,
+        with_tokens: bool = True,
+        **limits: Mapping[str, str],
+    ) -> None:
+        self.folder, self.port = folder, free_port()
+        self.target = f"127.0.0.1:{self.port}"
+        self.journal, self.log = folder / "controller.db", folder / "log"
+        file = folder / "tokens"
+        self.tokens = {
+            name: add_token(file, name, roles, limits.get(name) or more)
+            for name, roles, more in (
+                ("ann", ["submit"], {"run-as": "anna"}),
+                ("bob", ["submit"], {}),
+                ("eve", ["view"], {}),
+                ("root", ["submit", "admin"], {}),
+                ("n0", ["agent"], {"node": "n0", "devices": f"{KIND}:1"}),
+                ("n1", ["agent"], {"node": "n1", "devices": f"{KIND}:1"}),
+            )
+            if with_tokens
+        }
+        asked = ["--tokens", file] if with_tokens else []
+        self._options = [*asked, "--journal", self.journal, *options]
+        self.start()
+
+    def start(self) -> None:
+        """Start the controller, and wait until it answers."""
+        command = [*PRESAGE, "controller", "--port", self.port, *self._options]
+        with self.log.open("ab") as said:
+            self.process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
+        until(lambda: self.client("root").list())
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End the controller."""
+        self.process.send_signal(number)
+        self.process.wait(30)
+
+    def client(self, name: str) -> ClusterClient:
+        """Return a client with a user's token."""
+        credentials = Credentials(self.tokens.get(name, ""))
+        return ClusterClient(self.target, credentials=credentials, timeout_s=20.0)
+
+    def job(self, name: str, **more: Any) -> pb.Job:
+        """Return a job whose command and environment are secret."""
+        secret: dict[str, Any] = {
+            "command": ["train", "--key=hunter2"],
+            "folder": "/home/ann/secret",
+            "gpus": 1,
+        }
+        return pb.Job(job_id=name, environment={"TOKEN": "hunter3"}, **(secret | more))
+
+    @contextmanager
+    def agent(
+        self, name: str, node: str, *devices: pb.Device, problem: str = ""
+    ) -> Iterator[Agent]:
+        """Attach as a node, with a caller's token."""
+        with grpc.insecure_channel(self.target) as channel:
+            agent = Agent(channel, self.tokens[name], node, devices or (DEVICE,), problem)
+            try:
+                yield agent
+            finally:
+                agent.close()
+
+
+class Agent:
+    """An agent that says what a test wants."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        token: str,
+        node: str,
+        devices: tuple[pb.Device, ...],
+        problem: str,
+    ) -> None:
+        self.stub: Any = pb_grpc.NodeServiceStub(channel)
+        self.metadata = Credentials(token).metadata
+        self._reports: queue.Queue[pb.NodeReport | None] = queue.Queue()
+        self._node, self._devices, self._number, self._problem = node, devices, 0, problem
+        self.report()
+        self._call = self.stub.Attach(self._heartbeats(), metadata=self.metadata)
+
+    def report(self, *tasks: pb.Task, orders: int = 0, **more: Any) -> None:
+        """Send a report."""
+        self._number += 1
+        values = {"node": self._node, "devices": self._devices, "problem": self._problem} | more
+        self._reports.put(
+            pb.NodeReport(
+                agent_id="a",
+                takes_pieces=True,
+                number=self._number,
+                tasks=tasks,
+                orders=orders,
+                **values,
+            )
+        )
+
+    def _heartbeats(self) -> Iterator[pb.NodeReport]:
+        """Reports as they come, and the last one again and again, as agents send them."""
+        report: pb.NodeReport | None = pb.NodeReport()
+        while report is not None:
+            with suppress(queue.Empty):
+                report = self._reports.get(timeout=0.5)
+            if report is not None:
+                yield report
+
+    def orders(self) -> pb.NodeOrders:
+        """Return the next orders, whose pieces were messages of gRPC's usual size."""
+        found = None
+        while found is None or found.more:
+            found = whole_orders(found, next(self._call))
+        return found
+
+    def ordered(self, *names: str) -> pb.NodeOrders:
+        """Return orders with these jobs."""
+        while True:
+            found = self.orders()
+            if {one.job.job_id for one in found.tasks} == set(names) and not found.unchanged:
+                return found
+
+    def close(self) -> None:
+        """End the stream."""
+        self._reports.put(None)
+        self._call.cancel()
+
+
+def until(holds: Any, within_s: float = WITHIN_S) -> Any:
+    """Return what ``holds`` returns, once that is anything."""
+    end_s = time.monotonic() + within_s
+    while True:
+        with suppress(ServiceError):
+            if found := holds():
+                return found
+        assert time.monotonic() < end_s
+        time.sleep(0.05)

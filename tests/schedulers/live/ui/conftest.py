@@ -1,0 +1,75 @@
+"""The page of a cluster, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.ui.page_server import serve_pages
+
+ANSWER_S = 3.0  # that a controller may take here
+LONG_MS = 30_000  # of a machine that is busy with other tests
+
+
+@contextmanager
+def served(target):
+    """The pages of a controller; the address that lets a browser in."""
+    ready, stopped, at = threading.Event(), threading.Event(), []
+
+    def note(url):
+        at.append(url)
+        ready.set()
+
+    options = {"host": "127.0.0.1", "port": 0, "allow_remote": False}
+    serving = threading.Thread(
+        target=serve_pages,
+        args=(lambda: ClusterClient(target, timeout_s=ANSWER_S), target),
+        kwargs={**options, "on_ready": note, "stopped": stopped},
+    )
+    serving.start()
+    try:
+        assert ready.wait(30)
+        yield at[0]
+    finally:
+        stopped.set()
+        serving.join(30)
+        assert not serving.is_alive()
+
+
+@pytest.fixture
+def show(browser):
+    """Opens an address; what the page complains of is kept in ``said``."""
+    contexts = []
+
+    def shown(url, **options):
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(LONG_MS)
+        page.said = []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.goto(url, wait_until="load")
+        return page
+
+    yield shown
+    for context in contexts:
+        context.close()
+
+
+def wait_until(page, expression):
+    """Waits until it is so; the page's policy lets no waiting of Playwright's in, which is eval."""
+    deadline = time.monotonic() + LONG_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(50)
+
+
+def refreshed(page, times=1):
+    """Waits until the page has replaced itself so often again."""
+    shown = "Number(document.documentElement.dataset.shown || 0)"
+    wait_until(page, f"{shown} >= {page.evaluate(shown) + times}")

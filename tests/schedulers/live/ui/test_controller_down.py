@@ -1,0 +1,34 @@
+"""The page while its controller is away."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedulers.live.ui.conftest import refreshed, served
+from tests.schedulers.live.ui.live_cluster import Cluster
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    found = Cluster(tmp_path, agents=0)
+    yield found
+    found.close()
+
+
+def test_a_controller_that_is_killed_is_said_and_seen_again_once_it_is_back(cluster, show):
+    cluster.run("waits", "/bin/true")
+    with served(cluster.target) as url:
+        page = show(url)
+        refreshed(page)
+        cluster.kill_controller()
+        page.wait_for_selector("#live.bad")
+
+        assert "no answer since" in page.inner_text("#live")
+        assert f"no controller at {cluster.target}" in page.inner_text("#facts")
+        assert page.locator("#queue").get_by_role("link", name="waits").count() == 1
+        since = page.inner_text("#live")
+        refreshed(page)
+        assert page.inner_text("#live") == since
+        cluster.start_controller()
+        page.wait_for_selector("#live:not(.bad)")
+        assert page.said == []

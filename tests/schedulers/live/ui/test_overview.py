@@ -1,0 +1,265 @@
+"""What the page shows of what a controller said."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.schedulers.live.ui.bars import device_bars
+from presage.schedulers.live.ui.figures import clock, how_long, size, state_of
+from presage.schedulers.live.ui.overview import Wanted, head_of_queue, is_over, overview_of
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.ui.stand_in import (
+    GIB,
+    explanation,
+    holding,
+    large,
+    listing,
+    node,
+    running,
+    told,
+    waiting,
+)
+
+
+def view_of(found, wanted=None, whys=()):
+    return overview_of(found, wanted or Wanted(), dict(whys))
+
+
+def names(rows):
+    return [row.status.job.job_id for row in rows]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2000),
+            st.integers(0, 200 * GIB),
+            st.floats(0, 3000),
+            st.sampled_from([pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING]),
+        ),
+        max_size=8,
+    )
+)
+def test_segments_follow_each_other_within_their_bar_whatever_is_given_out(shares):
+    rows = [
+        running(str(i), milli=milli, memory_bytes=memory, usage_milli=usage, phase=phase)
+        for i, (milli, memory, usage, phase) in enumerate(shares)
+    ]
+    first, second = device_bars(holding(node(), rows), rows)
+
+    assert second.compute == second.memory == []
+    for segments in (first.compute, first.memory):
+        assert [segment.job_id for segment in segments] == [str(i) for i in range(len(rows))]
+        end = 0.0
+        for segment in segments:
+            assert segment.at == pytest.approx(end, abs=0.02 * len(rows) + 0.01)
+            assert segment.width >= 0
+            assert math.isfinite(segment.used)
+            end = segment.at + segment.width
+        assert end <= 100 + 0.02 * len(rows)
+
+
+def test_a_paused_job_has_its_memory_and_nothing_of_the_compute():
+    rows = [running("a", milli=1000), running("b", milli=400, phase=pb.PAUSED)]
+    bar, _ = device_bars(holding(node(), rows), rows)
+
+    assert bar.given_milli == 1000
+    assert bar.given_bytes == 40 * GIB
+    assert [segment.state for segment in bar.compute] == ["running", "paused"]
+
+
+def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
+    found = listing([running("a", milli=300)], unlisted=[running("b"), running("c", milli=200)])
+    view = view_of(found)
+    (bar, idle) = view.nodes[0].devices
+
+    assert (bar.given_milli, bar.given_bytes) == (900, 60 * GIB)
+    assert (view.totals.given, view.totals.given_bytes) == (0.9, 60 * GIB)
+    listed, rest = bar.compute
+    assert (listed.job_id, rest.job_id, rest.at, rest.width) == ("a", "", 30.0, 60.0)
+    assert rest.said == "60 % given to 2 jobs that are not listed"
+    assert bar.memory[1].said == "40 GiB given to 2 jobs that are not listed"
+    assert idle.compute == []
+
+
+def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
+    endless = told(runtime_s=math.inf)
+    rows = [
+        running("endless", told=[endless], remaining_s=0.0),
+        running("placed", phase=pb.PLACED, remaining_s=0.0, elapsed_s=0.0),
+        running("known"),
+    ]
+    assert [row.time is None for row in view_of(listing(rows)).rows] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("listed", "waiting_said"), [([running("a")], 0), ([running("a"), waiting("b", 1)], 3)]
+)
+def test_jobs_that_are_not_listed_wait_only_where_a_listed_one_waits(listed, waiting_said):
+    totals = view_of(listing(listed, unlisted=[running("x"), running("y")])).totals
+    assert totals.unlisted == 2
+    assert totals.states["waiting"] == waiting_said
+
+
+def test_what_needs_a_look_comes_first():
+    found = listing(
+        [
+            running("b"),
+            running("a", phase=pb.LEAVING),
+            running("z", phase=pb.PAUSED),
+            running("late", late=True),
+            running("placed", phase=pb.PLACED, started_unix_s=0.0),
+        ]
+    )
+    assert names(view_of(found).rows) == ["late", "z", "a", "placed", "b"]
+
+
+def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_foretold():
+    found = listing(
+        [
+            running("late", why="it was slowed down", late=True),
+            running("large", memory_bytes=8 * GIB, peak_memory_bytes=9 * GIB),
+            running("busy", milli=300, usage_milli=480.0),
+            running("good"),
+            running("alone", milli=1000, usage_milli=1000.0, told=[pb.Told(kind="h100")]),
+        ],
+        [
+            node(),
+            node("node-2", why="its agent is silent for 42 s", heard_s=42.0),
+            node("node-10", why="it is drained", drained=True),
+        ],
+    )
+    seen = [(one.what, one.name) for one in view_of(found).trouble]
+
+    assert seen == [
+        ("away", "node-2"),
+        ("drained", "node-10"),
+        ("late", "late"),
+        ("memory", "large"),
+        ("busy", "busy"),
+    ]
+
+
+def test_whatever_is_drawn_in_red_needs_attention():
+    jobs = [
+        running("leaving", late=True, phase=pb.LEAVING),
+        running("paused", late=True, phase=pb.PAUSED),
+        running("slow", latency_sensitive=False, elapsed_s=5000.0, remaining_s=10.0),
+        running("large", latency_sensitive=False, peak_memory_bytes=21 * GIB),
+    ]
+    seen = {one.name: one for one in view_of(listing(jobs)).trouble}
+    assert {one.what for one in seen.values()} == {"late", "slow", "memory"}
+    assert seen["slow"].said == "takes 1 h 24 min, at most 1 h 18 min were predicted"
+
+    for seed in range(5):
+        view = view_of(large(20, 8, 30, seed=seed), Wanted(everything=True))
+        named = {one.name for one in view.trouble}
+        red = [row for row in view.rows if is_over(row) or row.status.late]
+        assert red
+        assert {row.status.job.job_id for row in red} <= named
+        assert {node.name for node in view.nodes if node.state != "up"} <= named
+
+
+def test_a_late_job_is_late_until_it_leaves():
+    assert state_of(running("a", late=True)) == "late"
+    assert state_of(running("a", late=True, phase=pb.LEAVING)) == "leaving"
+    assert state_of(waiting("a", 1)) == "waiting"
+
+
+def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
+    rows = [waiting("none", 0, kinds=["a100"]), *(waiting(f"q{i}", i) for i in range(30, 0, -1))]
+    found = listing(rows)
+    head = head_of_queue(found, Wanted())
+    assert head == [f"q{i}" for i in range(1, 21)]
+
+    view = view_of(found, whys=[("q1", explanation(rows[-1]))])
+    assert names(view.queue) == [*(f"q{i}" for i in range(1, 31)), "none"]
+    first, second = view.queue[:2]
+    assert first.needs == "1 device, 60 % and 20 GiB"
+    assert first.why == "no device has left what it needs, as a best-effort job"
+    assert first.nearest.startswith("nearest is node-00 : 0 with 35 % and 9 GiB")
+    assert (second.needs, second.why) == ("1 device", "it is behind those before it")
+    assert view.queue[-1].needs == "1 device, a100"
+
+
+def test_jobs_that_failed_of_late_need_a_look_and_say_why():
+    found = listing([running("tardy", late=True), running("large", peak_memory_bytes=21 * GIB)])
+    found.failed.append(
+        pb.JobStatus(
+            job=pb.Job(job_id="broken"), phase=pb.FAILED, why="ended with status 3",
+            ended_unix_s=1e9,
+        )
+    )  # fmt: skip
+    view = view_of(found)
+
+    assert [(one.name, one.what) for one in view.trouble] == [
+        ("tardy", "late"), ("broken", "failed"), ("large", "memory"),
+    ]  # fmt: skip
+    assert view.trouble[1].said == f"ended with status 3, at {clock(1e9)}"
+    assert (view.n_queue, view.totals.states["waiting"]) == (0, 0)  # it is over
+
+
+def test_words_and_a_state_choose_jobs_and_their_nodes():
+    found = listing(
+        [
+            running("bert-1", "n1", model="bert"),
+            running("unet", "n2", late=True),
+            waiting("bert-2", 1),
+        ],
+        [node("n1"), node("n2")],
+    )
+    view = view_of(found, Wanted("BERT"))
+    assert (names(view.rows), names(view.queue)) == (["bert-1"], ["bert-2"])
+    assert [one.name for one in view.nodes] == ["n1"]
+    assert names(view_of(found, Wanted("n2")).rows) == ["unet"]
+    view = view_of(found, Wanted(state="late"))
+    assert (names(view.rows), names(view.queue)) == (["unet"], [])
+    assert view.totals.states["running"] == 1  # of the whole cluster, whatever is looked for
+
+
+def test_a_large_cluster_is_summarised_and_all_of_it_shown_to_whoever_asks():
+    found = large(60, 8, 500)
+    view = view_of(found)
+
+    assert (len(view.nodes), view.n_nodes, view.n_devices) == (25, 60, 480)
+    assert [one.state for one in view.nodes[:2]] == ["away", "drained"]
+    assert len(view.rows) == 250 < view.n_rows
+    assert (len(view.queue), view.n_queue) == (200, 500)
+    assert view.totals.devices == 480
+    everything = view_of(found, Wanted(everything=True))
+    assert (len(everything.nodes), len(everything.queue)) == (60, 500)
+    assert len(everything.rows) == view.n_rows
+
+
+def test_nodes_are_in_the_order_of_their_numbers():
+    found = listing(nodes=[node(name) for name in ("n10", "n9", "a", "7", "n9b", "²")])
+    assert [one.name for one in view_of(found).nodes] == ["7", "a", "n9", "n9b", "n10", "²"]
+
+
+def test_a_controller_that_says_strange_things_is_shown_too():
+    found = listing(
+        [
+            running("nowhere", "gone", devices=(0,)),
+            running("ninth", devices=(9,)),
+            running("none", devices=()),
+            running("nan", usage_milli=math.nan, remaining_s=math.nan),
+            running("zero", milli=0, memory_bytes=0, told=[told(memory_bytes=0, runtime_s=0.0)]),
+        ],
+        [node(), node("empty", 0)],
+    )
+    view = view_of(found)
+    assert view.n_rows == 5
+    assert view_of(pb.ListResponse()).n_nodes == 0
+
+
+def test_numbers_are_as_fine_as_one_looks():
+    assert [how_long(s) for s in (0, 0.04, 0.5, 59.6, 61, 754, 5400, math.inf)] == [
+        "0 s", "0 s", "0.5 s", "1 min", "1 min 1 s", "13 min", "1 h 30 min", "-",
+    ]  # fmt: skip
+    assert [size(n) for n in (0, 1, 5 << 20, 3 << 29, 80 * GIB, 3 << 40)] == [
+        "0 MiB", "1 MiB", "5 MiB", "1.5 GiB", "80 GiB", "3 TiB",
+    ]  # fmt: skip

@@ -1,0 +1,332 @@
+"""The pages as a browser gets them: escaped, small, quick, for the right host and to be read."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from presage.errors import ServiceError
+from presage.schedulers.live.client.client import ClusterClient
+from presage.schedulers.live.ui import log_tail as tail
+from presage.schedulers.live.ui.log_tail import Tail, last_lines
+from presage.schedulers.live.ui.page_access import PageAccess
+from presage.schedulers.live.ui.page_server import serve_pages
+from presage.schedulers.live.ui.pages import application
+from presage.schedulers.live.ui.poller import Lookout
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.printable import is_visible
+from tests.schedulers.live.ui.conftest import served
+from tests.schedulers.live.ui.stand_in import GIB, StandIn, large, listing, running, waiting
+
+EVIL = "<script>alert(1)</script>"
+MOST_BYTES = 1_000_000
+MOST_S = 2.0  # a quarter of it on an idle machine
+
+
+@pytest.fixture
+def stand_in():
+    with StandIn(listing([running("a"), waiting("b", 1)])) as found:
+        yield found
+
+
+@pytest.fixture
+def client(stand_in):
+    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        yield let_in(application(lookout, stand_in.target, access, hosts=hosts), access)
+
+
+def let_in(app, access, host="localhost"):
+    """A browser that has opened the address with the token."""
+    browser = app.test_client()
+    assert browser.get(access.link("/"), base_url=f"http://{host}").status_code == 303
+    return browser
+
+
+def browser():
+    """Keeps cookies."""
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_all_that_users_write_is_text(client, stand_in):
+    evil = running(EVIL, user=EVIL, model=EVIL, why=EVIL)
+    evil.job.command.extend(["sh", "-c", EVIL])
+    evil.job.folder = EVIL
+    stand_in.found = listing([evil, waiting(f'"{EVIL}', 1, kinds=[EVIL])])
+    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = EVIL
+    stand_in.found.nodes[0].why = EVIL
+    stand_in.log = EVIL.encode()
+    stand_in.events = [pb.Event(entry=7, what=EVIL, job_id=EVIL, node=EVIL, detail=EVIL)]
+    until(lambda: EVIL.replace("<", "&lt;").replace(">", "&gt;") + "</b>" in client.get("/").text)
+    searched = client.get("/", query_string={"q": f'">{EVIL}'})
+    pages = [client.get("/"), client.get(f"/jobs/{EVIL}"), searched]
+
+    for page in pages:
+        assert page.status_code == 200
+        assert "&lt;script&gt;alert(1)" in page.text
+        assert re.findall("<script[^>]*>", page.text) == re.findall(
+            r'<script src="/live\.js\?[0-9a-f]+" defer>', page.text
+        )
+        assert 'style="' not in page.text
+
+
+def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
+    evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
+    stand_in.found = listing([running("a", user=evil, model=evil, why=evil)])
+    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = evil
+    stand_in.log = f"first\n{evil}\nlast".encode()
+    stand_in.events = [pb.Event(entry=7, what="Started", job_id=evil, node=evil, detail=evil)]
+    until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
+    until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
+
+    for page in (client.get("/"), client.get("/jobs/a"), client.get(f"/?q={quote(evil)}")):
+        assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
+
+
+def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_in):
+    def shows(*jobs):
+        stand_in.found = listing(jobs)
+        name = jobs[0].job.job_id
+        return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
+
+    assert "Nothing: every node is up, no job is late" in shows(running("good"))
+    for job in (
+        running("slow", latency_sensitive=False, elapsed_s=5000.0),
+        running("late", late=True, phase=pb.LEAVING),
+        running("large", peak_memory_bytes=21 * GIB),
+    ):
+        page = shows(job)
+        assert "Nothing:" not in page
+        assert 'Needs attention <span class="n">1</span>' in page
+
+
+def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
+    page = client.get("/")
+    policy = page.headers["Content-Security-Policy"]
+
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "://" not in page.text
+    for address in re.findall(r'(?:src|href)="(/(?:live|page)[^"]*)"', page.text):
+        assert client.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "[", "0.0.0.0"])
+def test_another_name_for_this_host_is_refused(client, host):
+    answer = client.get("/", headers={"Host": host})
+    assert (answer.status_code, answer.mimetype) == (421, "text/plain")
+    assert client.get("/page.css", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:50062", "LOCALHOST:1"])
+def test_a_forwarded_port_is_this_host_too(stand_in, host):
+    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+        hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
+        asking = let_in(application(lookout, stand_in.target, access, hosts=hosts), access, host)
+        assert asking.get("/", base_url=f"http://{host}").status_code == 200
+
+
+@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
+def test_pages_are_only_read(client, method):
+    assert getattr(client, method)("/").status_code == 405
+    assert getattr(client, method)("/jobs/a").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a/b", "/a", "a//b/", "..", ".", "?", "#", "%2F", "ü²", "a&b=c", "..%2f", "\\"]
+)
+def test_a_job_of_any_name_has_a_page_that_the_cluster_links_to(client, stand_in, name):
+    stand_in.found = listing([running(name)])
+    listed = until(lambda: "is on a device" not in (page := client.get("/").text) and page)
+    (address,) = set(re.findall(r'class="job" href="([^"]*)"', listed))
+    page = client.get(address.replace("&amp;", "&"))
+
+    assert page.status_code == 200
+    assert stand_in.explained[-1] == name
+
+
+def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
+    page = client.get("/jobs/nobody")
+    assert page.status_code == 404
+    assert "no job &#39;nobody&#39; is known" in page.text
+    assert client.get("/nothing").status_code == 404
+    assert client.get("/jobs/%ff%00").status_code == 404
+    page = client.get(f"/jobs/{'a' * 50_000}")
+    assert (page.status_code, len(page.data) < 5000) == (404, True)
+
+
+def test_jobs_that_are_not_listed_are_said(client, stand_in):
+    stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
+    page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
+
+    assert "80 % given to 2 jobs that are not listed" in page
+    assert 'href="/jobs/"' not in page
+    assert "no job of those that are listed" in page
+
+
+def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
+    for _ in range(20):
+        client.get("/jobs/a")
+    assert stand_in.explained.count("a") < 15
+
+
+def test_a_log_is_shown_as_a_terminal_leaves_it():
+    assert last_lines(b"\x1b[31mred\x1b[0m\r\n10 %\r99 %\rdone\r\nbad \x07\xff\n") == (
+        "red\ndone\nbad \ufffd\ufffd\n"
+    )
+    assert last_lines(b"") == ""
+    many = "".join(f"line {i}\n" for i in range(100_000)).encode()
+    assert last_lines(many).startswith("line 99800\n")
+    assert len(last_lines(b"x" * 10**6)) < 30_000
+
+
+def test_the_end_of_a_log_is_fetched_behind_the_page(client, stand_in):
+    stand_in.log = b"step 1\nstep 2\n"
+    page = until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
+    assert f"presage cluster logs --controller {stand_in.target} -- a" in page
+    stand_in.log = b""  # the node forgot it
+    time.sleep(2.1)
+    assert "step 2" in client.get("/jobs/a").text
+
+
+def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, stand_in):
+    stand_in.log = b"of the first\n"
+    until(lambda: "of the first" in client.get("/jobs/a").text)
+    stand_in.log = b""
+    stand_in.found = listing([running("a", attempt=2)])
+    page = until(lambda: "It wrote nothing" in (text := client.get("/jobs/a").text) and text)
+
+    assert "of the first" not in page
+
+
+def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
+    monkeypatch.setattr(tail, "FRESH_S", 0.0)
+    answers = [iter([b"step 1\n"]), ServiceError("it does not answer"), iter([b""])]
+
+    def ask(offset):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with ThreadPoolExecutor(1) as threads:
+        one = Tail(ask, threads)
+        said = []
+        while answers:
+            one.read()
+            threads.submit(int).result()  # behind what it fetches
+            seen = one._seen
+            said.append((seen.found, seen.failure))
+    assert said == [("step 1\n", ""), ("step 1\n", "it does not answer"), ("step 1\n", "")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "queue", "least_milli"), [(13, 750, 150), (13, 100, 45), (80, 5000, 150)]
+)
+def test_a_page_of_a_large_cluster_is_small_and_quick(client, stand_in, nodes, queue, least_milli):
+    stand_in.found = large(nodes, 8, queue, least_milli=least_milli)
+    until(lambda: f"of {nodes}</b>" in client.get("/").text)
+    took_s = []
+    for _ in range(3):
+        began_s = time.process_time()
+        page = client.get("/")
+        took_s.append(time.process_time() - began_s)
+
+    assert len(page.data) < MOST_BYTES
+    assert "are shown" in page.text
+    assert min(took_s) < MOST_S
+
+
+def test_a_controller_that_is_not_there_is_said_and_no_error():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{taken.getsockname()[1]}"
+    with Lookout(lambda: ClusterClient(target, timeout_s=2.0)) as lookout:
+        access = PageAccess()
+        asking = let_in(application(lookout, target, access), access, "any.example")
+        for path in ("/", "/jobs/a"):
+            page = asking.get(path, base_url="http://any.example")
+            assert page.status_code == 200
+            assert "no answer since" in page.text
+            assert f"no controller at {target}" in page.text
+            assert "has not answered yet" in page.text
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("0.0.0.0", "--allow-remote"), ("no.such.", "no address")]
+)
+def test_beyond_loopback_it_is_shown_only_with_leave(host, words):
+    with pytest.raises(ServiceError, match=words):
+        serve_pages(
+            lambda: ClusterClient("x"), "x", host=host, port=0, allow_remote=False,
+            on_ready=pytest.fail, stopped=threading.Event(),
+        )  # fmt: skip
+
+
+def test_a_port_that_is_taken_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServiceError, match="in use"):
+            serve_pages(
+                lambda: ClusterClient("x"), "x", host="127.0.0.1", port=port, allow_remote=False,
+                on_ready=pytest.fail, stopped=threading.Event(),
+            )  # fmt: skip
+
+
+def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
+    command = [sys.executable, "-m", "presage", "cluster", "ui", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--controller", stand_in.target], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/\?token=\S{43}", said)
+        with browser().open(url, timeout=30) as answer:
+            assert stand_in.target in answer.read().decode()
+        process.terminate()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
+
+
+def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
+    with served(stand_in.target) as url:
+        port = urlsplit(url).port
+        idle = socket.create_connection(("127.0.0.1", port))
+    idle.close()
+
+
+def test_what_is_done_by_guess_is_said_to_be(client, stand_in):
+    stand_in.found = listing([running("silent", done=0.4, done_guessed=True)])
+    for path in ("/", "/jobs/silent"):
+        assert "~40 %" in client.get(path).text
+    time.sleep(1.0)  # until what is shown is asked for again
+    stand_in.found.jobs[0].done_guessed = False
+    assert "~40 %" not in client.get("/").text
+
+
+def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
+    failed = pb.JobStatus(job=pb.Job(job_id="broken"), phase=pb.FAILED, why="it ran out of memory")
+    stand_in.found.failed.append(failed)
+
+    page = client.get("/").text
+    trouble = page[page.index("Needs attention") : page.index("Recent events")]
+    assert "/jobs/broken" in trouble
+    assert "it ran out of memory" in trouble
