@@ -20,8 +20,8 @@ from presage.features.placement import Placement
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.pretrained import pretrained_release
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
 from presage.serving.client.client import PresageClient
+from presage.serving.client.credentials import Credentials
 
 CAMPAIGN = Path(__file__).resolve().parent.parent / "data/profiles/cpu-2-zoo"
 MIB = 2**20

@@ -139,7 +139,7 @@ class _Annealed:
         return self._distance(a, by) + self._distance(by, b) - self._distance(a, b)
 
     def _distance(self, a: int, b: int) -> float:
-        """As of :class:`presage.schedulers.policies.gang.distances.Distances`, for single places."""
+        """Return the distance of two places, as ``gang.distances.Distances`` does for devices."""
         if a == b:
             return 0.0
         if a > b:

@@ -1,7 +1,7 @@
 """The stage ``evaluate`` with a few boosted trees: hundreds take a minute, and test nothing.
 
-``python -m tests.quick_evaluate`` stands for ``python -m presage.pipelines.stages.evaluate`` in a copied
-``dvc.yaml``; baselines are named and scored as ever.
+``python -m tests.quick_evaluate`` stands for ``python -m presage.pipelines.stages.evaluate`` in a
+copied ``dvc.yaml``; baselines are named and scored as ever.
 """
 
 from __future__ import annotations

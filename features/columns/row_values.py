@@ -55,7 +55,7 @@ def row_values(rows: PlacementTable, of_job: Matrix, of_device: Matrix) -> tuple
 
     Parameters
     ----------
-    of_job : ndarray of shape (rows, quantities of :class:`~presage.features.columns.job_values.JobValues`)
+    of_job : ndarray of shape (rows, quantities of ``JobValues``)
     of_device : ndarray of shape (rows, ``DEVICE_VALUES``)
     """
     share, visits = rows.share[:, None], rows.visits()

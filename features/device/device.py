@@ -17,7 +17,7 @@ from presage.features.device.names import parts_of, spelled
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
-CATALOGUE_FILE = Path(__file__).with_name("devices.yaml")
+CATALOGUE_FILE = Path(__file__).with_name("catalogue.yaml")
 DEVICES_VARIABLE = "PRESAGE_DEVICES"  # names a file of further kinds
 ADD_KIND = (
     "`presage devices` lists all; measure it with `presage profile`, or add its data sheet by "
@@ -140,7 +140,8 @@ def use_devices(path: Path) -> None:
     Raises
     ------
     ConfigError
-        As :func:`presage.features.device.catalogue_file.read_device_file`; a name is another device's.
+        As :func:`presage.features.device.catalogue_file.read_device_file`; a name is another
+        device's.
     """
     os.environ[DEVICES_VARIABLE] = str(path.absolute())
     forget_devices()
@@ -155,7 +156,7 @@ def forget_devices() -> None:
 
 @cache
 def catalogue() -> Mapping[str, Device]:
-    """Devices known by name: ``features/device/catalogue.yaml``, and the file that the user added."""
+    """Return devices by name: those of ``catalogue.yaml``, and those of the user's file."""
     return {
         kind: Device(kind=kind, **{key: value for key, value in row.items() if key != "names"})
         for kind, row in _sheets().items()

@@ -28,7 +28,8 @@ class OpStats:
     """Sums over the operators of one kind, phase, shape class and octave of FLOPs per byte.
 
     ``parameters`` counts trainable elements that they read, those of two readers twice. ``shape``
-    is one of :data:`~presage.features.graph.shape_class.SHAPES` of the kind, "" where it is not known.
+    is one of :data:`~presage.features.graph.shape_class.SHAPES` of the kind, "" where it is not
+    known.
     """
 
     kind: str

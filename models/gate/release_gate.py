@@ -13,12 +13,13 @@ Without a champion that can be compared, 1, 4 and 5 decide alone.
 Rules 2 and 3 on few jobs
 -------------------------
 A figure is *worse* (*better*) if it is so by more than its tolerance (``min_improvement``) and if
-the interval of its change (models/gate/paired_bootstrap.py) leaves no doubt of the direction. A table has some
-hundred figures: of as many intervals that hold 95 % each, five would call noise a change. So the
-chance of an error is shared out among all of them, equally (Bonferroni): whatever the number of
-figures and however they hang together, the chance that an equally good challenger is called worse
-anywhere is at most 1 - ``confidence``, and so is the chance that it is called better anywhere.
-Holm's procedure would find a little more, but has no intervals to print beside its verdicts.
+the interval of its change (models/gate/paired_bootstrap.py) leaves no doubt of the direction. A
+table has some hundred figures: of as many intervals that hold 95 % each, five would call noise a
+change. So the chance of an error is shared out among all of them, equally (Bonferroni): whatever
+the number of figures and however they hang together, the chance that an equally good challenger is
+called worse anywhere is at most 1 - ``confidence``, and so is the chance that it is called better
+anywhere. Holm's procedure would find a little more, but has no intervals to print beside its
+verdicts.
 
 A slice can refuse and cannot promote: that one device is forecast better is no reason to change
 the rest, while one that is forecast worse is a reason not to.

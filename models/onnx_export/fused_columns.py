@@ -74,7 +74,7 @@ def positive(position: int) -> Held:
 
 
 def alike(device: Tensor, identity: Sequence[int], *, raw: bool = True) -> Conjunction:
-    """Whether a row's device is what :func:`presage.models.training.device_effect.same_device` says."""
+    """Return whether a row's device is the one of ``training.device_effect.same_device``."""
     return Conjunction(
         frozenset(
             held(position, value, TOLERANCE, raw=raw)

@@ -1,4 +1,4 @@
-"""The interference predictor as it is served: as :mod:`presage.models.onnx_export.fused_solo` does with solo ones.
+"""Fused inference graph of the interference predictor; ``fused_solo`` has the solo predictors.
 
 Linear layers of one input are one matrix, and straight lines take the way of two units past every
 bend, down to the demand that a victim feels.

@@ -2,8 +2,8 @@
 
 MLflow keeps no history of an alias, registers equal bytes twice and lets the last writer win.
 So: a release is registered once, by its id; every change of the champion is an entry of a journal
-(models/registry/promotion_journal.py), which the aliases follow (models/registry/promotion.py); and a release that a person
-took off is marked, because the gate must not put it back.
+(models/registry/promotion_journal.py), which the aliases follow (models/registry/promotion.py); and
+a release that a person took off is marked, because the gate must not put it back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``release.json`` as a file and as values: nothing of it is believed before it was checked here.
 
 A release's digest says that it is what somebody made, not that it was made well. Whatever is
-wrong is a ValueError that names its place; :func:`presage.models.release.release.load_release` says of
-which folder.
+wrong is a ValueError that names its place; :func:`presage.models.release.release.load_release` says
+of which folder.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ SOLO = ("compute_utilization", "memory", "step_time")  # in the order of SOLO_PR
 MOST_MEMBERS = 64  # of a co-location, as in a request
 OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
 
-# A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members, levels).
+# A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members,
+# levels).
 Run = Callable[[str, Mapping[str, Float32]], Array]
 
 

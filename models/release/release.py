@@ -82,7 +82,8 @@ class Release:
     Attributes
     ----------
     release_id : str
-        Digest of the content (:func:`presage.models.release.release_id.content_id`): equal bytes, equal id.
+        Digest of the content (:func:`presage.models.release.release_id.content_id`): equal bytes,
+        equal id.
     levels : tuple of float
         Quantile levels of every predictor's output, rising, 0.5 among them.
     devices : mapping of str to Device
@@ -104,8 +105,8 @@ class Release:
         By predictor and slice, how forecasts of jobs that it had not seen did: see
         :data:`presage.models.drift.drift_test.Promises`; empty where the release makes none.
     trained_on : frozenset of str, or None
-        Digests of the jobs in training (:func:`presage.models.release.manifest.job_digest`); None where
-        the release does not say, as those made before did not.
+        Digests of the jobs in training (:func:`presage.models.release.manifest.job_digest`); None
+        where the release does not say, as those made before did not.
     """
 
     folder: Path

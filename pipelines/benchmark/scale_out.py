@@ -1,7 +1,7 @@
 """A step over several devices: the network and the baselines on what a law of it leaves over.
 
-The law (``models/networks/scale_out_law.py``) adds computing and synchronising up; all learn the logarithm of
-how far a step was off it. Each fold has a law of its own, of rows that it may see.
+The law (``models/networks/scale_out_law.py``) adds computing and synchronising up; all learn the
+logarithm of how far a step was off it. Each fold has a law of its own, of rows that it may see.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ def promises(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     dict
         "" (all rows), "device ..." and "family ..." -> ``rows``; in per cent ``mape``, rows
         ``below`` and ``above`` the 80 % interval, and ``in_domain`` where the rows tell that. What
-        :mod:`presage.models.drift.drift_test` holds outcomes against. Of devices and families the largest.
+        :mod:`presage.models.drift.drift_test` holds outcomes against. Of devices and families the
+        largest.
     """
     rows = rows[rows["split"] == "job"]
     slices = {"": rows}

@@ -19,7 +19,8 @@ from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown
 from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE, STARTS
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
-from presage.pipelines.stages.stage import run_stage, write_atomically
+from presage.pipelines.stages.stage import run_stage
+from presage.system.atomic_file import write_atomically
 
 # Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
 # commercial use).

@@ -62,7 +62,7 @@ class Physics:
 def implausible(
     rows: pd.DataFrame, jobs: Sequence[SaidJob], devices: Mapping[str, Device]
 ) -> list[Fault | None]:
-    """Of each of :attr:`presage.pipelines.reported.reported_outcomes.Reported.rows`, what cannot be; None if it can.
+    """Return for each row of ``Reported.rows`` why it is implausible; None if it is plausible.
 
     Jobs beside must be possible, too.
     """

@@ -28,13 +28,14 @@ from presage.pipelines.evaluation.evaluation_tables import (
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_solo import QUANTILES, WHO
-from presage.pipelines.stages.stage import read_table, replace_folder, run_stage, write_atomically
+from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
 from presage.pipelines.stages.train_interference import (
     Colocations,
     assemble,
     member_features,
     victim_folds,
 )
+from presage.system.atomic_file import write_atomically
 from presage.system.progress import counted_progress
 
 Scores = dict[str, float]

@@ -31,7 +31,8 @@ from presage.models.training.splits import Folds, folds_by_split
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.stage import replace_folder, run_stage, write_atomically
+from presage.pipelines.stages.stage import replace_folder, run_stage
+from presage.system.atomic_file import write_atomically
 
 LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
 OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")

@@ -30,7 +30,8 @@ from presage.pipelines.reported.plausibility import Fault, implausible
 from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.reported.reported_outcomes import Quarantined, Reported, read_logs
 from presage.pipelines.reported.withdrawn import Withdrawal, read_withdrawals, withdrawn
-from presage.pipelines.stages.stage import replace_folder, run_stage, write_atomically
+from presage.pipelines.stages.stage import replace_folder, run_stage
+from presage.system.atomic_file import write_atomically
 from presage.system.data_folder import data_folder
 from presage.system.progress import training_progress
 

@@ -2,8 +2,9 @@
 
 The registry lies outside of DVC, so this stage runs on every `dvc repro`, and a second run must
 change nothing. The registry is asked who is champion, by the short way of
-:func:`presage.models.registry.champion.peek_champion`: a pointer file of our own would be quicker still
-but would be wrong after a rollback from another machine. Nothing heavy is imported before that.
+:func:`presage.models.registry.champion.peek_champion`: a pointer file of our own would be quicker
+still but would be wrong after a rollback from another machine. Nothing heavy is imported before
+that.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from presage.pipelines.stages.gate_decision import (
     table,
     verdict,
 )
-from presage.pipelines.stages.stage import read_params, read_table, run_stage, write_atomically
+from presage.pipelines.stages.stage import read_params, read_table, run_stage
+from presage.system.atomic_file import write_atomically
 from presage.system.printable import printable
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from presage.errors import ConfigError, PresageError, TableError
+from presage.system.atomic_file import write_atomically
 from presage.system.printable import error_line
 
 if TYPE_CHECKING:
@@ -50,19 +51,6 @@ def leave_interrupted() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)
-
-
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let ``write`` fill a partial file, then put it in place: a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        write(partial)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def check_report_path(path: Path) -> None:

@@ -21,7 +21,7 @@ _TOGETHER = Share(1.0, "time-slice")
 
 
 class Predictor(Protocol):
-    """What :class:`presage.serving.client.client.PresageClient` and the in-process predictor both are."""
+    """Interface that ``PresageClient`` and the in-process predictor have in common."""
 
     def device(self, kind: str) -> Device:
         """Of that kind, by any of its names."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from presage.cli.scheduling.cluster.options import credentials_of
+from presage.serving.client.credentials import read_credentials
 from presage.system.address import check_address
 
 if TYPE_CHECKING:
     from presage.schedulers.core.forecasts import Forecaster
-    from presage.serving.client.channel import Credentials
     from presage.serving.client.client import PresageClient
+    from presage.serving.client.credentials import Credentials
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def live_forecaster(
     from presage.schedulers.forecasters.predicted import Predicted
 
     check_forecast(text, risk)
-    credentials = credentials_of(token_file, ca)
+    credentials = read_credentials(token_file, ca)
     if text == "none":
         return NoForecasts
     if (Path(text) / "executions.parquet").is_file():
@@ -94,8 +94,7 @@ def _check_service(text: str, option: str) -> None:
 def _predictor(text: str, credentials: Credentials) -> Any:
     """A release in this process, or the client of a service, which need not be up yet."""
     if Path(text).is_dir():
-        from presage.models.release.release import load_release
-        from presage.serving.predictor.predictor import Predictor
+        from presage.serving.predictor.predictor import load_predictor
 
-        return Predictor(load_release(Path(text)))
+        return load_predictor(Path(text))
     return service_of(text, _OPTION, credentials)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator.measurements import Measurements
     from presage.schedulers.simulator.simulation import Simulation
     from presage.schedulers.traces.trace import Trace
-    from presage.serving.client.channel import Credentials
     from presage.serving.client.client import PresageClient
+    from presage.serving.client.credentials import Credentials
 
 DAY_S = 86_400.0
 NO_RELEASE = ("none", "oracle", "table")  # who foretells without one
@@ -187,10 +187,9 @@ def _measurements(folder: Path, _stamp: object) -> Measurements:
 def _predictor(of: str, _stamp: object) -> Predictor:
     """A release in this process, or the client of a service."""
     if Path(of).is_dir():
-        from presage.models.release.release import load_release
-        from presage.serving.predictor.predictor import Predictor as InProcess
+        from presage.serving.predictor.predictor import load_predictor
 
-        return InProcess(load_release(Path(of)))
+        return load_predictor(Path(of))
     client = client_of(of)
     client.release()  # a service that is not there is better known before than after a simulation
     return client

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_type_hints
 
+import presage
 from presage.errors import ConfigError, PresageError
-from presage.pipelines.stages.stage import write_atomically
 from presage.schedulers.simulator.scenario import (
     NO_RELEASE,
     Scenario,
@@ -36,6 +36,7 @@ from presage.schedulers.simulator.scenario import (
     simulation_of,
     stamp,
 )
+from presage.system.atomic_file import write_atomically
 from presage.system.known_names import check_known
 from presage.system.worker_processes import done_by_workers
 
@@ -198,9 +199,8 @@ def digest_of(scenario: Scenario) -> str:
 @lru_cache(maxsize=1)
 def _code() -> list[str]:
     """Of all that makes an outcome of a scenario."""
-    here = Path(__file__).parent
-    files = ("schedulers", "features", "scenario.py", "measured_models.py", "sweep.py")
-    return [_content((here / name).resolve()) for name in files]
+    package = Path(presage.__file__).parent
+    return [_content((package / name).resolve()) for name in ("schedulers", "features")]
 
 
 @lru_cache(maxsize=64)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
@@ -19,7 +16,6 @@ from presage.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
 )
-from presage.serving.authentication.local_token import found_token
 from presage.serving.client.connection_problem import problem
 from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
@@ -56,65 +52,6 @@ OPTIONS = (
 RETRY_AFTER = "grpc-retry-pushback-ms"
 # The metadata by which a status that a server of ours gave is known from gRPC's own.
 SAID = "x-presage-said"
-
-
-Metadata = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What a client shows a server, and what it asks of it; files are in PEM.
-
-    Attributes
-    ----------
-    token : str
-        As ``presage token`` made it; "" for none, or for the local token of one's own server.
-    ca : Path, optional
-        Who vouches for the server; with it, or with ``tls``, the connection is encrypted.
-    certificate, key : Path, optional
-        The client's own, where the server asks for one.
-    tls : bool
-        Encrypt, and trust whom this machine trusts.
-    """
-
-    token: str = ""
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    tls: bool = False
-
-    def __repr__(self) -> str:
-        return f"Credentials(token={'***' if self.token else ''!r}, ca={self.ca!r})"
-
-    @property
-    def metadata(self) -> Metadata:
-        """What goes with every call."""
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
-
-    def metadata_for(self, target: str) -> Callable[[], Metadata]:
-        """Return what makes the metadata of a call to "host:port".
-
-        Without a token and a certificate that is the local token of this user's own server there,
-        if it has one (:mod:`presage.serving.authentication.local_token`).
-        """
-        if self.token or self.certificate:
-            shown = self.metadata
-            return lambda: shown
-        find = found_token(target)
-
-        def metadata() -> Metadata:
-            token = find()
-            return (("authorization", f"Bearer {token}"),) if token else ()
-
-        return metadata
-
-    def of_channel(self) -> grpc.ChannelCredentials | None:
-        """What a channel is made with; None for one that is not encrypted."""
-        if not (self.tls or self.ca or self.certificate):
-            return None
-        return grpc.ssl_channel_credentials(
-            *(path.read_bytes() if path else None for path in (self.ca, self.key, self.certificate))
-        )
 
 
 def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:

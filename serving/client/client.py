@@ -16,12 +16,13 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.placement import Placement
 from presage.serving.client import requests as questions
-from presage.serving.client.channel import OPTIONS, Credentials, raise_status
+from presage.serving.client.channel import OPTIONS, raise_status
 from presage.serving.client.connection_problem import (
     is_late,
     why_unconnected,
     why_unconnected_async,
 )
+from presage.serving.client.credentials import Credentials
 from presage.serving.client.job_features import job_of
 from presage.serving.client.requests import Question
 from presage.serving.outcomes.outcome import Outcome, Reported
@@ -121,9 +122,9 @@ class PresageClient:
     ) -> JobForecast:
         """One forecast of a job on a kind of device.
 
-        ``what`` and the options are :func:`presage.serving.client.job_features.job_of`'s: a torch module
-        with its inputs, a file, or features. For many at once, or often, make the placements once
-        and ask :meth:`predict`.
+        ``what`` and the options are :func:`presage.serving.client.job_features.job_of`'s: a torch
+        module with its inputs, a file, or features. For many at once, or often, make the placements
+        once and ask :meth:`predict`.
         """
         placement = Placement(job_of(what, **options), self.device(kind), share or Share())
         return (self.predict([placement]))[0]

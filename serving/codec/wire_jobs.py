@@ -1,7 +1,7 @@
 """Many jobs read off the wire at once: straight into a table, with no object for each operator.
 
-Which jobs there may be is for :func:`presage.serving.codec.wire.read_job` to say. Here it is only found
-out, of all of them side by side, which it would refuse; these it then reads, for its words.
+Which jobs there may be is for :func:`presage.serving.codec.wire.read_job` to say. Here it is only
+found out, of all of them side by side, which it would refuse; these it then reads, for its words.
 """
 
 from __future__ import annotations

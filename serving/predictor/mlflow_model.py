@@ -2,8 +2,8 @@
 
 Rows in are what a person has: a job, as ``presage features MODEL --json`` writes it, and a kind
 of device. Rows out are the forecasts that the service gives. What MLflow has to know of it is
-written by :mod:`presage.models.registry.mlflow_model_files`, when a release is registered; neither MLflow nor
-pandas is imported here.
+written by :mod:`presage.models.registry.mlflow_model_files`, when a release is registered; neither
+MLflow nor pandas is imported here.
 """
 
 from __future__ import annotations

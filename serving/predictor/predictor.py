@@ -31,7 +31,7 @@ from presage.features.job.job import Job, JobFeatures, memory_of_peak
 from presage.features.placement import Placement
 from presage.models.drift.drift_test import Promises
 from presage.models.release.probes import Probes, answers
-from presage.models.release.release import PREDICTORS, Release
+from presage.models.release.release import PREDICTORS, Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import contains, contains_together
 from presage.serving.predictor.feature_rows import FeatureRows, feature_rows, features_of
@@ -395,6 +395,17 @@ class Predictor:
                 {"members": members, "mask": present}, present > 0
             )
         return slowdowns
+
+
+def load_predictor(folder: Path) -> Predictor:
+    """Load the release in a folder.
+
+    Raises
+    ------
+    ReleaseError
+        The folder is no release, a file of it is corrupt, or a model cannot be loaded.
+    """
+    return Predictor(load_release(folder))
 
 
 def _on_gpu(features: FloatMatrix) -> Mask:

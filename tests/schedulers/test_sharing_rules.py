@@ -1,7 +1,7 @@
 """Requirements C1 to C7 and N1 to N9 of GPU sharing, each by name; the worked examples are theirs.
 
-What the live cluster's two sides say and do (C7, N8) is in tests/schedulers/live/controller/test_core.py
-and tests/schedulers/live/agent/test_node_core.py.
+What the live cluster's two sides say and do (C7, N8) is in
+tests/schedulers/live/controller/test_core.py and tests/schedulers/live/agent/test_node_core.py.
 """
 
 from __future__ import annotations

@@ -131,7 +131,8 @@ def test_a_sweep_that_was_killed_goes_on(folder):
 )
 def test_a_sweep_on_ray_tells_the_same(folder):
     script = (
-        "import ray, json, sys; from pathlib import Path; from presage.schedulers.simulator.sweep import *\n"
+        "import ray, json, sys; from pathlib import Path\n"
+        "from presage.schedulers.simulator.sweep import *\n"
         "ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
         "found = run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=1, ray='auto',"
         " progress=lambda: None)\n"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 
 
 @dataclass

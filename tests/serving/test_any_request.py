@@ -28,7 +28,7 @@ from presage.features.placement import Placement
 from presage.models.release.release import load_release
 from presage.serving.authentication.callers import ROLES
 from presage.serving.authentication.local_token import local_token
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from presage.serving.codec import wire, wire_matrix, wire_outcomes, wire_requests
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP

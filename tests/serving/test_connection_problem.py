@@ -12,8 +12,8 @@ import pytest
 
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.serving.client.channel import Credentials
 from presage.serving.client.client import AsyncPresageClient, PresageClient
+from presage.serving.client.credentials import Credentials
 from tests.serving.certificates import make_authority, make_certificate
 
 

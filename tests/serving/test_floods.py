@@ -10,8 +10,8 @@ import pytest
 from presage.errors import UnauthenticatedError
 from presage.serving.admission.connection_limits import Connections, connections
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
 from presage.serving.client.client import PresageClient
+from presage.serving.client.credentials import Credentials
 from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from tests.serving.certificates import make_authority, make_certificate

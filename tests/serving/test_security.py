@@ -17,8 +17,8 @@ from presage.errors import (
 )
 from presage.features.placement import Placement
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
 from presage.serving.client.client import PresageClient
+from presage.serving.client.credentials import Credentials
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.server.server import start_server
 from presage.serving.server_options import Options, Tls

@@ -15,8 +15,8 @@ from presage.errors import ReleaseError, ServiceError
 from presage.features.placement import Placement
 from presage.models.release.release import load_release
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
 from presage.serving.client.client import PresageClient
+from presage.serving.client.credentials import Credentials
 from presage.serving.codec import wire
 from presage.serving.server.prediction_service import SERVICE_NAME
 from presage.serving.server.server import start_server

@@ -24,7 +24,7 @@ from presage.pipelines.profiling.running import training_step
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig
 from presage.pipelines.profiling.zoo.precision import apply_precision
-from presage.pipelines.stages.stage import write_atomically
+from presage.system.atomic_file import write_atomically
 
 
 class GraphCache:
@@ -99,12 +99,13 @@ class GraphCache:
     @cached_property
     def _tracer(self) -> str:
         folder = Path(features.__path__[0])
-        named = ("graph.py", "memory.py", "op_kinds.py")
-        return _digest([*(folder / name for name in named), *(folder / "from_torch").glob("*.py")])
+        named = ("op_graph.py", "step_memory.py", "op_kinds.py")
+        tracer = (folder / "from_torch").glob("*.py")
+        return _digest([*(folder / "graph" / name for name in named), *tracer])
 
     @cached_property
     def _zoo(self) -> str:
-        return _digest([Path(training_step.__file__), *Path(zoo.__path__[0]).glob("*.py")])
+        return _digest([Path(training_step.__file__), *Path(zoo.__path__[0]).rglob("*.py")])
 
 
 class NoGraphs(GraphCache):

@@ -271,7 +271,7 @@ class Agent:
         return min(self._options.heartbeat_s, lease_s / _OF_A_LEASE)
 
     def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
-        """A part of a task's log, as :func:`presage.schedulers.live.agent.tasks.log_file.read_log` has it."""
+        """Return a part of a task's log, as ``tasks.log_file.read_log`` does."""
         name = wanted.task.job_id, wanted.task.attempt
         task = self._processes.get(name)
         kept = log_of(self._options.state, task_name(*name))

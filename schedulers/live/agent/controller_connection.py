@@ -18,7 +18,7 @@ from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import found_token
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import log
 
 LOG_BYTES = 256 * 1024  # of a log, at once

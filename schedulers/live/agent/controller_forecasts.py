@@ -49,7 +49,8 @@ class ToldForecasts:
 class SecondForecasts:
     """A second predictor (N8), which is asked first; what it does not know, the controller does.
 
-    Where it fails, :class:`presage.schedulers.core.forecasts.Forecasts` goes by the controller's words.
+    Where it fails, :class:`presage.schedulers.core.forecasts.Forecasts` goes by the controller's
+    words.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """What an agent decides about its node: which device, how much of it, who is paused or ended.
 
 Pure: it is told the controller's orders, what was seen of processes, and the time; it says what is
-wanted of each task. Rules are those of :mod:`presage.schedulers.policies.sharing`, on a ledger of this node.
+wanted of each task. Rules are those of :mod:`presage.schedulers.policies.sharing`, on a ledger of
+this node.
 """
 
 from __future__ import annotations

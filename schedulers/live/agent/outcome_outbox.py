@@ -64,7 +64,8 @@ def outcome_of(
     tasks : mapping
         All that are on the node.
     held : str
-        What held it to its share, as :class:`presage.schedulers.live.agent.tasks.task.ShimState` has it.
+        What held it to its share, as :class:`presage.schedulers.live.agent.tasks.task.ShimState`
+        has it.
     """
     seen, job = task.seen, features_of(task.submitted)
     if seen is None or seen.exit is None or job is None or not task.grants:

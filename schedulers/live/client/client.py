@@ -21,8 +21,9 @@ from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import found_token
-from presage.serving.client.channel import Credentials, server_said
+from presage.serving.client.channel import server_said
 from presage.serving.client.connection_problem import is_late, problem, why_unconnected
+from presage.serving.client.credentials import Credentials
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),

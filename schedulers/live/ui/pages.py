@@ -33,7 +33,7 @@ from presage.schedulers.live.ui.poller import Lookout
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.printable import on_page
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).with_name("templates")
 _FILES = {"page.css": "text/css", "live.js": "text/javascript"}
 _MOST_WORDS = 200
 _HEADERS = {

@@ -19,7 +19,6 @@ from presage.cli.measuring.devices import DevicesFile, device_named
 from presage.cli.measuring.devices import devices as devices_command
 from presage.cli.measuring.dvc_lock import entered_into_lock
 from presage.cli.scheduling.cluster.jobs import app as cluster_app
-from presage.cli.scheduling.cluster.options import credentials_of
 from presage.cli.scheduling.kubernetes import app as kubernetes_app
 from presage.cli.scheduling.simulate import simulate
 from presage.cli.scheduling.trace import app as trace_app
@@ -29,6 +28,7 @@ from presage.cli.training.benchmark import ManyFiles, benchmark
 from presage.cli.training.models import app as models_app
 from presage.errors import PresageError, UnknownDeviceError
 from presage.pipelines.stages.stage import INTERRUPTED, leave_interrupted
+from presage.serving.client.credentials import read_credentials
 from presage.system.address import check_address
 from presage.system.printable import error_line
 from presage.system.terminal import say
@@ -442,7 +442,7 @@ def doctor(
     """Show what this machine has: devices, drivers, versions, and whether services answer."""
     from presage.cli.measuring.doctor import diagnose, print_report
 
-    credentials = credentials_of(token_file, ca)
+    credentials = read_credentials(token_file, ca)
     print_report(diagnose(server, registry, credentials), as_json=as_json)
 
 
@@ -473,7 +473,7 @@ def _backend(
             f"--server {server!r}",
             f"--server {server!r} is no HOST:PORT; write it like 127.0.0.1:50051",
         )
-        with PresageClient(server, credentials=credentials_of(token_file, ca)) as client:
+        with PresageClient(server, credentials=read_credentials(token_file, ca)) as client:
             yield client
     else:
         from presage.models.release.release import load_release

@@ -24,7 +24,7 @@ from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.processes import free_port
 

@@ -19,7 +19,7 @@ from presage.errors import (
 )
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.controller.cluster_service import ClusterService
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics
 

@@ -18,7 +18,7 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.postgres import postgres, postgres_programs
 from tests.schedulers.live.cluster import PRESAGE, all_faults, until
 from tests.schedulers.live.scenario import restarted

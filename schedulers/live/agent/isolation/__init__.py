@@ -1,1 +1,1 @@
-"""Isolation of jobs on a node: accounts, limits, environment, control groups, and measured usage."""
+"""Isolation of jobs on a node: accounts, limits, environment, control groups, measured usage."""

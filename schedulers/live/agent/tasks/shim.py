@@ -1,9 +1,9 @@
 """The parent of a task's processes: it does what is wanted of the task, and says how it ended.
 
-Started by :func:`presage.schedulers.live.agent.tasks.task_process.launch`; it outlives the agent. All that it
-knows of the outside is in files: what is wanted, until when the node's tasks may run, what the job
-reports. It looks at them twice a second and when it gets SIGHUP. It imports nothing beyond Python's
-own library, takes 0.1 s to start and some 13 MB.
+Started by :func:`presage.schedulers.live.agent.tasks.task_process.launch`; it outlives the agent.
+All that it knows of the outside is in files: what is wanted, until when the node's tasks may run,
+what the job reports. It looks at them twice a second and when it gets SIGHUP. It imports nothing
+beyond Python's own library, takes 0.1 s to start and some 13 MB.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class TaskSpec:
     account : Account or None
         That the job's processes run as; None for the agent's own.
     max_processes, max_open_files, max_host_memory_bytes : int
-        As :class:`presage.schedulers.live.agent.isolation.job_limits.JobLimits` has them; 0 for no limit.
+        As :class:`presage.schedulers.live.agent.isolation.job_limits.JobLimits` has them; 0 for no
+        limit.
     groups : bool
         Whether control groups may hold it, where this machine has any for us.
     more : mapping

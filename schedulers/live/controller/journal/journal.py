@@ -5,9 +5,10 @@ add up to, by key, as of one of them, so that a restart reads it and the entries
 controller has a journal open at a time; the lock goes with its process or its connection, and
 every write is made under it. Any thread may call, one is served at a time.
 
-What is in it is authenticated by a key (:mod:`presage.schedulers.live.controller.journal.journal_seal`): an
-entry or a row that was altered, removed, added or moved is refused where it is read, and all of
-them when it is loaded. Environments of jobs are encrypted with that key.
+What is in it is authenticated by a key
+(:mod:`presage.schedulers.live.controller.journal.journal_seal`): an entry or a row that was
+altered, removed, added or moved is refused where it is read, and all of them when it is loaded.
+Environments of jobs are encrypted with that key.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from presage.system.units import quantity
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
-    from presage.serving.client.channel import Credentials
+    from presage.serving.client.credentials import Credentials
 
 PACKAGES = (
     "presage", "torch", "onnx", "onnxruntime", "numpy", "grpcio", "protobuf", "mlflow", "dvc",

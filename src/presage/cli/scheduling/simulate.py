@@ -222,9 +222,10 @@ def _simulate(
     *,
     as_json: bool,
 ) -> None:
-    from presage.pipelines.stages.stage import write_atomically, write_page
+    from presage.pipelines.stages.stage import write_page
     from presage.schedulers.simulator.scenario import simulation_of, trace_of
     from presage.schedulers.simulator.schedule_metrics import metrics_of
+    from presage.system.atomic_file import write_atomically
     from presage.system.progress import training_progress
 
     found: dict[str, Metrics] = {}
@@ -381,8 +382,8 @@ def _check_outputs(log: Path | None, report: Path | None, parquet: Path | None) 
 def _write_tables(simulated: dict[str, Simulation], folder: Path) -> None:
     import pyarrow.parquet as pq
 
-    from presage.pipelines.stages.stage import write_atomically
     from presage.schedulers.simulator.result_tables import intervals_table, jobs_table
+    from presage.system.atomic_file import write_atomically
 
     for name, table in (("jobs", jobs_table), ("intervals", intervals_table)):
         rows = table(simulated)

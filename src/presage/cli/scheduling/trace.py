@@ -121,8 +121,8 @@ def _check(output: Path, load: float) -> None:
 
 
 def _write(output: Path, trace: Trace) -> None:
-    from presage.pipelines.stages.stage import write_atomically
     from presage.schedulers.traces.csv_file import write_trace
+    from presage.system.atomic_file import write_atomically
 
     if not trace.jobs:
         raise ConfigError(f"{output}: no job is left to write; choose more of the trace")

@@ -35,7 +35,7 @@ from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import write_grants, write_job, write_told
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import LOGGER
 from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, alive, ended, job_pid, shim_pid
 

@@ -141,7 +141,7 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
         "job_pid(Node(Path(sys.argv[1])).start(COUNTS))\n"
         "print('ready', flush=True)\ntime.sleep(600)\n"
     )
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     agent = subprocess.Popen(
         [sys.executable, "-c", code, str(node.state)],
         env={**os.environ, "PYTHONPATH": f"{SOURCE}:{root}"},

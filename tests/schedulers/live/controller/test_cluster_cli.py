@@ -27,7 +27,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account, local_token_path
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client import job_features
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.features.examples import features
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port

@@ -13,7 +13,7 @@ from presage.errors import ForbiddenError, InvalidJobError, UnauthenticatedError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account, found_token, local_token_path
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.controller.users import DEVICE, GIB, PRESAGE, Agent, Users, until
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port

@@ -14,7 +14,7 @@ from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.controller.users import DEVICE, Users, until
 
 pytestmark = pytest.mark.timeout(240)

@@ -20,7 +20,7 @@ from presage.schedulers.live.protocol.pieces import whole_orders
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.token_file import add_token
-from presage.serving.client.channel import Credentials
+from presage.serving.client.credentials import Credentials
 from tests.serving.processes import free_port
 
 PRESAGE = (sys.executable, "-m", "presage", "cluster")

@@ -16,7 +16,7 @@ from tests.schedulers.live.ui.live_cluster import Cluster
 from tests.serving.conftest import make_job
 
 KIND = "rtx-3090"
-RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
+RELEASE = Path(__file__).parents[4] / "data/pretrained/release"
 EVIL = "<script>alert(1)</script>"
 WRITES = "n=0; while :; do n=$((n + 1)); echo line $n; sleep 0.2; done"
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from presage.errors import ConfigError
 from presage.system.address import check_address
 
 if TYPE_CHECKING:
     from presage.schedulers.live.client.client import ClusterClient
-    from presage.serving.client.channel import Credentials
 
 HERE = "127.0.0.1:50061"
 Controller = Annotated[
@@ -67,12 +65,13 @@ def connected(
     Raises
     ------
     ConfigError
-        As :func:`check_controller` and :func:`credentials_of` do.
+        As :func:`check_controller` and ``read_credentials`` do.
     """
     from presage.schedulers.live.client.client import ClusterClient
+    from presage.serving.client.channel import read_credentials
 
     check_controller(target)
-    with ClusterClient(target, credentials=credentials_of(token_file, ca, cert, key)) as client:
+    with ClusterClient(target, credentials=read_credentials(token_file, ca, cert, key)) as client:
         yield client
 
 
@@ -86,27 +85,3 @@ def check_controller(target: str) -> None:
     """
     named = f"--controller (or PRESAGE_CLUSTER) {target!r}"
     check_address(target, named, f"{named} is no HOST:PORT; write it like {HERE}")
-
-
-def credentials_of(
-    token_file: Path | None, ca: Path | None, cert: Path | None = None, key: Path | None = None
-) -> Credentials:
-    """What is shown to a controller, or to a service.
-
-    Raises
-    ------
-    ConfigError
-        A file cannot be read, or a certificate is without its key.
-    """
-    from presage.serving.client.channel import Credentials
-
-    if (cert is None) != (key is None):
-        raise ConfigError("give both --cert and --key, or neither")
-    for path in (token_file, ca, cert, key):
-        if path is not None and not path.is_file():
-            raise ConfigError(f"{path}: no such file; give one that exists and may be read")
-    try:
-        token = "" if token_file is None else token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{token_file}: no token can be read from it ({error})") from error
-    return Credentials(token=token, ca=ca, certificate=cert, key=key)

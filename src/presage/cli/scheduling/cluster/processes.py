@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from presage.cli.scheduling.cluster.options import check_controller, credentials_of
+from presage.cli.scheduling.cluster.options import check_controller
 from presage.cli.scheduling.cluster.tokens import make_tokens, own_state
 from presage.errors import ConfigError, ServiceError
 from presage.schedulers.live.forecast_source import (
@@ -24,6 +24,7 @@ from presage.schedulers.live.forecast_source import (
     service_of,
 )
 from presage.schedulers.live.process_supervisor import ProcessSpec, supervising
+from presage.serving.client.credentials import read_credentials
 from presage.system.data_folder import data_folder
 from presage.system.terminal import say
 
@@ -270,7 +271,7 @@ def agent(
     second = None if forecast == "none" else made
     outbox = None
     if report is not None:
-        shown = credentials_of(forecast_token_file, forecast_ca)
+        shown = read_credentials(forecast_token_file, forecast_ca)
         outbox = Outbox(state, service_of(report, "--report", shown))
     options = AgentOptions(
         node,
@@ -284,7 +285,7 @@ def agent(
         tuple(pass_env or ()),
     )
     check_controller(controller)
-    credentials = partial(credentials_of, token_file, ca, cert, key)
+    credentials = partial(read_credentials, token_file, ca, cert, key)
     credentials()  # what is wrong with them is said at once
     log_as_json()
 

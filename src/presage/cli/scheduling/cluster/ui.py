@@ -16,8 +16,8 @@ from presage.cli.scheduling.cluster.options import (
     Key,
     Token,
     check_controller,
-    credentials_of,
 )
+from presage.serving.client.credentials import read_credentials
 from presage.system.terminal import say
 
 HOST, PORT = "127.0.0.1", 50062
@@ -46,7 +46,7 @@ def ui(
     from presage.serving.server.log import log_as_json
 
     check_controller(controller)
-    credentials = credentials_of(token_file, ca, cert, key)
+    credentials = read_credentials(token_file, ca, cert, key)
     log_as_json()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,96 @@
+"""Credentials of clients: tokens and certificates, and how they are read from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presage.errors import ConfigError
+from presage.serving.authentication.local_token import found_token
+
+if TYPE_CHECKING:
+    import grpc
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Credentials of a client, and how it verifies the server; files are in PEM.
+
+    Attributes
+    ----------
+    token : str
+        As ``presage token`` made it; "" for none, or for the local token of one's own server.
+    ca : Path, optional
+        Certificate authority of the server; with it, or with ``tls``, the connection is encrypted.
+    certificate, key : Path, optional
+        Client certificate, for servers that ask for one.
+    tls : bool
+        Encrypt, and trust the certificate authorities of this machine.
+    """
+
+    token: str = ""
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        return f"Credentials(token={'***' if self.token else ''!r}, ca={self.ca!r})"
+
+    @property
+    def metadata(self) -> Metadata:
+        """Metadata of every call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def metadata_for(self, target: str) -> Callable[[], Metadata]:
+        """Return a function that makes the metadata of a call to "host:port".
+
+        Without a token and a certificate that is the local token of this user's own server there,
+        if it has one (:mod:`presage.serving.authentication.local_token`).
+        """
+        if self.token or self.certificate:
+            shown = self.metadata
+            return lambda: shown
+        find = found_token(target)
+
+        def metadata() -> Metadata:
+            token = find()
+            return (("authorization", f"Bearer {token}"),) if token else ()
+
+        return metadata
+
+    def of_channel(self) -> grpc.ChannelCredentials | None:
+        """Return the credentials of a gRPC channel; None for a channel without encryption."""
+        if not (self.tls or self.ca or self.certificate):
+            return None
+        import grpc
+
+        return grpc.ssl_channel_credentials(
+            *(path.read_bytes() if path else None for path in (self.ca, self.key, self.certificate))
+        )
+
+
+def read_credentials(
+    token_file: Path | None, ca: Path | None, cert: Path | None = None, key: Path | None = None
+) -> Credentials:
+    """Return the credentials in some files, to be sent to a controller or a service.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, or a certificate is without its key.
+    """
+    if (cert is None) != (key is None):
+        raise ConfigError("give both --cert and --key, or neither")
+    for path in (token_file, ca, cert, key):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{path}: no such file; give one that exists and may be read")
+    try:
+        token = "" if token_file is None else token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{token_file}: no token can be read from it ({error})") from error
+    return Credentials(token=token, ca=ca, certificate=cert, key=key)
