@@ -14,7 +14,7 @@ from cross_fitted import FOLDS, fold_of
 
 from presage.models.release.release import load_release
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Forecaster, Outlook
+from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
@@ -91,10 +91,10 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         )
         for job in trace.jobs
     ]
-    truth = Measured(trace.duration_s, world, KIND)
+    ground_truth = Measured(trace.duration_s, world, KIND)
     done = Simulation(
-        cluster, policy_of(run.policy), _forecaster(run, truth, cluster, world, releases), truth,
-        jobs, seed=run.seed,
+        cluster, policy_of(run.policy), _forecaster(run, ground_truth, cluster, world, releases),
+        ground_truth, jobs, seed=run.seed,
     )  # fmt: skip
     done.run()
     return asdict(metrics_of(done))
@@ -138,7 +138,7 @@ def _predictor(release: Path) -> Predictor:
 
 
 def _forecaster(
-    run: Run, truth: Measured, cluster: Cluster, world: Measurements, releases: Path
+    run: Run, ground_truth: Measured, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()
@@ -152,7 +152,7 @@ def _forecaster(
             for fold in range(FOLDS)
         ]
         return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
-    return Noisy(Oracle(truth, cluster), spread=run.noise, bias=run.bias, seed=run.seed)
+    return Noisy(Oracle(ground_truth, cluster), spread=run.noise, bias=run.bias, seed=run.seed)
 
 
 class Strangers:
@@ -165,9 +165,9 @@ class Strangers:
         assert job.features is not None
         return self._fold[job.features.job.family]
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each, by the release to which it is a stranger."""
-        told = [forecaster.outlooks(asked) for forecaster in self._of]
+        told = [forecaster.predictions(asked) for forecaster in self._of]
         return [told[self._fold_of(job)][i] for i, (job, _) in enumerate(asked)]
 
     def slowdowns(

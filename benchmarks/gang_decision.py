@@ -23,7 +23,7 @@ from presage.errors import ServiceError
 from presage.features.job.job import JobFeatures
 from presage.models.release.release import load_release
 from presage.schedulers.core.action import Reject, Start
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -84,18 +84,18 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
     """
     models = _small(read_measurements(lucid).features)[:GANGS]
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
-    started, companies = 0, 0
+    started, occupancies = 0, 0
     for _ in range(AFRESH):
         with _foretold(case) as (predictor, service_s):
             features = read_measurements(lucid).features  # nobody has looked at them before
             world = _World(predictor, service_s, features, own=case.own)
-            companies = world.companies
+            occupancies = world.occupancies
             for number, model in enumerate(models):
                 took["new" if number else "afresh"].append(world.decide(model))
                 took["again"].append(world.decide(model))
             started = world.started
     return {
-        "companies": companies, "started": started, "gangs": 2 * len(models),
+        "occupancies": occupancies, "started": started, "gangs": 2 * len(models),
         **{
             when: {
                 "decisions": len(of), "worst_ms": max(one.wall_ms for one in of),
@@ -113,12 +113,12 @@ def _small(features: Mapping[str, JobFeatures]) -> list[str]:
     """Models of which the release says that they fit beside the jobs on the devices."""
     told = Predicted(Predictor(load_release(SHIPPED)))
     jobs = [Job(model, 0.0, features=one, iterations=1) for model, one in features.items()]
-    outlooks = told.outlooks([(job, KIND) for job in jobs])
+    predictions = told.predictions([(job, KIND) for job in jobs])
     left = MEMORY_BYTES - TENANT[1]
     return [
         job.job_id
-        for job, outlook in zip(jobs, outlooks, strict=True)
-        if outlook is not None and outlook.memory_bytes <= left
+        for job, prediction in zip(jobs, predictions, strict=True)
+        if prediction is not None and prediction.memory_bytes <= left
     ]
 
 
@@ -127,7 +127,7 @@ class _World:
 
     Attributes
     ----------
-    companies : int
+    occupancies : int
         Jobs on the devices that are unlike each other.
     started : int
         Decisions that were to start the gang.
@@ -146,18 +146,18 @@ class _World:
         cluster = Cluster(nodes, tree(NODES, RACKS))
         self._forecasts = Forecasts(Predicted(predictor), cluster)
         self._policy = Gang(overcommit=2, most_slowdown=3)
-        self._ledger = Ledger(cluster, Queue(lambda job, standing: (job.submit_s,)))
+        self._ledger = Ledger(cluster, Queue(lambda job, status: (job.submit_s,)))
         self._came = self.started = 0
         models = islice(cycle(features), cluster.devices)
         tenants = [
             Job(f"on {device}", 0.0, model=model, features=_own(features[model], device, own=own))
             for device, model in enumerate(models)
         ]
-        self.companies = len({job.likeness for job in tenants})
+        self.occupancies = len({job.equivalence_class for job in tenants})
         for job in tenants:
             self._ledger.submit(job, 0.0)
         starts = [
-            Start(job.job_id, (Grant(device, *TENANT),)) for device, job in enumerate(tenants)
+            Start(job.job_id, (Allocation(device, *TENANT),)) for device, job in enumerate(tenants)
         ]
         self._ledger.apply(starts, 0.0)
 

@@ -133,7 +133,7 @@ def _decisions(made: Made) -> Iterator[str]:
             of = told[when]
             met = "met" if of["wall_ms"] < BAR_MS else "**missed**"
             yield (
-                f"| {case.where} | {told['companies']:,} | {when} | {of['wall_ms']:.0f} "
+                f"| {case.where} | {told['occupancies']:,} | {when} | {of['wall_ms']:.0f} "
                 f"| {of['cpu_ms']:.0f} | {of['service_ms']:.0f} | {of['worst_ms']:.0f} | {met} |"
             )
     yield ""

@@ -18,7 +18,7 @@ from gang_plans import NODE, tree
 from presage.features.device.device import find_device
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.release import load_release
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.job import Checkpointing, Job
@@ -34,7 +34,7 @@ from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.model_measurements import read_measurements, with_models
 from presage.schedulers.simulator.schedule_metrics import metrics_of
-from presage.schedulers.simulator.simulation import Ended, Simulation
+from presage.schedulers.simulator.simulation import JobResult, Simulation
 from presage.schedulers.traces.summary import summary_of
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
@@ -94,9 +94,11 @@ def world(name: str, folder: Path) -> World:
     memory_bytes = find_device(kind, devices).memory_bytes
     models = measured.models_on(kind)
     jobs = [Job(model, 0.0, features=measured.features[model], iterations=1) for model in models]
-    told = Predicted(_shipped(), risk=0.5).outlooks([(job, kind) for job in jobs])
+    told = Predicted(_shipped(), risk=0.5).predictions([(job, kind) for job in jobs])
     known = [one for one in told if one is not None]
-    busy = {(m, kind): o.compute_milli / WHOLE for m, o in zip(models, known, strict=True)}
+    busy = {
+        (m, kind): o.compute_milli / FULL_DEVICE_MILLI for m, o in zip(models, known, strict=True)
+    }
     memory = {(m, kind): o.memory_bytes for m, o in zip(models, known, strict=True)}
     return World(
         kind,
@@ -161,10 +163,10 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
     ]
     if run.policy == "bin-packing":
         jobs = [_requested(job, of) for job in jobs]
-    truth = Measured(trace.duration_s, of.measurements, of.kind)
+    ground_truth = Measured(trace.duration_s, of.measurements, of.kind)
     done = Simulation(
-        cluster, policy_of(run.policy), _forecaster(run, truth, cluster, of.measurements), truth,
-        jobs, seed=run.seed,
+        cluster, policy_of(run.policy), _forecaster(run, ground_truth, cluster, of.measurements),
+        ground_truth, jobs, seed=run.seed,
     )  # fmt: skip
     begin_s = time.process_time()
     done.run()
@@ -184,7 +186,7 @@ def _requested(job: Job, of: World) -> Job:
     memory = math.ceil(QUARTERS * of.measurements.memory_bytes[on] / of.memory_bytes)
     return replace(
         job,
-        compute_milli=min(QUARTERS, compute) * WHOLE // QUARTERS,
+        compute_milli=min(QUARTERS, compute) * FULL_DEVICE_MILLI // QUARTERS,
         memory_bytes=min(QUARTERS, memory) * (of.memory_bytes // QUARTERS),
     )
 
@@ -192,7 +194,7 @@ def _requested(job: Job, of: World) -> Job:
 def _of_gangs(done: Simulation) -> dict[str, Any]:
     """Of large gangs, how long they took and waited, and of reservations."""
     ended = [one for one in done.ended if one.phase is Phase.FINISHED]
-    slowdown = [one.standing.attained_s / one.job.gpus / one.alone_s for one in ended]
+    slowdown = [one.status.attained_s / one.job.gpus / one.solo_s for one in ended]
     large = [one for one in ended if one.job.gpus >= LARGE]
     most = max(one.job.gpus for one in ended)
     largest = [one for one in ended if one.job.gpus == most]
@@ -201,18 +203,18 @@ def _of_gangs(done: Simulation) -> dict[str, Any]:
         "p99_slowdown": float(np.percentile(slowdown, 99)),
         "large_jct_s": float(np.mean([one.end_s - one.job.submit_s for one in large])),
         "largest": most,
-        "largest_wait_s": max(one.standing.waited_s for one in largest),
-        "largest_mean_wait_s": float(np.mean([one.standing.waited_s for one in largest])),
+        "largest_wait_s": max(one.status.waited_s for one in largest),
+        "largest_mean_wait_s": float(np.mean([one.status.waited_s for one in largest])),
         "bypasses": float(np.mean(passed)),
         "most_bypasses": max(passed),
-        "rollbacks": sum(one.standing.rollbacks for one in ended),
-        "most_rollbacks": max(one.standing.rollbacks for one in ended),
+        "rollbacks": sum(one.status.rollbacks for one in ended),
+        "most_rollbacks": max(one.status.rollbacks for one in ended),
         "reserved_share": reserved_s(done.log.entries)
         / (done.ledger.cluster.devices * max(one.end_s for one in ended)),
     }
 
 
-def bypasses(ended: Sequence[Ended], gangs: Sequence[Ended]) -> list[int]:
+def bypasses(ended: Sequence[JobResult], gangs: Sequence[JobResult]) -> list[int]:
     """Of each gang, how many jobs came later and were started earlier."""
     submit_s = np.array([one.job.submit_s for one in ended])
     start_s = np.array([one.first_start_s for one in ended], dtype=float)
@@ -230,12 +232,12 @@ def reserved_s(entries: Sequence[Entry]) -> float:
             from_s, devices = since.pop(job_id)
             total_s += devices * (now_s - from_s)
         if what == "reserve":
-            since[job_id] = now_s, len(more["grants"])
+            since[job_id] = now_s, len(more["allocations"])
     return total_s
 
 
 def _forecaster(
-    run: Run, truth: Measured, cluster: Cluster, measurements: Measurements
+    run: Run, ground_truth: Measured, cluster: Cluster, measurements: Measurements
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()
@@ -243,7 +245,7 @@ def _forecaster(
         return Table(measurements)
     if run.forecast == "shipped":
         return Predicted(_shipped())
-    return Oracle(truth, cluster)
+    return Oracle(ground_truth, cluster)
 
 
 # A stream of small jobs, and one gang that needs all devices --------------------------------------
@@ -285,11 +287,13 @@ def streamed(one: Stream) -> dict[str, float]:
     duration_s["gang"] = STREAM_S
     jobs = sorted([*jobs, gang], key=lambda job: job.submit_s)
     nodes = tuple(Node(f"n{i}", NODE, "v100", 16 * GIB) for i in range(STREAM_NODES))
-    cluster, truth = Cluster(nodes, tree(STREAM_NODES, RACKS)), Durations(duration_s)
-    done = Simulation(cluster, policy_of(one.policy), Oracle(truth, cluster), truth, jobs)
+    cluster, ground_truth = Cluster(nodes, tree(STREAM_NODES, RACKS)), Durations(duration_s)
+    done = Simulation(
+        cluster, policy_of(one.policy), Oracle(ground_truth, cluster), ground_truth, jobs
+    )
     done.run()
     (its,) = (ended for ended in done.ended if ended.job.job_id == "gang")
     return {
-        "wait_s": its.standing.waited_s, "bypasses": bypasses(done.ended, [its])[0],
-        "rollbacks": its.standing.rollbacks, "longest_s": max(duration_s.values()),
+        "wait_s": its.status.waited_s, "bypasses": bypasses(done.ended, [its])[0],
+        "rollbacks": its.status.rollbacks, "longest_s": max(duration_s.values()),
     }  # fmt: skip

@@ -491,8 +491,8 @@ def simulate(
         + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
-    truth = Measured(duration_s, world, KIND, shares="weights", undivided=undivided)
-    done = Simulation(Cluster(nodes), policy_of(policy), Table(world), truth, submitted)
+    ground_truth = Measured(duration_s, world, KIND, shares="weights", undivided=undivided)
+    done = Simulation(Cluster(nodes), policy_of(policy), Table(world), ground_truth, submitted)
     done.run()
     metrics = metrics_of(done)
     return {

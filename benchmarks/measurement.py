@@ -219,7 +219,7 @@ def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
     rows: Rows = []
     hasty = RunOptions(threads=usable_cores(), quiet_wait_s=0.0, attempts=1)
     for job in jobs:
-        alone_s = 0.0
+        solo_s = 0.0
         for burners in BURNERS:
             others = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(burners)]
             try:
@@ -229,13 +229,13 @@ def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
                     other.kill()
                     other.wait()
             step_s = run.members[0].step_time_median_s or float("nan")
-            alone_s = alone_s or step_s
+            solo_s = solo_s or step_s
             rows.append(
                 (
                     f"`{job}`",
                     str(burners),
                     f"{run.foreign_load or 0:.2f}",
-                    f"{step_s / alone_s:.2f}",
+                    f"{step_s / solo_s:.2f}",
                 )
             )
         say(f"noise beside {job}: {rows[-len(BURNERS) :]}")

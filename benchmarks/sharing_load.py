@@ -75,7 +75,7 @@ class FakeNode:
             if name not in self.tasks:
                 self.began_s[name] = time.monotonic()
                 self.tasks[name] = pb.Task(
-                    job_id=name[0], attempt=name[1], grants=one.grants, usage_milli=500
+                    job_id=name[0], attempt=name[1], allocations=one.allocations, usage_milli=500
                 )
         for gone in orders.forget:
             self.tasks.pop((gone.job_id, gone.attempt), None)

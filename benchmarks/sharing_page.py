@@ -15,10 +15,10 @@ INTRODUCTION = """\
 
 By `python benchmarks/sharing.py`. A day of Philly's jobs, those of half a day at most, that ask for
 as many device-seconds as the cluster has in a day; {urgent:.0%} of the jobs that need one device
-are latency-sensitive. Nodes have {devices} devices of an RTX 3090's memory. Truth is what Lucid
-measured of 44 training jobs alone and in pairs; forecasts are by releases that learnt from other
-families of jobs on the same card. Beside others a job gets the compute that it was granted, and no
-more. To be started again costs {restart_s:g} s.
+are latency-sensitive. Nodes have {devices} devices of an RTX 3090's memory. Ground truth is what
+Lucid measured of 44 training jobs alone and in pairs; forecasts are by releases that learnt from
+other families of jobs on the same card. Beside others a job gets the compute that it was granted,
+and no more. To be started again costs {restart_s:g} s.
 
 *Late* are latency-sensitive jobs that took longer, from their first start to their end, than they
 were promised when they started; *avoidably* late those of them that would have been in time alone

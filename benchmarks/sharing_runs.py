@@ -2,8 +2,9 @@
 
 As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as
 ask for a given part of all devices in a day, at times that are pressed into one; a drawn part of
-those that need a single device is latency-sensitive. Truth is what Lucid measured: who slows whom
-and needs how much memory; a job that is granted less compute than it keeps busy is slower by that.
+those that need a single device is latency-sensitive. Ground truth is what Lucid measured: who slows
+whom and needs how much memory; a job that is granted less compute than it keeps busy is slower by
+that.
 """
 
 from __future__ import annotations
@@ -74,17 +75,17 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         )
         for job in trace.jobs
     ]
-    truth = Measured(trace.duration_s, world, KIND, shares="caps")
+    ground_truth = Measured(trace.duration_s, world, KIND, shares="caps")
     policy = Timed(policy_of(run.policy))
-    forecaster = _forecaster(run, truth, cluster, world, releases)
-    done = Simulation(cluster, policy, forecaster, truth, jobs, seed=run.seed)
+    forecaster = _forecaster(run, ground_truth, cluster, world, releases)
+    done = Simulation(cluster, policy, forecaster, ground_truth, jobs, seed=run.seed)
     began_s = time.process_time()
     done.run()
     took_s = time.process_time() - began_s
     first_day = [one for one in done.ended if one.end_s <= DAY_S]
     urgent = [one for one in done.ended if one.promised_s < math.inf]
     # What nobody can keep: alone on a whole device it takes longer than was promised.
-    kept = [one for one in urgent if one.alone_s <= one.promised_s]
+    kept = [one for one in urgent if one.solo_s <= one.promised_s]
     # By which part of what was promised it took longer.
     late = [
         (one.end_s - one.first_start_s) / one.promised_s - 1
@@ -110,12 +111,15 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
     """How many of the kinds of jobs take more memory than their bound says, and of how many."""
     world = read_measurements(lucid)
     cluster = Cluster((Node("n0", 1, KIND, MEMORY_BYTES),))
-    truth = Measured({}, world, KIND)
+    ground_truth = Measured({}, world, KIND)
     names = world.models_on(KIND)  # that the trace's jobs are drawn from
     jobs = [Job(name, 0.0, model=name, features=world.features[name]) for name in names]
     forecasts = Forecasts(_strangers(world, risk, releases), cluster)
     forecasts.expect(jobs)
-    above = [forecasts.outlook(j, KIND).memory_bytes < truth.memory_bytes(j, KIND) for j in jobs]
+    above = [
+        forecasts.prediction(j, KIND).memory_bytes < ground_truth.memory_bytes(j, KIND)
+        for j in jobs
+    ]
     return sum(above), len(jobs)
 
 
@@ -173,12 +177,12 @@ def _from(trace: Trace, first: int) -> Iterator[tuple[Job, str]]:
 
 
 def _forecaster(
-    run: Run, truth: Measured, cluster: Cluster, world: Measurements, releases: Path
+    run: Run, ground_truth: Measured, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()
     if run.forecast == "oracle":
-        return Oracle(truth, cluster)
+        return Oracle(ground_truth, cluster)
     return _strangers(world, run.risk, releases)
 
 

@@ -29,7 +29,7 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import Durations, Truth
+from presage.schedulers.simulator.ground_truth import Durations, GroundTruth
 from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
@@ -83,8 +83,8 @@ def traced(path: Path) -> Trace:
 def simulated(path: Path, nodes: int, policy: str) -> Run:
     """A trace under a policy that knows how long jobs run."""
     trace = traced(path)
-    truth = Durations(trace.duration_s)
-    return _run(_cluster(nodes), policy, None, truth, trace.jobs)
+    ground_truth = Durations(trace.duration_s)
+    return _run(_cluster(nodes), policy, None, ground_truth, trace.jobs)
 
 
 def grown(path: Path, jobs: int, nodes: int, load: float, policy: str) -> Run:
@@ -153,7 +153,7 @@ class World(NamedTuple):
     cluster: Cluster
     trace: Trace
     measurements: Measurements
-    truth: Measured
+    ground_truth: Measured
 
 
 def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
@@ -181,7 +181,7 @@ def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, foreca
         from presage.serving.predictor.predictor import Predictor
 
         forecaster = Predicted(Predictor(load_release(RELEASE)))
-    return _run(world.cluster, policy, forecaster, world.truth, world.trace.jobs)
+    return _run(world.cluster, policy, forecaster, world.ground_truth, world.trace.jobs)
 
 
 # One decision -----------------------------------------------------------------------------------
@@ -196,11 +196,9 @@ def decisions_ms(
     and the tables have.
     """
     world = measured_world(path, tables, pending + 3 * NODE * nodes, nodes)
-    forecasts = Forecasts(Oracle(world.truth, world.cluster), world.cluster)
+    forecasts = Forecasts(Oracle(world.ground_truth, world.cluster), world.cluster)
     chosen = POLICIES[policy]()
-    ledger = Ledger(
-        world.cluster, Queue(lambda job, standing: chosen.key(job, standing, forecasts))
-    )
+    ledger = Ledger(world.cluster, Queue(lambda job, status: chosen.key(job, status, forecasts)))
     jobs, kind = iter(world.trace.jobs), next(iter(world.cluster.kinds))
     progress, rng, now_s, is_full = Progress(), Random(0), 0.0, False
     took_ms: list[float] = []
@@ -221,7 +219,7 @@ def decisions_ms(
         if is_full:
             took_ms.append((time.process_time() - begin_s) * 1000)
         for job, _, after in ledger.apply(actions, now_s):
-            per_s = 1 / world.truth.alone_s(job, kind, job.gpus) if after.grants else 0.0
+            per_s = 1 / world.ground_truth.solo_s(job, kind, job.gpus) if after.allocations else 0.0
             progress.report(job.job_id, 0.0, now_s, per_s)
         is_full = is_full or len(ledger.pending) > pending // 2
     return took_ms
@@ -240,8 +238,8 @@ def _own_features(job: Job) -> Job:
 def profiled_whole(path: Path, nodes: int, policy: str) -> dict[str, float]:
     """Seconds in each file's own code, of a trace on whole devices."""
     trace = traced(path)
-    truth, cluster = Durations(trace.duration_s), _cluster(nodes)
-    return _profiled(_simulation(cluster, policy, None, truth, trace.jobs))
+    ground_truth, cluster = Durations(trace.duration_s), _cluster(nodes)
+    return _profiled(_simulation(cluster, policy, None, ground_truth, trace.jobs))
 
 
 def profiled_sharing(
@@ -249,7 +247,7 @@ def profiled_sharing(
 ) -> dict[str, float]:
     """Seconds in each file's own code, of a measured world."""
     world = measured_world(path, tables, jobs, nodes)
-    return _profiled(_simulation(world.cluster, policy, None, world.truth, world.trace.jobs))
+    return _profiled(_simulation(world.cluster, policy, None, world.ground_truth, world.trace.jobs))
 
 
 def _profiled(simulation: Simulation) -> dict[str, float]:
@@ -277,26 +275,26 @@ def _simulation(
     cluster: Cluster,
     policy: str,
     forecaster: Forecaster | None,
-    truth: Truth,
+    ground_truth: GroundTruth,
     jobs: Sequence[Job],
 ) -> Simulation:
-    forecaster = forecaster or Oracle(truth, cluster)
-    return Simulation(cluster, POLICIES[policy](), forecaster, truth, jobs)
+    forecaster = forecaster or Oracle(ground_truth, cluster)
+    return Simulation(cluster, POLICIES[policy](), forecaster, ground_truth, jobs)
 
 
 def _run(
     cluster: Cluster,
     policy: str,
     forecaster: Forecaster | None,
-    truth: Truth,
+    ground_truth: GroundTruth,
     jobs: Sequence[Job],
 ) -> Run:
-    simulation = _simulation(cluster, policy, forecaster, truth, jobs)
+    simulation = _simulation(cluster, policy, forecaster, ground_truth, jobs)
     begin_s = time.process_time()
     simulation.run()
     cpu_s = time.process_time() - begin_s
     peak_mib, ended = _peak_mib(), simulation.ended
-    waited_s = sum(one.standing.waited_s for one in ended)
+    waited_s = sum(one.status.waited_s for one in ended)
     span_s = max(one.end_s for one in ended) - jobs[0].submit_s
     jct_s = sum(one.end_s - one.job.submit_s for one in ended) / len(ended)
     return Run(len(ended), cpu_s, jct_s, waited_s / span_s, _shared(simulation), peak_mib)
@@ -309,7 +307,7 @@ def _shared(simulation: Simulation) -> float:
     shared: set[str] = set()
     for _, what, job_id, more in simulation.log.entries:
         if what == "start":
-            held[job_id] = tuple(grant.device for grant in more)
+            held[job_id] = tuple(allocation.device for allocation in more)
             for device in held[job_id]:
                 there = on.setdefault(device, set())
                 there.add(job_id)

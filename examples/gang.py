@@ -23,7 +23,7 @@ from presage.models.release.release import load_release
 from presage.pipelines.stages.stage import run_stage
 from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.ledger import Ledger
@@ -128,7 +128,7 @@ class World:
             measured.update(read_measurements(DATA / "profiles" / campaign).features)
         release = load_release(DATA / "pretrained" / "release")
         self.forecasts = Forecasts(Predicted(Predictor(release)), cluster)
-        ledger = Ledger(cluster, Queue(lambda job, standing: (job.submit_s,)))
+        ledger = Ledger(cluster, Queue(lambda job, status: (job.submit_s,)))
         self._limits = Limits(most_slowdown=1.5, most_members=2, overcommit=1.0)
         starts = []
         for name, devices in ON.items():
@@ -136,8 +136,10 @@ class World:
             job = Job(name, 0.0, len(devices), model=model, features=measured[model])
             ledger.submit(job, 0.0)
             needs = needs_of(job, cluster, self.forecasts, self._limits, alone=False)
-            grants = [Grant(device, *needs[cluster.kind_of(device)]) for device in devices]
-            starts.append(Start(name, tuple(grants)))
+            allocations = [
+                Allocation(device, *needs[cluster.kind_of(device)]) for device in devices
+            ]
+            starts.append(Start(name, tuple(allocations)))
         ledger.apply(starts, 0.0)
         self.gang = Job("gang", 1.0, 8, model=GANG, features=measured[GANG])
         ledger.submit(self.gang, 1.0)
@@ -165,7 +167,7 @@ class World:
         assert isinstance(start, Start)
         candidates = self._found.devices[:, 0]
         place_of = {device: place for place, device in enumerate(candidates.tolist())}
-        places = np.sort([place_of[grant.device] for grant in start.grants])
+        places = np.sort([place_of[allocation.device] for allocation in start.allocations])
         problem = Problem(
             np.broadcast_to(self._found.degradation, (len(places), len(place_of))),
             Distances(self.state.cluster.topology, candidates),

@@ -16,7 +16,7 @@ REASON = (
 
 
 def running(**fields: Any) -> pb.JobStatus:
-    grant = pb.Grant(device=0, compute_milli=300, memory_bytes=GIB)
+    allocation = pb.Allocation(device=0, compute_milli=300, memory_bytes=GIB)
     job = pb.Job(job_id="job", gpus=1)
     status: dict[str, Any] = {
         "phase": pb.RUNNING,
@@ -24,7 +24,7 @@ def running(**fields: Any) -> pb.JobStatus:
         "started_unix_s": 1e9,
         "done": 0.4,
     } | fields
-    return pb.JobStatus(job=job, grants=[grant], **status)
+    return pb.JobStatus(job=job, allocations=[allocation], **status)
 
 
 def printed(table, capsys):

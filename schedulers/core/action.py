@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 
 
 class Reserve(NamedTuple):
@@ -14,7 +14,7 @@ class Reserve(NamedTuple):
     """
 
     job_id: str
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
     until_s: float
 
 
@@ -22,7 +22,7 @@ class Start(NamedTuple):
     """Run a waiting job; one grant a member. What it had reserved is free again."""
 
     job_id: str
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
 
 
 class Preempt(NamedTuple):
@@ -38,14 +38,14 @@ class Resize(NamedTuple):
     """Give a running job other shares or more or fewer members; it keeps running."""
 
     job_id: str
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
 
 
 class Migrate(NamedTuple):
     """Let a running job write a checkpoint and go on elsewhere at once."""
 
     job_id: str
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
 
 
 class Pause(NamedTuple):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-WHOLE = 1000  # thousandths: shares are integers, so that what is left of a device is exact
+FULL_DEVICE_MILLI = (
+    1000  # thousandths: shares are integers, so that what is left of a device is exact
+)
 
 
-class Grant(NamedTuple):
+class Allocation(NamedTuple):
     """A share of a device.
 
     Attributes
@@ -15,7 +17,7 @@ class Grant(NamedTuple):
     device : int
         Its number in the cluster.
     compute_milli : int
-        Thousandths of its compute; ``WHOLE`` for all of it.
+        Thousandths of its compute; ``FULL_DEVICE_MILLI`` for all of it.
     memory_bytes : int
         Of its memory.
     """

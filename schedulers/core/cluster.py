@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.errors import ConfigError
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.topology import Topology, Vertex, of_nodes
 
 MOST_DEVICES = 1_000_000  # of a cluster: each is a few objects
@@ -142,10 +142,10 @@ class Cluster:
         return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.devices))
 
     @cached_property
-    def whole(self) -> tuple[Grant, ...]:
+    def whole(self) -> tuple[Allocation, ...]:
         """Each device, all of it."""
         return tuple(
-            Grant(device, WHOLE, self.nodes[node].memory_bytes)
+            Allocation(device, FULL_DEVICE_MILLI, self.nodes[node].memory_bytes)
             for device, node in enumerate(self.node_of)
         )
 
@@ -165,7 +165,7 @@ class Cluster:
         kinds = tuple(self.kinds)
         of_node = np.array([kinds.index(node.kind) for node in self.nodes])
         node = np.array(self.node_of)
-        memory = np.array([grant.memory_bytes for grant in self.whole])
+        memory = np.array([allocation.memory_bytes for allocation in self.whole])
         columns = DeviceColumns(node, memory, of_node[node], kinds)
         for array in (columns.node, columns.memory_bytes, columns.kind):
             array.setflags(write=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from presage.errors import PresageError
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
@@ -18,7 +18,7 @@ Asked = TypeVar("Asked")
 Told = TypeVar("Told")
 
 
-class Outlook(NamedTuple):
+class RuntimePrediction(NamedTuple):
     """What is foretold of a job on a kind of device, on its own there.
 
     Attributes
@@ -65,7 +65,7 @@ class Outlook(NamedTuple):
 class Forecaster(Protocol):
     """Whoever foretells: a service, a release in this process, a table, an oracle, nobody."""
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
         """Of each job on a kind of device, in order; None where nothing can be said."""
         ...
 
@@ -93,9 +93,9 @@ class Forecasts:
     ----------
     failures : dict of str to int
         Why a forecaster gave no answer, and how often.
-    untold : dict of str to int
+    missing : dict of str to int
         Of how many jobs nothing was foretold, by kind of device.
-    strange : dict of str to int
+    out_of_domain : dict of str to int
         Of how many jobs what was foretold is out of the forecaster's domain, by kind of device.
     """
 
@@ -111,14 +111,14 @@ class Forecasts:
         self._failed = 0  # in a row
         self._answered, self._earlier = False, earlier
         self._expected: dict[str, Job] = {}
-        self._known: dict[str, dict[str, Outlook]] = {}
+        self._known: dict[str, dict[str, RuntimePrediction]] = {}
         self._too_small: dict[str, tuple[str, ...]] = {}
         self._runtime_s: dict[str, float] = {}  # of those: asked for more often than anything else
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
-        self.untold: dict[str, int] = {}
-        self.strange: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
+        self.out_of_domain: dict[str, int] = {}
 
     @property
     def failure(self) -> str:
@@ -141,18 +141,18 @@ class Forecasts:
         for job_id, one in jobs.items():
             self._known[job_id], self._runtime_s[job_id] = {}, math.inf
             asked += [(one, kind) for kind in self._memory if not one.kinds or kind in one.kinds]
-        told = self._asked(self._forecaster.outlooks, asked)
+        told = self._asked(self._forecaster.predictions, asked)
         if told is None:
-            told = self._otherwise.outlooks(asked) if self._otherwise else [None] * len(asked)
-        for (of, kind), outlook in zip(asked, told, strict=True):
-            self._known[of.job_id][kind] = sound = self._sound(outlook, kind)
+            told = self._otherwise.predictions(asked) if self._otherwise else [None] * len(asked)
+        for (of, kind), prediction in zip(asked, told, strict=True):
+            self._known[of.job_id][kind] = sound = self._sound(prediction, kind)
             self._runtime_s[of.job_id] = min(self._runtime_s[of.job_id], sound.runtime_s)
             if of.job_id not in expected:  # it is over, and asked for in the name of one like it
                 continue
-            if outlook is None:
-                self.untold[kind] = self.untold.get(kind, 0) + 1
-            elif not outlook.in_domain:
-                self.strange[kind] = self.strange.get(kind, 0) + 1
+            if prediction is None:
+                self.missing[kind] = self.missing.get(kind, 0) + 1
+            elif not prediction.in_domain:
+                self.out_of_domain[kind] = self.out_of_domain.get(kind, 0) + 1
         for job_id, of_kinds in _by_job(asked, told).items():
             if small := self._small_of(of_kinds):
                 self._too_small[job_id] = small
@@ -173,7 +173,7 @@ class Forecasts:
         self._runtime_s.pop(job.job_id, None)
         self._expected.pop(job.job_id, None)
 
-    def outlook(self, job: Job, kind: str) -> Outlook:
+    def prediction(self, job: Job, kind: str) -> RuntimePrediction:
         """Of a job on a kind of device."""
         return self._of(job).get(kind) or self._sound(None, kind)
 
@@ -193,7 +193,7 @@ class Forecasts:
 
         What was not asked before is asked for at once; jobs that are alike are asked for once.
         """
-        keys = [(kind, tuple(job.likeness for job in jobs)) for kind, jobs in asked]
+        keys = [(kind, tuple(job.equivalence_class for job in jobs)) for kind, jobs in asked]
         new = {
             key: (kind, jobs)
             for key, (kind, jobs) in zip(keys, asked, strict=True)
@@ -209,7 +209,7 @@ class Forecasts:
                 self._together[key] = _sound_factors(factors, len(jobs))
         return [self._together[key] for key in keys]
 
-    def _of(self, job: Job) -> Mapping[str, Outlook]:
+    def _of(self, job: Job) -> Mapping[str, RuntimePrediction]:
         """Outlooks by kind."""
         if job.job_id not in self._known:
             self._learn(job)
@@ -231,19 +231,19 @@ class Forecasts:
                 return told
         return None
 
-    def _sound(self, outlook: Outlook | None, kind: str) -> Outlook:
+    def _sound(self, prediction: RuntimePrediction | None, kind: str) -> RuntimePrediction:
         all_bytes = self._memory[kind]
-        if outlook is None:
-            return Outlook(math.inf, WHOLE, all_bytes)
-        runtime_s, compute_milli, memory_bytes, in_domain, setup_s, high_s, release_id = outlook
+        if prediction is None:
+            return RuntimePrediction(math.inf, FULL_DEVICE_MILLI, all_bytes)
+        runtime_s, compute_milli, memory_bytes, in_domain, setup_s, high_s, release_id = prediction
         known = math.isfinite(compute_milli) and math.isfinite(memory_bytes)
         if not known or not compute_milli >= 0 or not memory_bytes > 0:
-            compute_milli, memory_bytes = WHOLE, all_bytes
+            compute_milli, memory_bytes = FULL_DEVICE_MILLI, all_bytes
         if not math.isfinite(runtime_s) or not runtime_s >= 0:
             runtime_s, setup_s, high_s = math.inf, 0.0, None
-        return Outlook(
+        return RuntimePrediction(
             runtime_s,
-            min(max(1, int(compute_milli)), WHOLE),
+            min(max(1, int(compute_milli)), FULL_DEVICE_MILLI),
             min(int(memory_bytes), all_bytes),
             in_domain,
             min(max(0.0, setup_s), runtime_s) if math.isfinite(setup_s) else 0.0,
@@ -253,13 +253,13 @@ class Forecasts:
 
 
 def _by_job(
-    asked: Sequence[tuple[Job, str]], told: Sequence[Outlook | None]
+    asked: Sequence[tuple[Job, str]], told: Sequence[RuntimePrediction | None]
 ) -> dict[str, dict[str, float]]:
     """Bounds of memory that were foretold, by job and kind."""
     found: dict[str, dict[str, float]] = {}
-    for (job, kind), outlook in zip(asked, told, strict=True):
-        if outlook is not None and 0 < outlook.memory_bytes < math.inf:
-            found.setdefault(job.job_id, {})[kind] = outlook.memory_bytes
+    for (job, kind), prediction in zip(asked, told, strict=True):
+        if prediction is not None and 0 < prediction.memory_bytes < math.inf:
+            found.setdefault(job.job_id, {})[kind] = prediction.memory_bytes
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from presage.errors import InvalidJobError
 from presage.features.job.job import JobFeatures
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Job:
     iterations: int = 0
     kinds: tuple[str, ...] = ()
     features: JobFeatures | None = None
-    compute_milli: int = WHOLE
+    compute_milli: int = FULL_DEVICE_MILLI
     memory_bytes: int = 0
     latency_sensitive: bool = False
     priority: int = 0
@@ -119,10 +119,10 @@ class Job:
                 f"job {self.job_id!r}: gpus_per_task={self.gpus_per_task}, of which gpus="
                 f"{self.gpus} and min_gpus={self.min_gpus} must be multiples"
             )
-        if not 0 < self.compute_milli <= WHOLE:
+        if not 0 < self.compute_milli <= FULL_DEVICE_MILLI:
             raise InvalidJobError(
                 f"job {self.job_id!r}: compute_milli={self.compute_milli}, must be within 1 and "
-                f"{WHOLE}: thousandths of each device"
+                f"{FULL_DEVICE_MILLI}: thousandths of each device"
             )
         for field in ("memory_bytes", "iterations"):
             if getattr(self, field) < 0:
@@ -132,7 +132,7 @@ class Job:
                 )
 
     @property
-    def likeness(self) -> Hashable:
+    def equivalence_class(self) -> Hashable:
         """Equal for jobs that do the same to a device and their neighbours there, step by step."""
         if self.features is not None:
             return self.features.job.job_id
@@ -147,14 +147,16 @@ class Job:
         )  # fmt: skip
 
     @property
-    def shape(self) -> Hashable:
+    def workload_key(self) -> Hashable:
         """Equal for jobs such that where one of them fits, so does the other, also by forecasts."""
         return (*self.request, self.features and self.features.job.job_id, self.model)
 
-    def requested(self, of: Grant) -> Grant:
+    def requested(self, of: Allocation) -> Allocation:
         """What its user requests of a whole device."""
-        memory_bytes = self.memory_bytes or of.memory_bytes * self.compute_milli // WHOLE
-        return Grant(of.device, self.compute_milli, memory_bytes)
+        memory_bytes = (
+            self.memory_bytes or of.memory_bytes * self.compute_milli // FULL_DEVICE_MILLI
+        )
+        return Allocation(of.device, self.compute_milli, memory_bytes)
 
     @property
     def fewest_gpus(self) -> int:

@@ -6,7 +6,7 @@ import math
 from enum import StrEnum
 from typing import NamedTuple
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 
 
 class Phase(StrEnum):
@@ -25,14 +25,14 @@ WAITING = frozenset({Phase.PENDING, Phase.RESERVED})
 ENDED = frozenset({Phase.FINISHED, Phase.FAILED, Phase.REJECTED})
 
 
-class Standing(NamedTuple):
+class JobStatus(NamedTuple):
     """Of a job, from one change to the next.
 
     Attributes
     ----------
     since_s : float
         When it came to stand so.
-    grants : tuple of Grant
+    allocations : tuple of Grant
         One a member, perhaps of only some if it is reserved; none of a job that holds nothing.
     attained_s : float
         Device-seconds that it ran before ``since_s``.
@@ -56,7 +56,7 @@ class Standing(NamedTuple):
 
     phase: Phase
     since_s: float
-    grants: tuple[Grant, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
     attained_s: float = 0.0
     starts: int = 0
     overflows: int = 0
@@ -73,10 +73,10 @@ class Standing(NamedTuple):
 
         Of a job that holds devices.
         """
-        return (self.attained_at(now_s) - self.kept_s) / len(self.grants)
+        return (self.attained_at(now_s) - self.kept_s) / len(self.allocations)
 
     def attained_at(self, now_s: float) -> float:
         """Device-seconds that it ran before ``now_s``."""
         if self.phase is not Phase.RUNNING:
             return self.attained_s
-        return self.attained_s + len(self.grants) * (now_s - self.since_s)
+        return self.attained_s + len(self.allocations) * (now_s - self.since_s)

@@ -32,15 +32,15 @@ from presage.schedulers.core.action import (
     Start,
     Wake,
 )
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.requests import covers, members, suitable
 from presage.schedulers.core.capacity.shared_devices import SharedDevices
 from presage.schedulers.core.capacity.task_slots import check_tasks
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import ENDED, WAITING, Phase, Standing
+from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
 
 
@@ -48,8 +48,8 @@ class Change(NamedTuple):
     """How a job stood, and how it stands now."""
 
     job: Job
-    before: Standing
-    after: Standing
+    before: JobStatus
+    after: JobStatus
 
 
 class Ledger:
@@ -71,7 +71,7 @@ class Ledger:
         Jobs that wait, in the policy's order.
     idle : IdleDevices
         Devices that nobody is on, of nodes that are up.
-    room : Room
+    capacity : FreeCapacity
         What is left of every device.
     shared : SharedDevices
         Devices with jobs and with room, by who is there.
@@ -81,41 +81,41 @@ class Ledger:
 
     def __init__(self, cluster: Cluster, pending: Queue, *, ageing_s: float = math.inf) -> None:
         self.cluster, self.pending, self._ageing_s = cluster, pending, ageing_s
-        self.idle, self.room = IdleDevices(cluster), Room.of(cluster)
+        self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.of(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
         self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
-        self._standings: dict[str, Standing] = {}
-        self._running: dict[str, Standing] = {}
+        self._statuses: dict[str, JobStatus] = {}
+        self._running: dict[str, JobStatus] = {}
         self._urgent: dict[str, Job] = {}  # latency-sensitive jobs that wait
         self._on: list[tuple[str, ...]] = [()] * cluster.devices
-        self._reserved: dict[str, Standing] = {}
-        self._paused: dict[str, Standing] = {}
+        self._reserved: dict[str, JobStatus] = {}
+        self._paused: dict[str, JobStatus] = {}
         self._down: set[int] = set()
         self.was_shared = False
 
     # Looking --------------------------------------------------------------------------------
 
     @property
-    def running(self) -> Mapping[str, Standing]:
+    def running(self) -> Mapping[str, JobStatus]:
         """Of the jobs that run, by id, in the order in which they came to run."""
         return MappingProxyType(self._running)
 
-    def standing(self, job_id: str) -> Standing:
+    def status(self, job_id: str) -> JobStatus:
         """Of a job that was submitted."""
-        return self._standings[job_id]
+        return self._statuses[job_id]
 
     def on(self, device: int) -> tuple[str, ...]:
         """Jobs that hold a part of a device, by id."""
         return self._on[device]
 
     @property
-    def reserved(self) -> Mapping[str, Standing]:
+    def reserved(self) -> Mapping[str, JobStatus]:
         """Of the jobs that keep devices until they have enough, by id."""
         return MappingProxyType(self._reserved)
 
     @property
-    def paused(self) -> Mapping[str, Standing]:
+    def paused(self) -> Mapping[str, JobStatus]:
         """Of the jobs that were stopped where they are, by id."""
         return MappingProxyType(self._paused)
 
@@ -131,7 +131,11 @@ class Ledger:
         if self._down:
             busy -= sum(len(self.cluster.devices_of(node)) for node in self._down)
         if self._reserved:
-            kept = {grant.device for held in self._reserved.values() for grant in held.grants}
+            kept = {
+                allocation.device
+                for held in self._reserved.values()
+                for allocation in held.allocations
+            }
             busy -= sum(all(one in self._reserved for one in self._on[device]) for device in kept)
         return busy
 
@@ -160,12 +164,12 @@ class Ledger:
             job = job if self._never(kept) else kept
         self._jobs[job.job_id] = job
         phase = Phase.REJECTED if why else Phase.PENDING
-        self._standings[job.job_id] = standing = Standing(phase, now_s)
+        self._statuses[job.job_id] = status = JobStatus(phase, now_s)
         if not why:
-            self._wait(job, standing)
+            self._wait(job, status)
         return why
 
-    def adopt(self, job: Job, standing: Standing, too_small: Collection[str] = ()) -> str:
+    def adopt(self, job: Job, status: JobStatus, too_small: Collection[str] = ()) -> str:
         """Take in a job that is known from before, as it stood then. Why it can never run, or "".
 
         ``too_small`` is as in :meth:`submit`.
@@ -175,26 +179,26 @@ class Ledger:
         ImpossibleActionError
             What it held is not there, or a job of that id is known. Then nothing was done.
         """
-        why = self.submit(job, standing.since_s, too_small)
+        why = self.submit(job, status.since_s, too_small)
         if not why:
-            before = self._standings[job.job_id]
+            before = self._statuses[job.job_id]
             try:
-                self._put(self._jobs[job.job_id], before, standing)
+                self._put(self._jobs[job.job_id], before, status)
             except ImpossibleActionError:
                 self.pending.remove(job.job_id)
                 self._urgent.pop(job.job_id, None)
-                del self._jobs[job.job_id], self._standings[job.job_id]
+                del self._jobs[job.job_id], self._statuses[job.job_id]
                 raise
         return why
 
     def forget(self, job_id: str) -> None:
         """Know nothing of a job any more; what it held is free."""
-        standing = self._standings[job_id]
-        if standing.phase not in ENDED:
-            over = standing._replace(phase=Phase.FINISHED, grants=())
-            self._put(self._jobs[job_id], standing, over)
+        status = self._statuses[job_id]
+        if status.phase not in ENDED:
+            over = status._replace(phase=Phase.FINISHED, allocations=())
+            self._put(self._jobs[job_id], status, over)
         self.pending.forget(job_id)
-        del self._jobs[job_id], self._standings[job_id]
+        del self._jobs[job_id], self._statuses[job_id]
 
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
         """A running job is over: finished, or failed for good."""
@@ -233,7 +237,7 @@ class Ledger:
         hit = dict.fromkeys(job_id for device in devices for job_id in self._on[device])
         changes = [self.give_up(job_id, now_s) for job_id in hit]
         self.idle.take(devices)
-        self.room.take(self.cluster.whole[device] for device in devices)
+        self.capacity.take(self.cluster.whole[device] for device in devices)
         self._down.add(node)
         return changes
 
@@ -243,7 +247,7 @@ class Ledger:
             devices = self.cluster.devices_of(node)
             self._down.remove(node)
             self.idle.give(devices)
-            self.room.give(self.cluster.whole[device] for device in devices)
+            self.capacity.give(self.cluster.whole[device] for device in devices)
 
     # What a policy decides ------------------------------------------------------------------
 
@@ -281,41 +285,41 @@ class Ledger:
         try:
             if job is None:
                 raise ImpossibleActionError("there is no such job")
-            standing = self._standings[job.job_id]
-            if standing.phase not in allowed:
-                raise ImpossibleActionError(f"it is {standing.phase}")
+            status = self._statuses[job.job_id]
+            if status.phase not in allowed:
+                raise ImpossibleActionError(f"it is {status.phase}")
             until_s = math.inf
             if isinstance(action, _GRANTING):
-                grants = action.grants
+                allocations = action.allocations
                 if isinstance(action, Reserve):
                     until_s = _number(action.until_s)
                     if not now_s < until_s < math.inf:
                         raise ImpossibleActionError(f"it would expire at {until_s} s")
-                self._check_gang(job, grants, least=1 if isinstance(action, Reserve) else 0)
+                self._check_gang(job, allocations, least=1 if isinstance(action, Reserve) else 0)
             else:
-                grants = standing.grants if after in _HOLDING else ()
+                allocations = status.allocations if after in _HOLDING else ()
             if isinstance(action, Reject) and not isinstance(action.why, str):
                 raise ImpossibleActionError(f"the reason is no text, but {_kind(action.why)}")
-            return self._move(job, after, now_s, grants, until_s=until_s)
+            return self._move(job, after, now_s, allocations, until_s=until_s)
         except ImpossibleActionError as error:
             raise ImpossibleActionError(
                 f"action {number}, {type(action).__name__} of job {action.job_id!r}: {error}"
             ) from None
 
-    def _check_gang(self, job: Job, grants: Sequence[Grant], *, least: int) -> None:
-        if not isinstance(grants, tuple):
-            raise ImpossibleActionError(f"grants are no tuple, but {_kind(grants)}")
-        if not (least or job.fewest_gpus) <= len(grants) <= job.gpus:
+    def _check_gang(self, job: Job, allocations: Sequence[Allocation], *, least: int) -> None:
+        if not isinstance(allocations, tuple):
+            raise ImpossibleActionError(f"grants are no tuple, but {_kind(allocations)}")
+        if not (least or job.fewest_gpus) <= len(allocations) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
-            raise ImpossibleActionError(f"{len(grants)} members of a gang that needs {needs}")
-        for grant in grants:
-            if type(grant) is not Grant:
-                raise ImpossibleActionError(f"among grants there is {_kind(grant)}")
-            device, compute, memory = grant
+            raise ImpossibleActionError(f"{len(allocations)} members of a gang that needs {needs}")
+        for allocation in allocations:
+            if type(allocation) is not Allocation:
+                raise ImpossibleActionError(f"among grants there is {_kind(allocation)}")
+            device, compute, memory = allocation
             if not (type(device) is type(compute) is type(memory) is int) or (
                 not 0 <= device <= _MOST or not 1 <= compute <= _MOST or not 0 <= memory <= _MOST
             ):
-                raise ImpossibleActionError(_unsound(grant))
+                raise ImpossibleActionError(_unsound(allocation))
             if device >= self.cluster.devices:
                 raise ImpossibleActionError(f"there is no device {device}")
             if job.kinds and self.cluster.kind_of(device) not in job.kinds:
@@ -323,7 +327,7 @@ class Ledger:
                     f"{self.cluster.name_of(device)} is a {self.cluster.kind_of(device)}, and it "
                     f"runs on {', '.join(job.kinds)}"
                 )
-        check_tasks(job, self.cluster, grants)
+        check_tasks(job, self.cluster, allocations)
 
     def _check_urgency(self, changes: Sequence[Change]) -> None:
         """No best-effort job has what one that waits and is latency-sensitive needs.
@@ -334,19 +338,19 @@ class Ledger:
         if not self._urgent:
             return
         put = {
-            grant: change.job
+            allocation: change.job
             for change in changes
             if not change.job.latency_sensitive
             and change.after.since_s < change.before.since_s + self._ageing_s
             and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
-            and self._standings[change.job.job_id] is change.after
-            for grant in change.after.grants
-            if grant not in change.before.grants
+            and self._statuses[change.job.job_id] is change.after
+            for allocation in change.after.allocations
+            if allocation not in change.before.allocations
         }
         for urgent in {one.request: one for one in self._urgent.values()}.values() if put else ():
-            taken = [grant for grant in put if covers(grant, urgent, self.cluster)]
-            enough = suitable(urgent, self.cluster, self.room)
-            enough[[grant.device for grant in taken]] = True
+            taken = [allocation for allocation in put if covers(allocation, urgent, self.cluster)]
+            enough = suitable(urgent, self.cluster, self.capacity)
+            enough[[allocation.device for allocation in taken]] = True
             if taken and enough.sum() >= members(urgent, self.cluster):
                 raise ImpossibleActionError(
                     f"best-effort job {put[taken[0]].job_id!r} goes where "
@@ -387,18 +391,18 @@ class Ledger:
         job: Job,
         phase: Phase,
         now_s: float,
-        grants: tuple[Grant, ...],
+        allocations: tuple[Allocation, ...],
         *,
         overflow: bool = False,
         until_s: float = math.inf,
     ) -> Change:
         """Let a job stand otherwise from now on; raises, and changes nothing, if it cannot."""
-        before, waits = self._standings[job.job_id], phase in WAITING
+        before, waits = self._statuses[job.job_id], phase in WAITING
         rolled_back = before.phase is Phase.RESERVED and phase is Phase.PENDING
-        after = Standing(
+        after = JobStatus(
             phase,
             now_s,
-            grants,
+            allocations,
             before.attained_at(now_s),
             before.starts + (phase is Phase.RUNNING and before.phase in WAITING),
             before.overflows + overflow,
@@ -413,7 +417,7 @@ class Ledger:
         self._put(job, before, after)
         return Change(job, before, after)
 
-    def _put(self, job: Job, before: Standing, after: Standing) -> None:
+    def _put(self, job: Job, before: JobStatus, after: JobStatus) -> None:
         job_id = job.job_id
         if before.phase in _HOLDING:
             self._release(job_id, before)
@@ -424,7 +428,7 @@ class Ledger:
                 if before.phase in _HOLDING:
                     self._hold(job_id, before)
                 raise
-        self._standings[job_id] = after
+        self._statuses[job_id] = after
         if before.phase is Phase.PENDING:
             self.pending.remove(job_id)
             self._urgent.pop(job_id, None)
@@ -443,74 +447,83 @@ class Ledger:
         elif after.phase is Phase.PAUSED:
             self._paused[job_id] = after
 
-    def _wait(self, job: Job, standing: Standing) -> None:
-        self.pending.add(job, standing)
+    def _wait(self, job: Job, status: JobStatus) -> None:
+        self.pending.add(job, status)
         if job.latency_sensitive:
             self._urgent[job.job_id] = job
 
-    def _hold(self, job_id: str, standing: Standing) -> None:
+    def _hold(self, job_id: str, status: JobStatus) -> None:
         """Take what a job holds, if all of it is there."""
-        paused, room = standing.phase is Phase.PAUSED, self.room
-        taken: list[Grant] = []
+        paused, capacity = status.phase is Phase.PAUSED, self.capacity
+        taken: list[Allocation] = []
         idle: list[int] = []
-        for grant in standing.grants:
-            device, compute, memory = grant
+        for allocation in status.allocations:
+            device, compute, memory = allocation
             compute = 0 if paused else compute
             there = self._on[device]
             if (
-                room.compute_milli[device] < compute
-                or room.memory_bytes[device] < memory
+                capacity.compute_milli[device] < compute
+                or capacity.memory_bytes[device] < memory
                 or job_id in there
             ):
-                why = self._why_not(job_id, grant, compute)
+                why = self._why_not(job_id, allocation, compute)
                 self._drop(job_id, taken, paused)
                 raise ImpossibleActionError(why)
-            room.compute_milli[device] -= compute
-            room.memory_bytes[device] -= memory
-            taken.append(grant)
+            capacity.compute_milli[device] -= compute
+            capacity.memory_bytes[device] -= memory
+            taken.append(allocation)
             if there:
                 self._on[device] = tuple(sorted((*there, job_id)))
                 self.was_shared = True
             else:
                 self._on[device] = (job_id,)
                 idle.append(device)
-            if there or compute < WHOLE:
+            if there or compute < FULL_DEVICE_MILLI:
                 self._list(device)
         self.idle.take(idle)
 
-    def _drop(self, job_id: str, grants: Iterable[Grant], paused: bool) -> None:
-        for device, compute, memory in grants:
-            self.room.compute_milli[device] += 0 if paused else compute
-            self.room.memory_bytes[device] += memory
+    def _drop(self, job_id: str, allocations: Iterable[Allocation], paused: bool) -> None:
+        for device, compute, memory in allocations:
+            self.capacity.compute_milli[device] += 0 if paused else compute
+            self.capacity.memory_bytes[device] += memory
             self._on[device] = tuple(other for other in self._on[device] if other != job_id)
-            if paused or compute < WHOLE or self._on[device]:
+            if paused or compute < FULL_DEVICE_MILLI or self._on[device]:
                 self._list(device)
 
     def _list(self, device: int) -> None:
         """A device that is shared, or could be, was changed."""
-        there, compute_milli = self._on[device], int(self.room.compute_milli[device])
+        there, compute_milli = self._on[device], int(self.capacity.compute_milli[device])
         if there and compute_milli > 0:
-            kind, memory_bytes = self.cluster.kind_of(device), int(self.room.memory_bytes[device])
+            kind, memory_bytes = (
+                self.cluster.kind_of(device),
+                int(self.capacity.memory_bytes[device]),
+            )
             jobs = [self._jobs[job_id] for job_id in there]
             self.shared.put(device, kind, compute_milli, memory_bytes, jobs)
         else:
             self.shared.leave(device)
 
-    def _release(self, job_id: str, standing: Standing) -> None:
-        self._drop(job_id, standing.grants, standing.phase is Phase.PAUSED)
-        self.idle.give([grant.device for grant in standing.grants if not self._on[grant.device]])
+    def _release(self, job_id: str, status: JobStatus) -> None:
+        self._drop(job_id, status.allocations, status.phase is Phase.PAUSED)
+        self.idle.give(
+            [
+                allocation.device
+                for allocation in status.allocations
+                if not self._on[allocation.device]
+            ]
+        )
 
-    def _why_not(self, job_id: str, grant: Grant, compute: int) -> str:
-        device, name = grant.device, self.cluster.name_of(grant.device)
+    def _why_not(self, job_id: str, allocation: Allocation, compute: int) -> str:
+        device, name = allocation.device, self.cluster.name_of(allocation.device)
         if self.cluster.node_of[device] in self._down:
             return f"{name} is down"
         if job_id in self._on[device]:
             return f"two members on {name}"
-        left = int(self.room.compute_milli[device])
+        left = int(self.capacity.compute_milli[device])
         if left < compute:
             return f"{name} has {left} thousandths of its compute left, not {compute}"
-        memory = int(self.room.memory_bytes[device])
-        return f"{name} has {memory} bytes of memory left, not {grant.memory_bytes}"
+        memory = int(self.capacity.memory_bytes[device])
+        return f"{name} has {memory} bytes of memory left, not {allocation.memory_bytes}"
 
     def _undo(self, changes: Sequence[Change], order: Iterable[str]) -> None:
         for job, before, after in reversed(changes):
@@ -519,9 +532,9 @@ class Ledger:
             self._running = {job_id: self._running[job_id] for job_id in order}
 
 
-def _devices(standing: Standing) -> tuple[int, ...]:
+def _devices(status: JobStatus) -> tuple[int, ...]:
     """That it held, and ran on."""
-    return tuple(g.device for g in standing.grants) if standing.phase in _AT_WORK else ()
+    return tuple(g.device for g in status.allocations) if status.phase in _AT_WORK else ()
 
 
 def _number(value: object) -> float:
@@ -541,16 +554,16 @@ def _kind(thing: object) -> str:
     return f"something of type {type(thing).__name__}"
 
 
-def _unsound(grant: Grant) -> str:
+def _unsound(allocation: Allocation) -> str:
     """What is wrong with a grant wherever it is."""
-    for field, part in zip(Grant._fields, grant, strict=True):
+    for field, part in zip(Allocation._fields, allocation, strict=True):
         if type(part) is not int:
             return f"{field} is no whole number, but {_kind(part)}"
         if abs(part) > _MOST:
             return f"{field} is beyond 64 bits"
-    if grant.device < 0:
-        return f"there is no device {grant.device}"
-    return f"a grant of {grant.compute_milli} thousandths, {grant.memory_bytes} bytes"
+    if allocation.device < 0:
+        return f"there is no device {allocation.device}"
+    return f"a grant of {allocation.compute_milli} thousandths, {allocation.memory_bytes} bytes"
 
 
 _MOST = 2**63 - 1

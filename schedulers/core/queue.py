@@ -11,13 +11,13 @@ from typing import Any
 from sortedcontainers import SortedList
 
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.job_status import JobStatus
 
 Key = tuple[Any, ...]
 Entry = tuple[Key, int, Job]  # its number is its own: jobs are never compared
 
 
-def urgency(job: Job) -> tuple[bool, int]:
+def priority_key(job: Job) -> tuple[bool, int]:
     """What every policy's key begins with: latency-sensitive jobs first, then by priority."""
     return (not job.latency_sensitive, -job.priority)
 
@@ -35,7 +35,7 @@ class Queue:
         waits.
     """
 
-    def __init__(self, key: Callable[[Job, Standing], Key]) -> None:
+    def __init__(self, key: Callable[[Job, JobStatus], Key]) -> None:
         self._key = key
         self._in_order: SortedList[Entry] = SortedList()
         self._entries: dict[str, Entry] = {}
@@ -64,38 +64,44 @@ class Queue:
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
         return (entry[2] for entry in heapq.merge(*fitting))
 
-    def turns(self, shapes: Collection[Hashable] | None = None) -> Turns:
+    def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
         """All of them in order, or those of some shapes.
 
         Those that are like one that does not fit can be left out.
         """
-        groups = self._shapes().groups
-        if shapes is None and groups and len(groups) == len(self._in_order):
-            return Turns([self._in_order], alike=False)
-        return Turns(groups.values() if shapes is None else map(groups.__getitem__, shapes))
+        groups = self._workload_keys().groups
+        if workload_keys is None and groups and len(groups) == len(self._in_order):
+            return QueueCursor([self._in_order], alike=False)
+        return QueueCursor(
+            groups.values() if workload_keys is None else map(groups.__getitem__, workload_keys)
+        )
 
-    def shapes(self, most: int) -> Collection[Hashable]:
+    def workload_keys(self, most: int) -> Collection[Hashable]:
         """Of jobs that need a single device; of more than ``most`` those that are served first."""
-        index = self._shapes()
-        found = [shape for shape, job in index.one_of.items() if job.gpus == 1]
+        index = self._workload_keys()
+        found = [workload_key for workload_key, job in index.one_of.items() if job.gpus == 1]
         if len(found) <= most:
             return found
-        return heapq.nsmallest(most, found, key=lambda shape: index.groups[shape][0])
+        return heapq.nsmallest(most, found, key=lambda workload_key: index.groups[workload_key][0])
 
-    def urgent_shapes(self) -> Collection[Hashable]:
+    def latency_sensitive_keys(self) -> Collection[Hashable]:
         """Of latency-sensitive jobs."""
-        return [shape for shape, job in self._shapes().one_of.items() if job.latency_sensitive]
+        return [
+            workload_key
+            for workload_key, job in self._workload_keys().one_of.items()
+            if job.latency_sensitive
+        ]
 
-    def one_of(self, shape: Hashable) -> Job:
+    def one_of(self, workload_key: Hashable) -> Job:
         """A job of a shape."""
-        return self._shapes().one_of[shape]
+        return self._workload_keys().one_of[workload_key]
 
-    def add(self, job: Job, standing: Standing) -> None:
+    def add(self, job: Job, status: JobStatus) -> None:
         """A job that waits from now on."""
         if job.job_id not in self._numbers:
             self._numbers[job.job_id] = next(self._next_number)
         number = self._numbers[job.job_id]
-        entry = self._key(job, standing), number, job
+        entry = self._key(job, status), number, job
         self._entries[job.job_id] = entry
         self._in_order.add(entry)
         for index in (self._by_gpus, self._by_shape):
@@ -114,9 +120,9 @@ class Queue:
         """A job that never comes back."""
         self._numbers.pop(job_id, None)
 
-    def _shapes(self) -> _Index:
+    def _workload_keys(self) -> _Index:
         if self._by_shape is None:
-            self._by_shape = _Index(_shape, self._in_order)
+            self._by_shape = _Index(_workload_key, self._in_order)
         return self._by_shape
 
 
@@ -145,10 +151,10 @@ class _Index:
             self.one_of[group] = self.groups[group][0][2]
 
 
-_gpus, _shape = attrgetter("gpus"), attrgetter("shape")
+_gpus, _workload_key = attrgetter("gpus"), attrgetter("workload_key")
 
 
-class Turns:
+class QueueCursor:
     """Pending jobs in order; a policy says of which shapes it need not see more.
 
     Parameters
@@ -180,6 +186,6 @@ class Turns:
             else:
                 heapq.heapreplace(heads, (following, rest))
 
-    def pass_over(self) -> None:
+    def skip(self) -> None:
         """Leave out all that have the shape of the job that was given last."""
         self._passes_over = self._alike

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
-from presage.schedulers.core.capacity.shared_devices import Company
+from presage.schedulers.core.capacity.shared_devices import Occupancy
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
-from presage.schedulers.core.queue import Turns
+from presage.schedulers.core.queue import QueueCursor
 from presage.schedulers.core.reported_progress import Progress
 
 
@@ -32,19 +32,19 @@ class Pending(Protocol):
         """Jobs that need so few devices, in order."""
         ...
 
-    def turns(self, shapes: Collection[Hashable] | None = None) -> Turns:
+    def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
         """All of them in order, or those of some shapes; others can be left out on the way."""
         ...
 
-    def shapes(self, most: int) -> Collection[Hashable]:
+    def workload_keys(self, most: int) -> Collection[Hashable]:
         """Of jobs that need a single device; of more than ``most`` those that are served first."""
         ...
 
-    def urgent_shapes(self) -> Collection[Hashable]:
+    def latency_sensitive_keys(self) -> Collection[Hashable]:
         """Of latency-sensitive jobs."""
         ...
 
-    def one_of(self, shape: Hashable) -> Job:
+    def one_of(self, workload_key: Hashable) -> Job:
         """A job of a shape."""
         ...
 
@@ -53,12 +53,12 @@ class Shared(Protocol):
     """Devices with jobs and with room for more, by who is there; to be looked at."""
 
     @property
-    def known(self) -> Sequence[Company]:
+    def known(self) -> Sequence[Occupancy]:
         """All companies that there were, as first seen; it grows, and once too long begins anew."""
         ...
 
     @property
-    def devices(self) -> Mapping[Company, int]:
+    def devices(self) -> Mapping[Occupancy, int]:
         """Of each company the bits of the devices that have it, one at least."""
         ...
 
@@ -67,9 +67,9 @@ class Shared(Protocol):
         """Bits of the numbers of companies that devices have."""
         ...
 
-    def company(
+    def occupancy(
         self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
-    ) -> Company:
+    ) -> Occupancy:
         """The company of such jobs where so much is left."""
         ...
 
@@ -77,7 +77,8 @@ class Shared(Protocol):
 class State:
     """A cluster at a moment, to be looked at: nothing here changes it.
 
-    It is made for one decision. What it gives out to be changed (``idle``, ``room``) are copies.
+    It is made for one decision. What it gives out to be changed (``idle``, ``capacity``) are
+    copies.
 
     Attributes
     ----------
@@ -104,17 +105,17 @@ class State:
         return self._ledger.pending
 
     @property
-    def running(self) -> Mapping[str, Standing]:
+    def running(self) -> Mapping[str, JobStatus]:
         """How the running jobs stand, by id, in the order in which they came to run."""
         return self._ledger.running
 
     @property
-    def reserved(self) -> Mapping[str, Standing]:
+    def reserved(self) -> Mapping[str, JobStatus]:
         """How the jobs stand that keep devices until they have enough, by id."""
         return self._ledger.reserved
 
     @property
-    def paused(self) -> Mapping[str, Standing]:
+    def paused(self) -> Mapping[str, JobStatus]:
         """How the jobs stand that were stopped where they are, by id."""
         return self._ledger.paused
 
@@ -137,9 +138,9 @@ class State:
         """A job that was submitted, without kinds of devices whose memory is too small for it."""
         return self._ledger.jobs[job_id]
 
-    def standing(self, job_id: str) -> Standing:
+    def status(self, job_id: str) -> JobStatus:
         """How a job stands."""
-        return self._ledger.standing(job_id)
+        return self._ledger.status(job_id)
 
     def on(self, device: int) -> tuple[str, ...]:
         """Jobs that hold a part of a device, by id."""
@@ -169,6 +170,6 @@ class State:
         """Devices that nobody is on: a copy, to take from."""
         return self._ledger.idle.copy()
 
-    def room(self) -> Room:
+    def capacity(self) -> FreeCapacity:
         """What is left of every device: a copy, to take from."""
-        return self._ledger.room.copy()
+        return self._ledger.capacity.copy()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presage.schedulers.core.allocation import WHOLE
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.simulator.measurements import Measurements
 
@@ -16,13 +16,13 @@ class Table:
     def __init__(self, measurements: Measurements) -> None:
         self._measured = measurements
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each; the run time is that of the iterations its user asks for.
 
         It is promised to take no longer than if each of its steps were as long as the longest of
         nine in ten.
         """
-        return [self._outlook(job, kind) for job, kind in asked]
+        return [self._prediction(job, kind) for job, kind in asked]
 
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]
@@ -30,7 +30,7 @@ class Table:
         """Of those that were measured together, and nobody else."""
         return [self._beside(kind, jobs) for kind, jobs in asked]
 
-    def _outlook(self, job: Job, kind: str) -> Outlook | None:
+    def _prediction(self, job: Job, kind: str) -> RuntimePrediction | None:
         on, measured = (job.model, kind), self._measured
         if on not in measured.step_s:
             return None
@@ -40,7 +40,9 @@ class Table:
         runtime_s = setup_s + job.iterations * step_s if job.iterations else float("inf")
         longest_s = measured.step_high_s.get(on)
         high_s = longest_s and setup_s + job.iterations * max(step_s, longest_s)
-        return Outlook(runtime_s, round(busy * WHOLE), memory_bytes, setup_s=setup_s, high_s=high_s)
+        return RuntimePrediction(
+            runtime_s, round(busy * FULL_DEVICE_MILLI), memory_bytes, setup_s=setup_s, high_s=high_s
+        )
 
     def _beside(self, kind: str, jobs: tuple[Job, ...]) -> Sequence[float] | None:
         order = sorted(range(len(jobs)), key=lambda i: jobs[i].model)

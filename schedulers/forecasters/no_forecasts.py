@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 
 
 class NoForecasts:
     """Says nothing of any job."""
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """None of each."""
         return [None] * len(asked)
 

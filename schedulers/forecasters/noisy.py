@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from presage.schedulers.core.forecasts import Forecaster, Outlook
+from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
 
 _NORMAL = NormalDist()
@@ -31,12 +31,12 @@ class Noisy:
         self._forecaster, self._seed = forecaster, seed
         self._spread, self._log_bias = spread, math.log(bias)
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each, off by its factors."""
-        told = self._forecaster.outlooks(asked)
+        told = self._forecaster.predictions(asked)
         return [
-            outlook and self._changed(job, outlook)
-            for (job, _), outlook in zip(asked, told, strict=True)
+            prediction and self._changed(job, prediction)
+            for (job, _), prediction in zip(asked, told, strict=True)
         ]
 
     def slowdowns(
@@ -47,21 +47,21 @@ class Noisy:
         return [
             factors
             and [
-                1.0 + (slowdown - 1.0) * self._factor("slowdown", job.likeness)
+                1.0 + (slowdown - 1.0) * self._factor("slowdown", job.equivalence_class)
                 for job, slowdown in zip(jobs, factors, strict=True)
             ]
             for (_, jobs), factors in zip(asked, told, strict=True)
         ]
 
-    def _changed(self, job: Job, outlook: Outlook) -> Outlook:
-        model = job.likeness
+    def _changed(self, job: Job, prediction: RuntimePrediction) -> RuntimePrediction:
+        model = job.equivalence_class
         factor = self._factor("runtime", job.job_id)
-        return outlook._replace(
-            runtime_s=outlook.runtime_s * factor,
-            setup_s=outlook.setup_s * factor,
-            high_s=outlook.promised_s * factor * math.exp(_HIGH * self._spread),
-            compute_milli=round(outlook.compute_milli * self._factor("compute", model)),
-            memory_bytes=round(outlook.memory_bytes * self._factor("memory", model)),
+        return prediction._replace(
+            runtime_s=prediction.runtime_s * factor,
+            setup_s=prediction.setup_s * factor,
+            high_s=prediction.promised_s * factor * math.exp(_HIGH * self._spread),
+            compute_milli=round(prediction.compute_milli * self._factor("compute", model)),
+            memory_bytes=round(prediction.memory_bytes * self._factor("memory", model)),
         )
 
     def _factor(self, what: str, whose: object) -> float:

@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.simulator.ground_truth import Truth
+from presage.schedulers.simulator.ground_truth import GroundTruth
 
 
 class Oracle:
     """Says what the truth is; the only forecaster that is given it."""
 
-    def __init__(self, truth: Truth, cluster: Cluster) -> None:
-        self._truth = truth
+    def __init__(self, ground_truth: GroundTruth, cluster: Cluster) -> None:
+        self._ground_truth = ground_truth
         self._memory = cluster.memory_of
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction]:
         """What will be, of each."""
-        truth = self._truth
+        ground_truth = self._ground_truth
         return [
-            Outlook(
-                truth.alone_s(job, kind, job.gpus),
-                truth.compute_milli(job, kind),
-                truth.memory_bytes(job, kind),
+            RuntimePrediction(
+                ground_truth.solo_s(job, kind, job.gpus),
+                ground_truth.compute_milli(job, kind),
+                ground_truth.memory_bytes(job, kind),
             )
             for job, kind in asked
         ]
@@ -34,8 +34,8 @@ class Oracle:
     def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[Sequence[float]]:
         """How slow each will be; infinitely where they do not fit together."""
         return [
-            self._truth.slowdowns(kind, [(job, WHOLE) for job in jobs])
-            if self._truth.fits(kind, self._memory[kind], jobs)
+            self._ground_truth.slowdowns(kind, [(job, FULL_DEVICE_MILLI) for job in jobs])
+            if self._ground_truth.fits(kind, self._memory[kind], jobs)
             else (math.inf,) * len(jobs)
             for kind, jobs in asked
         ]

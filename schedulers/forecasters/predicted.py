@@ -11,8 +11,8 @@ from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.schedulers.core.allocation import WHOLE
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
 
@@ -77,11 +77,11 @@ class Predicted:
         self._devices: dict[str, Device | None] = {}
         self._alone: dict[tuple[object, str], JobForecast | None] = {}
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each."""
         new: dict[tuple[object, str], Placement] = {}
         for job, kind in asked:
-            key, device = (job.likeness, kind), self._device(kind)
+            key, device = (job.equivalence_class, kind), self._device(kind)
             if job.features is not None and device is not None and key not in self._alone:
                 new[key] = Placement(job.features, device)
         if new:
@@ -91,7 +91,10 @@ class Predicted:
             except InvalidJobError:  # of one of them: the others need not suffer
                 told = [self._predict_alone(placement) for placement in placements]
             self._alone.update(zip(new, told, strict=True))
-        return [self._outlook(job, self._alone.get((job.likeness, kind))) for job, kind in asked]
+        return [
+            self._prediction(job, self._alone.get((job.equivalence_class, kind)))
+            for job, kind in asked
+        ]
 
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]
@@ -129,7 +132,7 @@ class Predicted:
                 self._devices[kind] = None
         return self._devices[kind]
 
-    def _outlook(self, job: Job, told: JobForecast | None) -> Outlook | None:
+    def _prediction(self, job: Job, told: JobForecast | None) -> RuntimePrediction | None:
         if told is None or job.features is None:
             return None
         of_features, step_s, runtime_s = (
@@ -139,9 +142,9 @@ class Predicted:
         )
         setup_s = max(0.0, runtime_s.median - of_features * step_s.median)
         high_setup_s = max(setup_s, runtime_s.high - of_features * step_s.high)
-        return Outlook(
+        return RuntimePrediction(
             setup_s + job.iterations * step_s.median if job.iterations else float("inf"),
-            round(told.compute_utilization.median * WHOLE),
+            round(told.compute_utilization.median * FULL_DEVICE_MILLI),
             round(self._bound(told.memory_bytes)),
             told.memory_bytes.in_domain,
             setup_s,

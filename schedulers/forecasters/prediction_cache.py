@@ -14,7 +14,7 @@ MOST_RETRY_S = 60.0
 STALE_S = 300.0  # then a newer release may be served
 
 
-class FreshForecasts:
+class PredictionCache:
     """Forecasts, made anew when they are old, something failed, or the cluster has other kinds.
 
     Parameters

@@ -27,7 +27,7 @@ _FAR = 1_000_000  # pods on a node
 _MOST = 2**62  # thousandths: more than there is of anything
 
 
-class NodeRoom:
+class NodeCapacity:
     """What is left of each node's resources.
 
     Parameters

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from random import Random
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.requests import members
 from presage.schedulers.core.forecasts import Forecasts
@@ -17,7 +17,7 @@ from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.placement import consolidated
-from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.priority_guard import PriorityGuard
 
 DEPTH = 100  # jobs behind the first that does not fit which are looked at
 
@@ -39,11 +39,11 @@ class Backfill(Fifo):
         actions: list[Start] = []
         idle, head = state.idle(), None
         for job in state.pending:
-            grants = consolidated(job, state.cluster, idle)
-            if grants is None:
+            allocations = consolidated(job, state.cluster, idle)
+            if allocations is None:
                 head = job
                 break
-            actions.append(Start(job.job_id, grants))
+            actions.append(Start(job.job_id, allocations))
         if head is None or not idle.count:
             return actions
         at_s, kept = self._reservation(head, state, forecasts, idle, actions)
@@ -52,7 +52,7 @@ class Backfill(Fifo):
         past, looked = {head.job_id, *(start.job_id for start in actions)}, 0
         elsewhere = idle.copy()  # where the head will not be
         elsewhere.take([device for device in kept if elsewhere.has(device)])
-        passed_over = PassedOver(state)
+        passed_over = PriorityGuard(state)
         passed_over.add(head)
         for job in state.pending.of_at_most(idle.count):
             if job.job_id in past:
@@ -61,20 +61,22 @@ class Backfill(Fifo):
             if looked > DEPTH or not idle.count:
                 break
             free, other = idle, elsewhere
-            grants = consolidated(job, state.cluster, free)
-            if grants is not None and end_s(job, grants, state, forecasts) > at_s:
+            allocations = consolidated(job, state.cluster, free)
+            if allocations is not None and end_s(job, allocations, state, forecasts) > at_s:
                 # It would end too late where it fits best: it may only go where the head will not.
-                free.give([grant.device for grant in grants])
+                free.give([allocation.device for allocation in allocations])
                 free, other = elsewhere, idle
-                grants = consolidated(job, state.cluster, free)
-            if grants is not None and passed_over.forbid(job, grants):
-                free.give([grant.device for grant in grants])
-                grants = None
-            if grants is None:
+                allocations = consolidated(job, state.cluster, free)
+            if allocations is not None and passed_over.blocks(job, allocations):
+                free.give([allocation.device for allocation in allocations])
+                allocations = None
+            if allocations is None:
                 passed_over.add(job)
                 continue
-            other.take([grant.device for grant in grants if other.has(grant.device)])
-            actions.append(Start(job.job_id, grants))
+            other.take(
+                [allocation.device for allocation in allocations if other.has(allocation.device)]
+            )
+            actions.append(Start(job.job_id, allocations))
         return actions
 
     def _reservation(
@@ -86,11 +88,11 @@ class Backfill(Fifo):
         started: list[Start],
     ) -> tuple[float, frozenset[int]]:
         """When the head can start by the forecasts, and on which devices; never is infinite."""
-        held = [(job_id, standing.grants) for job_id, standing in state.running.items()]
+        held = [(job_id, status.allocations) for job_id, status in state.running.items()]
         held += started
         ends = [
-            (end_s(state.job(job_id), grants, state, forecasts), job_id, grants)
-            for job_id, grants in held
+            (end_s(state.job(job_id), allocations, state, forecasts), job_id, allocations)
+            for job_id, allocations in held
         ]
         free = idle.copy()
         heapq.heapify(ends)
@@ -98,28 +100,28 @@ class Backfill(Fifo):
         gang = members(head, state.cluster)
         least = gang if gang <= size else 1  # of a node, that can make a difference
         while ends and ends[0][0] < math.inf:
-            ends_s, _, grants = heapq.heappop(ends)
-            free.give([grant.device for grant in grants])
-            if free.count >= gang and any(free.on(node_of[g.device]) >= least for g in grants):
+            ends_s, _, allocations = heapq.heappop(ends)
+            free.give([allocation.device for allocation in allocations])
+            if free.count >= gang and any(free.on(node_of[g.device]) >= least for g in allocations):
                 found = consolidated(head, state.cluster, free)
                 if found is not None:
-                    return ends_s, frozenset(grant.device for grant in found)
+                    return ends_s, frozenset(allocation.device for allocation in found)
         return math.inf, frozenset()
 
 
-def end_s(job: Job, grants: Iterable[Grant], state: State, forecasts: Forecasts) -> float:
+def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: Forecasts) -> float:
     """When a job is foretold to end that runs on these devices, or is started there now.
 
     With its periodic checkpoints, and what it owes if it was started before; on fewer devices than
     it asks for in proportion.
     """
-    grants = tuple(grants)
-    kinds = {state.cluster.kind_of(grant.device) for grant in grants}
-    costs, standing = job.checkpointing, state.standing(job.job_id)
-    runtime_s = max(forecasts.outlook(job, kind).runtime_s for kind in kinds)
-    runtime_s *= job.gpus / len(grants) * (1 + costs.cost_s / costs.interval_s)
+    allocations = tuple(allocations)
+    kinds = {state.cluster.kind_of(allocation.device) for allocation in allocations}
+    costs, status = job.checkpointing, state.status(job.job_id)
+    runtime_s = max(forecasts.prediction(job, kind).runtime_s for kind in kinds)
+    runtime_s *= job.gpus / len(allocations) * (1 + costs.cost_s / costs.interval_s)
     left_s = (1.0 - state.progress(job.job_id)) * runtime_s
-    runs = standing.phase is Phase.RUNNING
-    owed_s = costs.cost_s + costs.restart_s if standing.starts > runs else 0.0
-    begins_s = standing.since_s + owed_s if runs else state.now_s + owed_s
+    runs = status.phase is Phase.RUNNING
+    owed_s = costs.cost_s + costs.restart_s if status.starts > runs else 0.0
+    begins_s = status.since_s + owed_s if runs else state.now_s + owed_s
     return max(state.now_s, begins_s) + left_s

@@ -10,7 +10,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.placement import consolidated
-from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.priority_guard import PriorityGuard
 
 
 class BestFit(Fifo):
@@ -24,22 +24,22 @@ class BestFit(Fifo):
         actions: list[Start] = []
         if not state.idle_count or not len(state.pending):
             return actions
-        idle, turns, passed_over = state.idle(), state.pending.turns(), PassedOver(state)
+        idle, turns, passed_over = state.idle(), state.pending.turns(), PriorityGuard(state)
         unfit: set[Hashable] = set()
         for job in turns:
             if job.request in unfit:
-                turns.pass_over()
+                turns.skip()
                 continue
-            grants = consolidated(job, state.cluster, idle)
-            if grants is not None and passed_over.forbid(job, grants):
-                idle.give([grant.device for grant in grants])
-                grants = None
-            if grants is None:
+            allocations = consolidated(job, state.cluster, idle)
+            if allocations is not None and passed_over.blocks(job, allocations):
+                idle.give([allocation.device for allocation in allocations])
+                allocations = None
+            if allocations is None:
                 passed_over.add(job)
-                turns.pass_over()
+                turns.skip()
                 unfit.add(job.request)
                 continue
-            actions.append(Start(job.job_id, grants))
+            actions.append(Start(job.job_id, allocations))
             if not idle.count:
                 break
         return actions

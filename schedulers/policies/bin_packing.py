@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.requests import members, suitable
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
@@ -17,7 +17,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.placement import consolidated
-from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.priority_guard import PriorityGuard
 
 
 class BinPacking(Fifo):
@@ -34,37 +34,39 @@ class BinPacking(Fifo):
         actions: list[Start] = []
         if not len(state.pending):
             return actions
-        room, idle, turns = state.room(), state.idle(), state.pending.turns()
-        passed_over = PassedOver(state)
+        capacity, idle, turns = state.capacity(), state.idle(), state.pending.turns()
+        passed_over = PriorityGuard(state)
         unfit: set[Hashable] = set()
         for job in turns:
-            overflowed = state.standing(job.job_id).overflows > 0
+            overflowed = state.status(job.job_id).overflows > 0
             if job.request in unfit and not overflowed:
-                turns.pass_over()
+                turns.skip()
                 continue
-            if overflowed or (job.compute_milli == WHOLE and not job.memory_bytes):
-                grants = consolidated(job, state.cluster, idle.copy())
+            if overflowed or (job.compute_milli == FULL_DEVICE_MILLI and not job.memory_bytes):
+                allocations = consolidated(job, state.cluster, idle.copy())
             else:
-                grants = fullest(job, state.cluster, room)
-            if grants is None or passed_over.forbid(job, grants):
+                allocations = fullest(job, state.cluster, capacity)
+            if allocations is None or passed_over.blocks(job, allocations):
                 passed_over.add(job)
                 if not overflowed:  # others of its shape have not, and may yet fit
-                    turns.pass_over()
+                    turns.skip()
                     unfit.add(job.request)
                 continue
-            idle.take([grant.device for grant in grants if idle.has(grant.device)])
-            room.take(grants)
-            actions.append(Start(job.job_id, grants))
+            idle.take(
+                [allocation.device for allocation in allocations if idle.has(allocation.device)]
+            )
+            capacity.take(allocations)
+            actions.append(Start(job.job_id, allocations))
         return actions
 
 
-def fullest(job: Job, cluster: Cluster, room: Room) -> tuple[Grant, ...] | None:
+def fullest(job: Job, cluster: Cluster, capacity: FreeCapacity) -> tuple[Allocation, ...] | None:
     """What a job requests, of the devices with the least compute left that have it; None if none.
 
     A gang goes to the node with the fewest such devices that has enough; if there is none, it goes
     to the fullest devices of the cluster.
     """
-    devices, fits, gang = cluster.columns, suitable(job, cluster, room), members(job, cluster)
+    devices, fits, gang = cluster.columns, suitable(job, cluster, capacity), members(job, cluster)
     chosen = np.flatnonzero(fits)
     if len(chosen) < gang:
         return None
@@ -74,5 +76,5 @@ def fullest(job: Job, cluster: Cluster, room: Room) -> tuple[Grant, ...] | None:
         node = int(enough.argmin())
         if on_node[node] >= gang:
             chosen = chosen[devices.node[chosen] == node]
-    order = np.argsort(room.compute_milli[chosen], kind="stable")[:gang]
+    order = np.argsort(capacity.compute_milli[chosen], kind="stable")[:gang]
     return tuple(job.requested(cluster.whole[device]) for device in chosen[order].tolist())

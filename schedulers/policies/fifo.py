@@ -8,8 +8,8 @@ from presage.schedulers.core.action import Start
 from presage.schedulers.core.capacity.requests import members
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
-from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.placement import consolidated
 
@@ -17,9 +17,9 @@ from presage.schedulers.policies.placement import consolidated
 class Fifo:
     """Start jobs in the order of their arrival; one that does not fit holds up all behind it."""
 
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """By arrival, within a class and a priority."""
-        return (*urgency(job), job.submit_s)
+        return (*priority_key(job), job.submit_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start whoever is at the head, and fits."""
@@ -36,8 +36,8 @@ def start_in_order(state: State) -> list[Start]:
         return actions
     idle = state.idle()
     for job in state.pending:
-        grants = consolidated(job, cluster, idle)
-        if grants is None:
+        allocations = consolidated(job, cluster, idle)
+        if allocations is None:
             break
-        actions.append(Start(job.job_id, grants))
+        actions.append(Start(job.job_id, allocations))
     return actions

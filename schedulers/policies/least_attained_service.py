@@ -9,8 +9,8 @@ from presage.errors import ConfigError
 from presage.schedulers.core.action import Action, Start, Wake
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
-from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.preemption import start_by_rank
 
@@ -36,33 +36,33 @@ class LeastAttainedService:
             raise ConfigError(f"las: threshold_s={threshold_s}, must be > 0")
         self._threshold_s = threshold_s
 
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """By queue, then by arrival, within a class and a priority."""
-        return self._rank(job, standing, standing.since_s)
+        return self._rank(job, status, status.since_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Start the young, in place of the old where there is no room; look again as one ages."""
 
-        def rank(job: Job, standing: Standing) -> Key:
-            return self._rank(job, standing, state.now_s)
+        def rank(job: Job, status: JobStatus) -> Key:
+            return self._rank(job, status, state.now_s)
 
         if not len(state.pending):
             return []
         actions = start_by_rank(state, rank)
-        running = {job_id: len(standing.grants) for job_id, standing in state.running.items()}
+        running = {job_id: len(status.allocations) for job_id, status in state.running.items()}
         for action in actions:  # what runs from now on
             running.pop(action.job_id, None)
             if isinstance(action, Start):
-                running[action.job_id] = len(action.grants)
+                running[action.job_id] = len(action.allocations)
         ages_s = [
             state.now_s + (self._threshold_s - attained_s) / members
             for job_id, members in running.items()
-            if (attained_s := state.standing(job_id).attained_at(state.now_s)) < self._threshold_s
+            if (attained_s := state.status(job_id).attained_at(state.now_s)) < self._threshold_s
         ]
         if ages_s:
             return [*actions, Wake(min(ages_s))]
         return actions
 
-    def _rank(self, job: Job, standing: Standing, now_s: float) -> Key:
-        is_old = standing.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
-        return (*urgency(job), is_old, job.submit_s)
+    def _rank(self, job: Job, status: JobStatus, now_s: float) -> Key:
+        is_old = status.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
+        return (*priority_key(job), is_old, job.submit_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.requests import members
 from presage.schedulers.core.cluster import Cluster
@@ -10,7 +10,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
 
-def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Grant, ...] | None:
+def consolidated(job: Job, cluster: Cluster, idle: IdleDevices) -> tuple[Allocation, ...] | None:
     """Whole devices for a gang on as few nodes as can be, taken from ``idle``; None if not now.
 
     A gang that a node can hold goes to the one with the fewest idle devices that holds it, ties

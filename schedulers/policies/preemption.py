@@ -6,15 +6,15 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 
 from presage.schedulers.core.action import Preempt, Start
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.placement import consolidated
 
-Rank = Callable[[Job, Standing], Key]
+Rank = Callable[[Job, JobStatus], Key]
 
 
 def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
@@ -32,36 +32,36 @@ def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
     next_pending = next(pending, None)
     while again or next_pending is not None:
         job = next_pending
-        if job is None or (again and again[0][0] < rank(job, state.standing(job.job_id))):
+        if job is None or (again and again[0][0] < rank(job, state.status(job.job_id))):
             job = state.job(heapq.heappop(again)[1])
         else:
             next_pending = next(pending, None)
-        grants = consolidated(job, state.cluster, idle)
-        if grants is None:
-            mine = rank(job, state.standing(job.job_id))
+        allocations = consolidated(job, state.cluster, idle)
+        if allocations is None:
+            mine = rank(job, state.status(job.job_id))
             if worst is None:
                 worst = sorted(_behind(mine, state, rank), reverse=True)
-            grants, out = _in_place_of(worst, mine, job, state, idle)
-            if grants is None:
+            allocations, out = _in_place_of(worst, mine, job, state, idle)
+            if allocations is None:
                 break
             actions += [Preempt(victim) for _, victim in out]
             worst = [one for one in worst if one not in out]
             for one in out:
                 heapq.heappush(again, one)
-        actions.append(Start(job.job_id, grants))
+        actions.append(Start(job.job_id, allocations))
     return actions
 
 
 def _behind(mine: Key, state: State, rank: Rank) -> Iterator[tuple[Key, str]]:
-    for job_id, standing in state.running.items():
-        theirs = rank(state.job(job_id), standing)
+    for job_id, status in state.running.items():
+        theirs = rank(state.job(job_id), status)
         if theirs > mine:
             yield theirs, job_id
 
 
 def _in_place_of(
     worst: Sequence[tuple[Key, str]], mine: Key, job: Job, state: State, idle: IdleDevices
-) -> tuple[tuple[Grant, ...] | None, list[tuple[Key, str]]]:
+) -> tuple[tuple[Allocation, ...] | None, list[tuple[Key, str]]]:
     """What a job gets, taken from ``idle`` and of some that rank behind it, and who these are."""
     freed, out = idle.copy(), []
     for one in worst:
@@ -69,15 +69,15 @@ def _in_place_of(
             break
         out.append(one)
         freed.give(_devices(one, state))
-        grants = consolidated(job, state.cluster, freed)
-        if grants is not None:
-            got = {grant.device for grant in grants}
+        allocations = consolidated(job, state.cluster, freed)
+        if allocations is not None:
+            got = {allocation.device for allocation in allocations}
             out = [one for one in out if not got.isdisjoint(_devices(one, state))]
             idle.give([device for one in out for device in _devices(one, state)])
             idle.take(sorted(got))
-            return grants, out
+            return allocations, out
     return None, []
 
 
 def _devices(one: tuple[Key, str], state: State) -> list[int]:
-    return [grant.device for grant in state.standing(one[1]).grants]
+    return [allocation.device for allocation in state.status(one[1]).allocations]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import cached_property
 
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.requests import covers, members, suitable
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
 
-class PassedOver:
+class PriorityGuard:
     """Latency-sensitive jobs that a decision passed over though there are enough devices for them.
 
     Best-effort jobs may not have these devices, though the policy would not place the others
@@ -28,26 +28,26 @@ class PassedOver:
         """A job that was not started; it counts if it is latency-sensitive."""
         if job.latency_sensitive and job.request not in self._waiting:
             self._waiting[job.request] = job
-            if self._fits(job, self._room):
+            if self._fits(job, self._capacity):
                 self._jobs.append(job)
 
-    def _fits(self, job: Job, room: Room) -> bool:
+    def _fits(self, job: Job, capacity: FreeCapacity) -> bool:
         cluster = self._state.cluster
-        return bool(suitable(job, cluster, room).sum() >= members(job, cluster))
+        return bool(suitable(job, cluster, capacity).sum() >= members(job, cluster))
 
     @cached_property
-    def _room(self) -> Room:
-        return self._state.room()
+    def _capacity(self) -> FreeCapacity:
+        return self._state.capacity()
 
-    def forbid(
-        self, job: Job, grants: tuple[Grant, ...], given_back: tuple[Grant, ...] = ()
+    def blocks(
+        self, job: Job, allocations: tuple[Allocation, ...], given_back: tuple[Allocation, ...] = ()
     ) -> bool:
         """Whether a job may not be started so; it gives some devices back that it had reserved."""
         if job.latency_sensitive:
             return False
         jobs = self._jobs
         if given_back:
-            room = self._room.copy()
-            room.give(given_back)
-            jobs = [one for one in self._waiting.values() if self._fits(one, room)]
-        return any(covers(g, one, self._state.cluster) for g in grants for one in jobs)
+            capacity = self._capacity.copy()
+            capacity.give(given_back)
+            jobs = [one for one in self._waiting.values() if self._fits(one, capacity)]
+        return any(covers(g, one, self._state.cluster) for g in allocations for one in jobs)

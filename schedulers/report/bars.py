@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.simulator.timeline import Floats, Intervals, Ints
 
 
@@ -63,7 +63,7 @@ def _above(held: Intervals) -> Ints:
     Where there is room in parts only, and where a paused job lies under another one, bars overlap.
     """
     above = np.zeros(len(held.job), dtype=np.int32)
-    shared = np.flatnonzero(held.compute_milli < WHOLE)
+    shared = np.flatnonzero(held.compute_milli < FULL_DEVICE_MILLI)
     shared = shared[np.argsort(held.start_s[shared], kind="stable")]
     there: dict[int, list[tuple[float, int, int]]] = {}  # end, top, bottom
     columns = (held.device, held.start_s, held.end_s, held.compute_milli)
@@ -75,6 +75,6 @@ def _above(held: Intervals) -> Ints:
             if taken - top >= share:
                 break
             top = max(top, bottom)
-        above[place] = top = top if top + share <= WHOLE else 0
+        above[place] = top = top if top + share <= FULL_DEVICE_MILLI else 0
         there[device] = [*beside, (end_s, top, top + share)]
     return above

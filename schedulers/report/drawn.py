@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.report.bars import bars_of
@@ -49,7 +49,9 @@ def drawn(simulated: Mapping[str, Simulation]) -> str:
         "gangs": list(GANG_CLASSES.values()),
         "ends": ENDS,
         "phases": _PHASES,
-        "shared": any(bool((line.held.compute_milli < WHOLE).any()) for line in lines.values()),
+        "shared": any(
+            bool((line.held.compute_milli < FULL_DEVICE_MILLI).any()) for line in lines.values()
+        ),
         **of_jobs,
     }
     return packed(about, arrays)
@@ -117,7 +119,7 @@ def _policy(one: Simulation, line: Timeline, tick_s: float) -> dict[str, NDArray
         arrays |= _curve(name, steps.coarse(0.0, line.end_s, _MOST_STEPS))
     finished = [ended for ended in one.ended if ended.phase is Phase.FINISHED]
     arrays |= _distribution("jct", [ended.end_s - ended.job.submit_s for ended in finished])
-    arrays |= _distribution("wait", [ended.standing.waited_s for ended in finished])
+    arrays |= _distribution("wait", [ended.status.waited_s for ended in finished])
     return arrays
 
 

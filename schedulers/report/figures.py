@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.simulator.schedule_metrics import Metrics
-from presage.schedulers.simulator.simulation import Ended
+from presage.schedulers.simulator.simulation import JobResult
 from presage.schedulers.simulator.timeline import Floats
 
 # Gangs up to so many devices are one class; the last one is open.
@@ -127,7 +127,7 @@ def gang_classes(gpus: Sequence[int]) -> NDArray[np.int64]:
     return np.searchsorted(list(GANG_CLASSES), gpus)
 
 
-def spreads_of(ended: Mapping[str, Sequence[Ended]]) -> list[Spread]:
+def spreads_of(ended: Mapping[str, Sequence[JobResult]]) -> list[Spread]:
     """JCT of finished jobs by gang class and policy; classes without jobs are left out."""
     by_class: list[dict[str, Floats]] = [{} for _ in GANG_CLASSES]
     for policy, ones in ended.items():

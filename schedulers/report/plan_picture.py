@@ -214,7 +214,7 @@ def _draw_legend(
     boxes = [
         Patch(facecolor="none", edgecolor=_MEMBER, linewidth=3, label="a member of the gang"),
         Patch(facecolor=_CLOSED, edgecolor="#606060", hatch="///",
-              label="no room, or too slow beside a member"),
+              label="no capacity, or too slow beside a member"),
     ]  # fmt: skip
     for handles, place in ((boxes, 3.7), (edges, 7.2)):
         figure.legend(

@@ -8,10 +8,10 @@ from typing import Protocol
 from presage.schedulers.core.job import Job
 
 
-class Truth(Protocol):
+class GroundTruth(Protocol):
     """What the world knows of every job."""
 
-    def alone_s(self, job: Job, kind: str, gpus: int) -> float:
+    def solo_s(self, job: Job, kind: str, gpus: int) -> float:
         """Seconds that a whole job takes, alone on so many whole devices of a kind."""
         ...
 
@@ -49,7 +49,7 @@ class Durations:
     def __init__(self, duration_s: Mapping[str, float]) -> None:
         self._duration_s = duration_s
 
-    def alone_s(self, job: Job, kind: str, gpus: int) -> float:
+    def solo_s(self, job: Job, kind: str, gpus: int) -> float:
         """Of a smaller gang than was traced: in proportion."""
         duration_s = self._duration_s[job.job_id]
         return duration_s if gpus == job.gpus else duration_s * job.gpus / gpus

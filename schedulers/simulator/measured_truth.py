@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import mean
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.simulator.measurements import Measurements
@@ -15,7 +15,7 @@ SHARES = ("none", "caps", "weights")
 
 
 class Measured:
-    """Truth by measurements of each job's model.
+    """Ground truth by measurements of each job's model.
 
     A job ran as long as its trace says on ``traced_kind``, or, where it may not use that, as
     :meth:`Measurements.traced_kind` says; on another kind it takes as much longer as its model's
@@ -69,7 +69,7 @@ class Measured:
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
         self._together: dict[tuple[str, tuple[str, ...]], dict[str, float]] = {}
 
-    def alone_s(self, job: Job, kind: str, gpus: int) -> float:
+    def solo_s(self, job: Job, kind: str, gpus: int) -> float:
         """Of a smaller gang than was traced: in proportion."""
         duration_s = self._duration_s[job.job_id] * job.gpus / gpus
         traced_kind = self._measured.traced_kind(job, self._traced_kind)
@@ -80,7 +80,9 @@ class Measured:
 
     def compute_milli(self, job: Job, kind: str) -> int:
         """All where nobody measured."""
-        return min(WHOLE, max(1, round(self._busy(job.model, kind) * WHOLE)))
+        return min(
+            FULL_DEVICE_MILLI, max(1, round(self._busy(job.model, kind) * FULL_DEVICE_MILLI))
+        )
 
     def memory_bytes(self, job: Job, kind: str) -> int:
         """0 where nobody measured."""
@@ -112,7 +114,7 @@ class Measured:
         if self._shares == "none":
             return slowdowns
         return [
-            max(slowdown, self._busy(job.model, kind) * WHOLE / milli)
+            max(slowdown, self._busy(job.model, kind) * FULL_DEVICE_MILLI / milli)
             for slowdown, (job, milli) in zip(slowdowns, members, strict=True)
         ]
 

@@ -54,10 +54,10 @@ def _jobs(policy: str, one: Simulation) -> Iterator[tuple[object, ...]]:
     ended = {over.job.job_id: over for over in one.ended}
     last_s = one.log.entries[-1][0] if one.log.entries else 0.0
     for job in one.ledger.jobs.values():
-        over, standing = ended.get(job.job_id), one.ledger.standing(job.job_id)
-        waited_s = standing.waited_s
-        if standing.phase is Phase.PENDING:
-            waited_s += last_s - standing.since_s
+        over, status = ended.get(job.job_id), one.ledger.status(job.job_id)
+        waited_s = status.waited_s
+        if status.phase is Phase.PENDING:
+            waited_s += last_s - status.since_s
         yield (
             policy,
             job.job_id,
@@ -67,12 +67,12 @@ def _jobs(policy: str, one: Simulation) -> Iterator[tuple[object, ...]]:
             job.submit_s,
             over.first_start_s if over else None,
             over.end_s if over else None,
-            standing.phase.value,
+            status.phase.value,
             over.end_s - job.submit_s if over and over.phase is Phase.FINISHED else None,
             waited_s,
-            standing.starts,
-            standing.overflows,
-            standing.attained_at(last_s),
+            status.starts,
+            status.overflows,
+            status.attained_at(last_s),
         )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presage.schedulers.core.job import Job
     from presage.schedulers.faults.fault import Fault
     from presage.schedulers.forecasters.predicted import Predictor
-    from presage.schedulers.simulator.ground_truth import Truth
+    from presage.schedulers.simulator.ground_truth import GroundTruth
     from presage.schedulers.simulator.measurements import Measurements
     from presage.schedulers.simulator.simulation import Simulation
     from presage.schedulers.traces.trace import Trace
@@ -129,12 +129,12 @@ def simulation_of(scenario: Scenario) -> Simulation:
     measurements = None
     if scenario.measured is not None:
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
-    jobs, truth = _world(scenario, cluster, trace, measurements)
+    jobs, ground_truth = _world(scenario, cluster, trace, measurements)
     return Simulation(
         cluster,
         policy_of(scenario.policy),
-        _forecaster(scenario, cluster, truth, measurements),
-        truth,
+        _forecaster(scenario, cluster, ground_truth, measurements),
+        ground_truth,
         jobs,
         faults=_faults(scenario, cluster, jobs),
         seed=scenario.seed,
@@ -232,7 +232,7 @@ def client_of(
 
 def _world(
     scenario: Scenario, cluster: Cluster, trace: Trace, measurements: Measurements | None
-) -> tuple[list[Job], Truth]:
+) -> tuple[list[Job], GroundTruth]:
     """Jobs as policies see them, and what is true of them.
 
     Durations are those on the kind of the cluster's first node.
@@ -243,13 +243,13 @@ def _world(
     from presage.schedulers.simulator.model_measurements import with_models
     from presage.schedulers.traces.selecting import loaded
 
-    truth: Truth = Durations(trace.duration_s)
+    ground_truth: GroundTruth = Durations(trace.duration_s)
     if measurements is not None:
         kinds = list(cluster.kinds)
         if scenario.draw_models:
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = with_models(trace, measurements, kinds, seed=scenario.seed)
-        truth = Measured(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
+        ground_truth = Measured(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
     trace = loaded(trace, scenario.load)
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
@@ -261,11 +261,14 @@ def _world(
         )
         for job in trace.jobs
     ]
-    return jobs, truth
+    return jobs, ground_truth
 
 
 def _forecaster(
-    scenario: Scenario, cluster: Cluster, truth: Truth, measurements: Measurements | None
+    scenario: Scenario,
+    cluster: Cluster,
+    ground_truth: GroundTruth,
+    measurements: Measurements | None,
 ) -> Forecaster:
     from presage.schedulers.forecasters.forecast_table import Table
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
@@ -277,7 +280,7 @@ def _forecaster(
     if scenario.forecast == "none":
         return NoForecasts()
     if scenario.forecast == "oracle":
-        found = Oracle(truth, cluster)
+        found = Oracle(ground_truth, cluster)
     elif scenario.forecast == "table" and measurements is not None:
         found = Table(measurements)
     else:

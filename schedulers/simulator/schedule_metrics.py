@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.job_status import Phase
-from presage.schedulers.simulator.simulation import Ended, Simulation
+from presage.schedulers.simulator.simulation import JobResult, Simulation
 from presage.schedulers.simulator.traffic import bytes_by_level
 
 
@@ -86,9 +86,9 @@ def metrics_of(done: Simulation) -> Metrics:
     finished = [one for one in done.ended if one.phase is Phase.FINISHED]
     counted = {phase: sum(one.phase is phase for one in done.ended) for phase in Phase}
     jct_s = np.array([one.end_s - one.job.submit_s for one in finished])
-    queue_s = np.array([one.standing.waited_s for one in finished])
+    queue_s = np.array([one.status.waited_s for one in finished])
     late = np.array([one.violated for one in finished if one.promised_s < math.inf], float)
-    waited_s = np.array([o.standing.waited_s for o in finished if not o.job.latency_sensitive])
+    waited_s = np.array([o.status.waited_s for o in finished if not o.job.latency_sensitive])
     makespan_s = _makespan_s(done.ended)
     devices = done.ledger.cluster.devices
     unfairness = _unfairness(done.ended, finished, devices)
@@ -107,8 +107,8 @@ def metrics_of(done: Simulation) -> Metrics:
         unfair_share=_mean(unfairness > 1 + 1e-9),
         device_use=done.busy_s / (makespan_s * devices) if makespan_s else None,
         preemptions=done.preempted,
-        restarts=sum(max(0, one.standing.starts - 1) for one in done.ended),
-        overflows=sum(one.standing.overflows for one in done.ended),
+        restarts=sum(max(0, one.status.starts - 1) for one in done.ended),
+        overflows=sum(one.status.overflows for one in done.ended),
         exceeded_share=done.exceeded / done.partly if done.partly else None,
         late_share=_mean(late),
         best_effort_queue_s=_mean(waited_s),
@@ -124,23 +124,23 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if len(values) else None
 
 
-def _makespan_s(ended: Sequence[Ended]) -> float | None:
+def _makespan_s(ended: Sequence[JobResult]) -> float | None:
     ran = [one for one in ended if one.first_start_s is not None]
     if not ran:
         return None
     return max(one.end_s for one in ran) - min(one.job.submit_s for one in ran)
 
 
-def _slowdowns(finished: Sequence[Ended]) -> NDArray[np.float64]:
+def _slowdowns(finished: Sequence[JobResult]) -> NDArray[np.float64]:
     """Of each that takes any time."""
-    ran_s = np.array([one.standing.attained_s / one.job.gpus for one in finished])
-    alone_s = np.array([one.alone_s for one in finished])
-    slowdowns: NDArray[np.float64] = ran_s[alone_s > 0] / alone_s[alone_s > 0]
+    ran_s = np.array([one.status.attained_s / one.job.gpus for one in finished])
+    solo_s = np.array([one.solo_s for one in finished])
+    slowdowns: NDArray[np.float64] = ran_s[solo_s > 0] / solo_s[solo_s > 0]
     return slowdowns
 
 
 def _unfairness(
-    ended: Sequence[Ended], finished: Sequence[Ended], devices: int
+    ended: Sequence[JobResult], finished: Sequence[JobResult], devices: int
 ) -> NDArray[np.float64]:
     """Finish-time fairness of each that takes any time."""
     there = [one for one in ended if one.phase is not Phase.REJECTED]
@@ -154,10 +154,10 @@ def _unfairness(
     integral = np.concatenate([[0.0], (asked[:-1] * np.diff(moments)).cumsum()])
     submit_s = np.array([one.job.submit_s for one in finished])
     end_s = np.array([one.end_s for one in finished])
-    alone_s = np.array([one.alone_s for one in finished])
-    some = (end_s > submit_s) & (alone_s > 0)
+    solo_s = np.array([one.solo_s for one in finished])
+    some = (end_s > submit_s) & (solo_s > 0)
     jct_s = (end_s - submit_s)[some]
     first, last = (np.searchsorted(moments, s[some]) for s in (submit_s, end_s))
     contention = (integral[last] - integral[first]) / jct_s
-    unfairness: NDArray[np.float64] = jct_s / (alone_s[some] * contention)
+    unfairness: NDArray[np.float64] = jct_s / (solo_s[some] * contention)
     return unfairness

@@ -33,12 +33,12 @@ from presage.schedulers.core.action import (
     Start,
     Wake,
 )
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import WAITING, Phase, Standing
+from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
 from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
@@ -46,9 +46,9 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.simulator.event_log import EventLog
-from presage.schedulers.simulator.ground_truth import Truth
+from presage.schedulers.simulator.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
-from presage.schedulers.simulator.traffic import Stay
+from presage.schedulers.simulator.traffic import GangRun
 
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
@@ -61,10 +61,10 @@ IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing 
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobResult:
     """What became of a job; times in seconds since the beginning of the trace.
 
-    ``alone_s`` is what the truth says of it alone on the kind of device where it takes least,
+    ``solo_s`` is what the truth says of it alone on the kind of device where it takes least,
     ``promised_s`` what it was foretold to take at most when it was first started, of a
     latency-sensitive job; infinite where nothing was foretold.
     """
@@ -73,8 +73,8 @@ class Ended:
     phase: Phase
     first_start_s: float | None
     end_s: float
-    standing: Standing
-    alone_s: float
+    status: JobStatus
+    solo_s: float
     promised_s: float = math.inf
 
     @property
@@ -101,14 +101,14 @@ class Simulation:
     ----------
     forecasts : Forecasts
         What the policy was told, and what could not be.
-    ended : list of Ended
+    ended : list of JobResult
         Jobs that did, in that order.
     busy_s : float
         Device-seconds that somebody was on a device, until the last job ended; of a reservation
         nobody is.
     preempted : int
         How often a policy took a job's devices.
-    stays : list of Stay
+    stays : list of GangRun
         Of gangs, from a start to when they let go of their devices.
     partly, exceeded : int
         How often a job was granted a part of a device's memory, and took more than that.
@@ -119,25 +119,25 @@ class Simulation:
         cluster: Cluster,
         policy: Policy,
         forecaster: Forecaster,
-        truth: Truth,
+        ground_truth: GroundTruth,
         jobs: Sequence[Job],
         *,
         faults: Sequence[Fault] = (),
         seed: int = 0,
         stop_on_impossible: bool = True,
     ) -> None:
-        self._cluster, self._policy, self._truth = cluster, policy, truth
+        self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._jobs, self._faults = jobs, faults
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
         ageing_s = getattr(policy, "ageing_s", math.inf)  # of most policies nobody ages
-        self._minds_memory = getattr(policy, "minds_memory", False)
+        self._minds_memory = getattr(policy, "respects_memory", False)
         self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)), ageing_s=ageing_s)
         self.log = EventLog()
-        self.ended: list[Ended] = []
-        self.stays: list[Stay] = []
+        self.ended: list[JobResult] = []
+        self.stays: list[GangRun] = []
         self.busy_s = self._held_s = 0.0
         self.preempted = 0
         self.partly = self.exceeded = 0
@@ -252,24 +252,24 @@ class Simulation:
         self._progress.forget(job.job_id)
         self._usage.forget(job.job_id)
         self.forecasts.forget(job)
-        standing = self.ledger.standing(job.job_id)
-        first_s = standing.first_start_s if standing.starts else None
+        status = self.ledger.status(job.job_id)
+        first_s = status.first_start_s if status.starts else None
         promised_s = self._promised_s.pop(job.job_id, math.inf)
-        alone_s = min(
+        solo_s = min(
             [
-                self._truth.alone_s(job, kind, job.gpus)
+                self._ground_truth.solo_s(job, kind, job.gpus)
                 for kind in self._cluster.kinds
                 if not job.kinds or kind in job.kinds
             ],
             default=math.inf,
         )
         self.busy_s = self._held_s
-        self.ended.append(Ended(job, phase, first_s, self._now_s, standing, alone_s, promised_s))
+        self.ended.append(JobResult(job, phase, first_s, self._now_s, status, solo_s, promised_s))
 
-    def _leave(self, run: Run, standing: Standing) -> None:
+    def _leave(self, run: Run, status: JobStatus) -> None:
         """A job lets go of its devices; what a gang did there is counted."""
-        if len(standing.grants) > 1:
-            self.stays.append(Stay(run.job, standing.grants, run.here))
+        if len(status.allocations) > 1:
+            self.stays.append(GangRun(run.job, status.allocations, run.here))
         run.here = 0.0
 
     def _fault(self, fault: Fault) -> None:
@@ -297,22 +297,24 @@ class Simulation:
         run.lose(self._now_s)
         self._report(run)
         self.log.entries.append((self._now_s, "overflow", job.job_id, None))
-        standing = self.ledger.standing(job.job_id)
-        self._leave(run, standing)
-        if self._too_large(job, standing) or standing.overflows + 1 >= MOST_OVERFLOWS:
+        status = self.ledger.status(job.job_id)
+        self._leave(run, status)
+        if self._too_large(job, status) or status.overflows + 1 >= MOST_OVERFLOWS:
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
             self._over(job, Phase.FAILED)
             return change
         return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
 
-    def _too_large(self, job: Job, standing: Standing) -> bool:
+    def _too_large(self, job: Job, status: JobStatus) -> bool:
         """Whether a job that ran out of memory does so wherever it may go.
 
         If nobody was beside it, it is not put on devices as small as these again.
         """
-        if any(self.ledger.on(grant.device) != (job.job_id,) for grant in standing.grants):
+        if any(
+            self.ledger.on(allocation.device) != (job.job_id,) for allocation in status.allocations
+        ):
             return False
-        kinds = {self._cluster.kind_of(grant.device) for grant in standing.grants}
+        kinds = {self._cluster.kind_of(allocation.device) for allocation in status.allocations}
         smallest = min(kinds, key=lambda kind: (self._cluster.memory_of[kind], kind))
         return bool(self.ledger.exclude(job.job_id, smallest))
 
@@ -349,14 +351,14 @@ class Simulation:
         more: object = rest[0] if rest else None
         if isinstance(action, Reserve):
             heapq.heappush(self._wakes, action.until_s)
-            more = {"grants": action.grants, "until_s": action.until_s}
+            more = {"allocations": action.allocations, "until_s": action.until_s}
         self.log.entries.append((self._now_s, _WHAT[type(action)], job_id, more))
 
     # How fast jobs run ----------------------------------------------------------------------
 
     def _time(self, changes: Sequence[Change]) -> None:
         """Time the jobs that a decision changed, and whoever is beside them."""
-        began: list[tuple[Run, Standing]] = []
+        began: list[tuple[Run, JobStatus]] = []
         let_go = {change.job.job_id for change in changes if change.after.phase in WAITING}
         for job, before, after in _net(changes):
             if after.phase is Phase.REJECTED:
@@ -375,17 +377,17 @@ class Simulation:
             if after.phase is not Phase.RUNNING:
                 continue
             if job.latency_sensitive and job.job_id not in self._promised_s:
-                kind = self._cluster.kind_of(after.grants[0].device)
-                self._promised_s[job.job_id] = self.forecasts.outlook(job, kind).promised_s
+                kind = self._cluster.kind_of(after.allocations[0].device)
+                self._promised_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
             if moved:
                 if not run.arrival:
-                    self._count_part(job, after.grants[0])
+                    self._count_part(job, after.allocations[0])
                 self._arrived += 1
                 run.arrival = self._arrived
             run.begin(self._now_s)
             began.append((run, after))
-        for run, standing in began:
-            self._set_pace(run, standing)
+        for run, status in began:
+            self._set_pace(run, status)
         self._time_others(changes)
 
     def _time_others(self, changes: Iterable[Change]) -> None:
@@ -395,96 +397,99 @@ class Simulation:
         changed = {change.job.job_id for change in changes}
         others: dict[str, None] = {}
         for _, before, after in changes:
-            for grant in (*before.grants, *after.grants):
-                there = self.ledger.on(grant.device)
+            for allocation in (*before.allocations, *after.allocations):
+                there = self.ledger.on(allocation.device)
                 others.update((job_id, None) for job_id in there if job_id not in changed)
         for job_id in others:
-            standing = self.ledger.standing(job_id)
-            if standing.phase is Phase.RUNNING:
+            status = self.ledger.status(job_id)
+            if status.phase is Phase.RUNNING:
                 run = self._runs[job_id]
                 run.advance(self._now_s)
-                self._set_pace(run, standing)
+                self._set_pace(run, status)
 
-    def _count_part(self, job: Job, grant: Grant) -> None:
+    def _count_part(self, job: Job, allocation: Allocation) -> None:
         """Whether a job takes more than the part of a device's memory that it is granted."""
-        whole = self._cluster.whole[grant.device]
-        if grant.memory_bytes < whole.memory_bytes:
-            taken = self._truth.memory_bytes(job, self._cluster.kind_of(grant.device))
+        whole = self._cluster.whole[allocation.device]
+        if allocation.memory_bytes < whole.memory_bytes:
+            taken = self._ground_truth.memory_bytes(job, self._cluster.kind_of(allocation.device))
             self.partly += 1
-            self.exceeded += taken > grant.memory_bytes
+            self.exceeded += taken > allocation.memory_bytes
 
-    def _set_pace(self, run: Run, standing: Standing) -> None:
-        run.pace_s = self._pace_s(run.job, standing)
+    def _set_pace(self, run: Run, status: JobStatus) -> None:
+        run.pace_s = self._pace_s(run.job, status)
         run.timing += 1
-        if not self._overflows(run, standing):
+        if not self._overflows(run, status):
             run.overflows_at = math.inf
         elif run.overflows_at == math.inf:
             run.overflows_at = self._now_s + OVERFLOW_S
         end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
-        self._report(run, standing)
+        self._report(run, status)
 
-    def _report(self, run: Run, standing: Standing | None = None) -> None:
+    def _report(self, run: Run, status: JobStatus | None = None) -> None:
         if run.job.latency_sensitive:
-            busy_milli = 0.0 if standing is None else self._busy_milli(run, standing)
+            busy_milli = 0.0 if status is None else self._busy_milli(run, status)
             self._usage.report(run.job.job_id, self._now_s, busy_milli)
         since_s = self._now_s if run.pace_s == math.inf else run.since_s
         self._progress.report(run.job.job_id, run.done, since_s, _per_s(run.pace_s))
 
-    def _busy_milli(self, run: Run, standing: Standing) -> float:
+    def _busy_milli(self, run: Run, status: JobStatus) -> float:
         """Thousandths of its first device that a job keeps busy: the fewer, the slower it runs."""
-        kind = self._cluster.kind_of(standing.grants[0].device)
-        alone_s = self._truth.alone_s(run.job, kind, len(standing.grants))
-        part = min(1.0, alone_s / run.pace_s) if run.pace_s > 0 else 1.0
-        return part * self._truth.compute_milli(run.job, kind)
+        kind = self._cluster.kind_of(status.allocations[0].device)
+        solo_s = self._ground_truth.solo_s(run.job, kind, len(status.allocations))
+        part = min(1.0, solo_s / run.pace_s) if run.pace_s > 0 else 1.0
+        return part * self._ground_truth.compute_milli(run.job, kind)
 
-    def _pace_s(self, job: Job, standing: Standing) -> float:
+    def _pace_s(self, job: Job, status: JobStatus) -> float:
         """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
         slowest, seen = 0.0, set()
-        members, node_of = len(standing.grants), self._cluster.node_of
-        spread = members > 1 and len({node_of[grant.device] for grant in standing.grants}) > 1
-        for grant in standing.grants:
-            kind = self._cluster.kind_of(grant.device)
-            there = self.ledger.on(grant.device)
-            if len(there) == 1 and grant.compute_milli == WHOLE:
+        members, node_of = len(status.allocations), self._cluster.node_of
+        spread = (
+            members > 1
+            and len({node_of[allocation.device] for allocation in status.allocations}) > 1
+        )
+        for allocation in status.allocations:
+            kind = self._cluster.kind_of(allocation.device)
+            there = self.ledger.on(allocation.device)
+            if len(there) == 1 and allocation.compute_milli == FULL_DEVICE_MILLI:
                 if kind in seen:
                     continue
                 seen.add(kind)
                 slowdown = 1.0
             else:
-                slowdown = self._slowdown(job, kind, grant.device, there)
-            alone_s = self._truth.alone_s(job, kind, members)
+                slowdown = self._slowdown(job, kind, allocation.device, there)
+            solo_s = self._ground_truth.solo_s(job, kind, members)
             if spread:
-                alone_s *= self._truth.spread(job, kind, members)
-            slowest = max(slowest, alone_s * slowdown)
+                solo_s *= self._ground_truth.spread(job, kind, members)
+            slowest = max(slowest, solo_s * slowdown)
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
 
     def _slowdown(self, job: Job, kind: str, device: int, there: Sequence[str]) -> float:
         members = []
         for job_id in there:
-            standing = self.ledger.standing(job_id)
-            if standing.phase is Phase.RUNNING:
-                grant = next(g for g in standing.grants if g.device == device)
-                members.append((self._runs[job_id].job, grant.compute_milli))
-        told = self._truth.slowdowns(kind, members)
+            status = self.ledger.status(job_id)
+            if status.phase is Phase.RUNNING:
+                allocation = next(g for g in status.allocations if g.device == device)
+                members.append((self._runs[job_id].job, allocation.compute_milli))
+        told = self._ground_truth.slowdowns(kind, members)
         return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
 
-    def _overflows(self, run: Run, standing: Standing) -> bool:
+    def _overflows(self, run: Run, status: JobStatus) -> bool:
         """Whether any of its devices has too little memory left by those who came before it."""
         fits: set[str] = set()  # kinds on which it fits alone
-        for grant in standing.grants:
-            node = self._cluster.nodes[self._cluster.node_of[grant.device]]
-            there = self.ledger.on(grant.device)
+        for allocation in status.allocations:
+            node = self._cluster.nodes[self._cluster.node_of[allocation.device]]
+            there = self.ledger.on(allocation.device)
             if len(there) == 1 and node.kind in fits:
                 continue
             runs = (
                 self._runs[job_id]
                 for job_id in there
-                if self.ledger.standing(job_id).phase is not Phase.RESERVED
+                if self.ledger.status(job_id).phase is not Phase.RESERVED
             )
             before = [one.job for one in runs if one.arrival <= run.arrival]
-            if not self._truth.fits(node.kind, node.memory_bytes, before):
+            if not self._ground_truth.fits(node.kind, node.memory_bytes, before):
                 return True
             if len(there) == 1:
                 fits.add(node.kind)
@@ -503,11 +508,11 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, Standing], Key]:
+def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, JobStatus], Key]:
     """The order of a policy's queue: of policy and forecasts alone, for policies see the queue."""
 
-    def key(job: Job, standing: Standing) -> Key:
-        return policy.key(job, standing, forecasts)
+    def key(job: Job, status: JobStatus) -> Key:
+        return policy.key(job, status, forecasts)
 
     return key
 
@@ -516,10 +521,10 @@ def _per_s(pace_s: float) -> float:
     return 1.0 / pace_s if pace_s > 0 else 0.0
 
 
-def _moved(before: Standing, after: Standing) -> bool:
+def _moved(before: JobStatus, after: JobStatus) -> bool:
     """Whether a job is on other devices, or none: other shares of the same it has at once."""
-    return before.phase in WAITING or {grant.device for grant in before.grants} != {
-        grant.device for grant in after.grants
+    return before.phase in WAITING or {allocation.device for allocation in before.allocations} != {
+        allocation.device for allocation in after.allocations
     }
 
 

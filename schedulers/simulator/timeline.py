@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.simulator.event_log import Entry
 
@@ -122,7 +122,7 @@ class Timeline:
     def compute_held(self) -> Steps:
         """Devices' worth of compute that jobs held: two halves are one."""
         held = self.held
-        share = np.where(held.paused, 0.0, held.compute_milli / WHOLE)
+        share = np.where(held.paused, 0.0, held.compute_milli / FULL_DEVICE_MILLI)
         return _steps(np.concatenate([held.start_s, held.end_s]), np.concatenate([share, -share]))
 
     def pending_jobs(self) -> Steps:
@@ -163,7 +163,7 @@ def timeline_of(entries: Iterable[Entry], cluster: Cluster, over: Collection[str
     return Timeline(
         cluster,
         tuple(log.number),
-        _intervals(log.stays, log.granted),
+        _intervals(log.stays, log.allocated),
         _spans(sorted(log.waits)),
         _spans([(places[name], start_s, end_s) for name, start_s, end_s in log.down]),
         log.now_s,
@@ -180,17 +180,18 @@ class _Log:
     holds : dict
         Of each job that holds devices since when, which, and whether it is paused.
     stays : list of tuple
-        Job, start, end, place in ``ENDS`` and whether it was paused; ``granted`` has what it held.
+        Job, start, end, place in ``ENDS`` and whether it was paused; ``allocated`` has what it
+        held.
     """
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.number: dict[str, int] = {}
-        self.holds: dict[str, tuple[float, tuple[Grant, ...], bool]] = {}
+        self.holds: dict[str, tuple[float, tuple[Allocation, ...], bool]] = {}
         self.waits_since: dict[str, float] = {}
         self.down_since: dict[str, float] = {}
         self.stays: list[tuple[int, float, float, int, bool]] = []
-        self.granted: list[tuple[Grant, ...]] = []
+        self.allocated: list[tuple[Allocation, ...]] = []
         self.waits: list[tuple[int, float, float]] = []
         self.down: list[tuple[str, float, float]] = []
 
@@ -220,14 +221,14 @@ class _Log:
         elif what == "repair":
             self.repair(more["node"])
 
-    def leave(self, job_id: str, what: str) -> tuple[Grant, ...]:
+    def leave(self, job_id: str, what: str) -> tuple[Allocation, ...]:
         """A job no longer holds what it held; that is returned."""
-        start_s, grants, paused = self.holds.pop(job_id)
+        start_s, allocations, paused = self.holds.pop(job_id)
         if self.now_s > start_s:
             stay = self.number[job_id], start_s, self.now_s, ENDS.index(what), paused
             self.stays.append(stay)
-            self.granted.append(grants)
-        return grants
+            self.allocated.append(allocations)
+        return allocations
 
     def stop_waiting(self, job_id: str) -> None:
         """A job is pending no longer."""
@@ -243,12 +244,12 @@ class _Log:
 
 
 def _intervals(
-    stays: list[tuple[int, float, float, int, bool]], granted: list[tuple[Grant, ...]]
+    stays: list[tuple[int, float, float, int, bool]], allocated: list[tuple[Allocation, ...]]
 ) -> Intervals:
     """Of each stay one a device."""
-    members = np.array([len(grants) for grants in granted], dtype=np.int64)
+    members = np.array([len(allocations) for allocations in allocated], dtype=np.int64)
     stay = np.repeat(np.arange(len(stays)), members)
-    device, compute, _ = _columns(chain.from_iterable(granted), 3, int(members.sum()))
+    device, compute, _ = _columns(chain.from_iterable(allocated), 3, int(members.sum()))
     job, start_s, end_s, ended_by, paused = _columns(stays, 5, len(stays))
     order = np.lexsort((device, stay))
     stay = stay[order]

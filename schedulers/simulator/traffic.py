@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.topology import Topology
 
 
-class Stay(NamedTuple):
+class GangRun(NamedTuple):
     """A job on its devices, until it let go of them.
 
     Attributes
@@ -23,26 +23,26 @@ class Stay(NamedTuple):
     """
 
     job: Job
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
     part: float
 
 
-def bytes_by_level(stays: Iterable[Stay], topology: Topology) -> dict[str, float] | None:
+def bytes_by_level(stays: Iterable[GangRun], topology: Topology) -> dict[str, float] | None:
     """Bytes of gradients over each level of a topology; None if none is known to have sent any.
 
     In an iteration each edge of a ring all-reduce of m members carries 2 (m - 1) / m times their
     gradients (requirement C4), over the level at which its two devices meet; the ring goes through
     the devices in depth-first order. Nothing is known of jobs whose gradients or iterations are 0.
     """
-    known = [stay for stay in stays if len(stay.grants) > 1 and _gradient_bytes(stay.job)]
+    known = [stay for stay in stays if len(stay.allocations) > 1 and _gradient_bytes(stay.job)]
     if not known:
         return None
-    members = np.array([len(stay.grants) for stay in known])
+    members = np.array([len(stay.allocations) for stay in known])
     sent = np.array([stay.part * _gradient_bytes(stay.job) for stay in known])
     of_edge = np.repeat(sent * 2 * (members - 1) / members, members)
     ring = np.repeat(np.arange(len(known)), members)
-    grants = chain.from_iterable(stay.grants for stay in known)
-    devices = np.fromiter((grant.device for grant in grants), np.int64, len(ring))
+    allocations = chain.from_iterable(stay.allocations for stay in known)
+    devices = np.fromiter((allocation.device for allocation in allocations), np.int64, len(ring))
     rank = topology.depth_first.argsort()
     devices = devices[np.lexsort((rank[devices], ring))]
     following, last = np.roll(devices, -1), members.cumsum() - 1

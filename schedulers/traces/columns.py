@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.traces.row import SECONDS, Row, count, not_negative, number, seconds, whole
 
@@ -51,7 +51,9 @@ _COLUMNS = {
     "user": _Column(str, "text", lambda job: job.user, ""),
     "min_gpus": _Column(count, f"{_WHOLE} >= 0", lambda job: job.min_gpus, 0),
     "kinds": _Column(_kinds, "kinds of devices", lambda job: shlex.join(job.kinds), ""),
-    "compute_milli": _Column(count, f"{_WHOLE} >= 0", lambda job: job.compute_milli, WHOLE),
+    "compute_milli": _Column(
+        count, f"{_WHOLE} >= 0", lambda job: job.compute_milli, FULL_DEVICE_MILLI
+    ),
     "memory_gib": _Column(_gib, "a number >= 0", lambda job: job.memory_bytes / _GIB, 0.0),
     "iterations": _Column(count, f"{_WHOLE} >= 0", lambda job: job.iterations, 0),
     "latency_sensitive": _Column(_flag, "0 or 1", lambda job: int(job.latency_sensitive), 0),

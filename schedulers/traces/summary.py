@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.traces.trace import Trace
 
 HOUR_S = 3600.0
@@ -56,7 +56,7 @@ def summary_of(trace: Trace) -> Summary:
     jobs = trace.jobs
     submit_s = np.array([job.submit_s for job in jobs])
     durations = np.array([trace.duration_s[job.job_id] for job in jobs])
-    held = np.array([job.gpus * job.compute_milli / WHOLE for job in jobs])
+    held = np.array([job.gpus * job.compute_milli / FULL_DEVICE_MILLI for job in jobs])
     span_s = float(submit_s[-1] - submit_s[0]) if jobs else 0.0
     percentiles = np.percentile(durations, _PERCENTILES) if jobs else ()
     figures = {f"p{p}": float(v) for p, v in zip(_PERCENTILES, percentiles, strict=bool(jobs))}

@@ -91,7 +91,7 @@ class Job(_message.Message):
     retries: int
     def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_every_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ...) -> None: ...
 
-class Grant(_message.Message):
+class Allocation(_message.Message):
     __slots__ = ("device", "compute_milli", "memory_bytes")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
@@ -124,13 +124,13 @@ class Told(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., promised_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., foretold: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "why", "attempt", "node", "grants", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue", "done_guessed")
+    __slots__ = ("job", "phase", "why", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue", "done_guessed")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
-    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     STARTED_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_UNIX_S_FIELD_NUMBER: _ClassVar[int]
@@ -150,7 +150,7 @@ class JobStatus(_message.Message):
     why: str
     attempt: int
     node: str
-    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
     submitted_unix_s: float
     started_unix_s: float
     ended_unix_s: float
@@ -165,7 +165,7 @@ class JobStatus(_message.Message):
     waited_s: float
     place_in_queue: int
     done_guessed: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., why: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., waited_s: _Optional[float] = ..., place_in_queue: _Optional[int] = ..., done_guessed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., why: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., waited_s: _Optional[float] = ..., place_in_queue: _Optional[int] = ..., done_guessed: _Optional[bool] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -370,11 +370,11 @@ class Exit(_message.Message):
     def __init__(self, finished: _Optional[bool] = ..., out_of_memory: _Optional[bool] = ..., asked: _Optional[bool] = ..., how: _Optional[str] = ..., lost: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("job_id", "attempt", "phase", "grants", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "ran_s", "exit", "why", "done_guessed", "rest_s")
+    __slots__ = ("job_id", "attempt", "phase", "allocations", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "ran_s", "exit", "why", "done_guessed", "rest_s")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
-    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     USAGE_MILLI_FIELD_NUMBER: _ClassVar[int]
@@ -389,7 +389,7 @@ class Task(_message.Message):
     job_id: str
     attempt: int
     phase: TaskPhase
-    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
     done: float
     saved: float
     usage_milli: float
@@ -401,7 +401,7 @@ class Task(_message.Message):
     why: str
     done_guessed: bool
     rest_s: float
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ..., done_guessed: _Optional[bool] = ..., rest_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ..., done_guessed: _Optional[bool] = ..., rest_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
     __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem", "cluster_id", "takes_pieces")
@@ -426,10 +426,10 @@ class NodeReport(_message.Message):
     def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., takes_pieces: _Optional[bool] = ...) -> None: ...
 
 class TaskOrder(_message.Message):
-    __slots__ = ("job", "attempt", "grants", "told", "elapsed_s", "done", "end", "discard", "alone", "submission", "run_as")
+    __slots__ = ("job", "attempt", "allocations", "told", "elapsed_s", "done", "end", "discard", "alone", "submission", "run_as")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -440,7 +440,7 @@ class TaskOrder(_message.Message):
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
-    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
     told: _containers.RepeatedCompositeFieldContainer[Told]
     elapsed_s: float
     done: float
@@ -449,7 +449,7 @@ class TaskOrder(_message.Message):
     alone: bool
     submission: str
     run_as: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
 
 class NodeOrders(_message.Message):
     __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id", "more")

@@ -54,9 +54,9 @@ class Answered:
         return self._unreadable + self._judge.refused
 
     @property
-    def untold(self) -> int:
+    def missing(self) -> int:
         """Outcomes beside others of jobs that were never reported alone before."""
-        return self._judge.untold
+        return self._judge.missing
 
     def add(self, rows: Iterable[ReportedOutcome]) -> None:
         """Take rows of a log, in the order in which they came."""

@@ -70,13 +70,13 @@ class Judge:
     """Puts outcomes, in the order in which they came, beside forecasts of one release.
 
     A slowdown is a step beside others over the median step of the same job alone: of a job that
-    was never reported alone it cannot be told, and ``untold`` counts those; ``refused`` counts
+    was never reported alone it cannot be told, and ``missing`` counts those; ``refused`` counts
     outcomes of jobs or devices that cannot be.
     """
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self.untold = self.refused = 0
+        self.missing = self.refused = 0
         self._alone: dict[tuple[str, str, Share], deque[float]] = {}
 
     def judged(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
@@ -128,7 +128,7 @@ class Judge:
             return run
         alone_s = self._alone.get(run.place)
         if step_s is None or not alone_s or median(alone_s) <= 0:
-            self.untold += 1
+            self.missing += 1
             return None
         return replace(run, slowdown=step_s / median(alone_s))
 

@@ -101,5 +101,5 @@ def second_attempt(story: Story | None = None) -> Story:
 
 def sound() -> Story:
     """A history that obeys every law."""
-    told = second_attempt().ledger("end", "a", 2, 10).event("Ended", "a", "finished after 2 s")
+    told = second_attempt().ledger("end", "a", 2, 10).event("JobResult", "a", "finished after 2 s")
     return told.list(("a", "FINISHED", 2), process="final").left()

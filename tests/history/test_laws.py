@@ -12,7 +12,7 @@ from tests.history.story import Story, first_attempt, second_attempt, sound
 
 def over(story: Story, phase: str = "FINISHED", attempt: int = 1) -> Story:
     """Job a ends, and all is read at the end."""
-    story.event("Ended", "a", f"{phase.lower()} after 1 s")
+    story.event("JobResult", "a", f"{phase.lower()} after 1 s")
     return story.list(("a", phase, attempt), process="final").left()
 
 
@@ -41,7 +41,7 @@ def half_of_a_batch() -> Story:
     story = Story().do("c0", "submit", ["a", "b"], "no answer", "unknown").event("Submitted", "a")
     return (
         story.cancel("a")
-        .event("Ended", "a", "cancelled")
+        .event("JobResult", "a", "cancelled")
         .list(("a", "CANCELLED", 0), process="final")
     )
 
@@ -135,7 +135,7 @@ def absent_though_submitted() -> Story:
 
 
 def placed_after_its_end() -> Story:
-    return first_attempt().event("Ended", "a", "finished").event("Placed", "a")
+    return first_attempt().event("JobResult", "a", "finished").event("Placed", "a")
 
 
 def a_gap() -> Story:
@@ -159,7 +159,7 @@ def the_first_is_missing() -> Story:
 
 
 def another_end() -> Story:
-    story = first_attempt().ledger("end", "a", 1).event("Ended", "a", "finished")
+    story = first_attempt().ledger("end", "a", 1).event("JobResult", "a", "finished")
     return story.list(("a", "FINISHED", 1)).list(("a", "FAILED", 1), process="c1")
 
 

@@ -103,7 +103,7 @@ class Views:
         for entry, said in self.journal().items():
             job: str = said["job"]
             attempts[job] += said["what"] == "Placed"
-            if said["what"] in ("Returned", "Ended"):
+            if said["what"] in ("Returned", "JobResult"):
                 found.setdefault((job, attempts[job]), received[entry])
         return found
 
@@ -163,7 +163,7 @@ def replayed(events: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
             phase = LEAVING
         elif what == "Returned" and before in (PLACED, RUNNING, LEAVING):
             phase = WAITING
-        elif what == "Ended" and before in (WAITING, PLACED, RUNNING, LEAVING):
+        elif what == "JobResult" and before in (WAITING, PLACED, RUNNING, LEAVING):
             phase = event["detail"].split()[0].rstrip(":").upper()
         else:
             raise ValueError(f"entry {event['entry']}: {what} while {before}")

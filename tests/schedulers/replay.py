@@ -20,10 +20,10 @@ from presage.schedulers.core.action import (
     Start,
     Wake,
 )
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 
@@ -70,7 +70,7 @@ class Replay:
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise TableError(f"line {number} is none of a simulation's log ({error})") from None
 
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """As they come: what is logged says who is next."""
         return ()
 
@@ -93,9 +93,9 @@ _ACTIONS = {*_GRANTING, *_PLAIN, "reserve", "reject", "wake"}
 
 def _action(what: str, whose: Any, more: Any) -> Action:
     if what == "reserve":
-        return Reserve(whose, _grants(more["grants"]), more["until_s"])
+        return Reserve(whose, _allocations(more["allocations"]), more["until_s"])
     if what in _GRANTING:
-        return _GRANTING[what](whose, _grants(more))
+        return _GRANTING[what](whose, _allocations(more))
     if what == "reject":
         return Reject(whose, more or "")  # a line leaves out what is empty
     if what == "wake":
@@ -103,5 +103,5 @@ def _action(what: str, whose: Any, more: Any) -> Action:
     return _PLAIN[what](whose)
 
 
-def _grants(told: Any) -> tuple[Grant, ...]:
-    return tuple(Grant(*grant) for grant in told)
+def _allocations(told: Any) -> tuple[Allocation, ...]:
+    return tuple(Allocation(*allocation) for allocation in told)

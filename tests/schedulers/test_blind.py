@@ -48,24 +48,24 @@ class Looks(Fifo):
 
 
 def seen_by_a_policy(forecaster_of):
-    truth, policy = Durations(SECRET), Looks()
+    ground_truth, policy = Durations(SECRET), Looks()
     jobs = [job("a", 0.5), job("b", 1.5)]
-    simulation = Simulation(cluster(1), policy, forecaster_of(truth), truth, jobs)
+    simulation = Simulation(cluster(1), policy, forecaster_of(ground_truth), ground_truth, jobs)
     simulation.run()
     assert len(simulation.ended) == len(jobs)
-    return truth, policy
+    return ground_truth, policy
 
 
-def test_nothing_that_a_policy_is_given_leads_to_the_truth():
-    truth, policy = seen_by_a_policy(lambda truth: NoForecasts())
+def test_nothing_that_a_policy_is_given_leads_to_the_ground_truth():
+    ground_truth, policy = seen_by_a_policy(lambda ground_truth: NoForecasts())
 
-    assert not any(one is truth or one is SECRET for one in policy.seen)
+    assert not any(one is ground_truth or one is SECRET for one in policy.seen)
     assert not any(isinstance(one, Durations | Simulation) for one in policy.seen)
     assert policy.foreseen == []
 
 
-def test_an_oracle_is_told_the_truth_and_that_is_seen():
-    truth, policy = seen_by_a_policy(lambda truth: Oracle(truth, cluster(1)))
+def test_an_oracle_is_told_the_ground_truth_and_that_is_seen():
+    ground_truth, policy = seen_by_a_policy(lambda ground_truth: Oracle(ground_truth, cluster(1)))
 
-    assert any(one is truth for one in policy.seen)
+    assert any(one is ground_truth for one in policy.seen)
     assert set(policy.foreseen) == set(SECRET.values())

@@ -267,16 +267,16 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
         )
         for i in range(300)
     ]
-    truth = {one.job_id: float(rng.lognormal(4.5, 1)) * hour_s for one in jobs}
+    ground_truth = {one.job_id: float(rng.lognormal(4.5, 1)) * hour_s for one in jobs}
     devices = cluster(*[8] * 32)
     faults = read_faults(path, devices, seed=0, from_day=120.0)
-    done = simulated(devices, Fifo(), jobs, truth, faults=faults)
+    done = simulated(devices, Fifo(), jobs, ground_truth, faults=faults)
 
-    assert {one.job.job_id for one in done.ended} == truth.keys()
+    assert {one.job.job_id for one in done.ended} == ground_truth.keys()
     assert all(one.phase is Phase.FINISHED for one in done.ended)
     # From the log alone: how long runs lasted, and what of them was kept.
     began_s: dict[str, float] = {}
-    held_s, kept_s, starts = (dict.fromkeys(truth, 0.0) for _ in range(3))
+    held_s, kept_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
     for at_s, what, name, _ in done.log.entries:
         if what == "start":
             began_s[name] = at_s
@@ -290,7 +290,7 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
     assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
     for one in done.ended:
         name, gpus = one.job.job_id, one.job.gpus
-        whole_s = truth[name] * (1 + saves.cost_s / saves.interval_s)
+        whole_s = ground_truth[name] * (1 + saves.cost_s / saves.interval_s)
         assert kept_s[name] == pytest.approx(whole_s)
-        assert one.standing.attained_s == pytest.approx(gpus * held_s[name])
-        assert one.standing.starts == starts[name]
+        assert one.status.attained_s == pytest.approx(gpus * held_s[name])
+        assert one.status.starts == starts[name]

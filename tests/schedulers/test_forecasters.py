@@ -12,13 +12,13 @@ import pytest
 from presage.errors import ServiceError
 from presage.models.release.release import load_release
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Forecaster, Forecasts, Outlook
+from presage.schedulers.core.forecasts import Forecaster, Forecasts, RuntimePrediction
 from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, PredictionCache
 from presage.schedulers.live.forecast_source import live_forecaster
 from presage.schedulers.live.protocol.wire import read_told, write_told
 from presage.schedulers.simulator.measured_truth import Measured
@@ -49,8 +49,8 @@ def made(name: str, zoo, jobs) -> Forecaster:
     noisy, _, of = name.rpartition(" ")
     found: Forecaster = NoForecasts()
     if of == "oracle":
-        truth = Measured({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
-        found = Oracle(truth, DEVICES)
+        ground_truth = Measured({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
+        found = Oracle(ground_truth, DEVICES)
     elif of == "table":
         found = Table(zoo)
     elif of == "release":
@@ -67,20 +67,20 @@ def forecaster(request, zoo, jobs):
     return made(request.param, zoo, jobs)
 
 
-def test_as_many_answers_as_questions_whatever_their_order_and_company(forecaster, jobs):
+def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecaster, jobs):
     alone = [(one, "cpu-2") for one in jobs]
     pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
-    told, together = forecaster.outlooks(alone), forecaster.slowdowns(pairs)
+    told, together = forecaster.predictions(alone), forecaster.slowdowns(pairs)
     assert (len(told), len(together)) == (len(alone), len(pairs))
 
     order = list(range(len(alone)))
     Random(1).shuffle(order)
-    assert list(forecaster.outlooks([alone[i] for i in order])) == [told[i] for i in order]
+    assert list(forecaster.predictions([alone[i] for i in order])) == [told[i] for i in order]
     for (_, members), slowdowns in zip(pairs, together, strict=True):
         assert slowdowns is None or len(slowdowns) == len(members)
         again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
         assert again is slowdowns is None or again[::-1] == pytest.approx(slowdowns)
-    assert list(forecaster.outlooks([])) == list(forecaster.slowdowns([])) == []
+    assert list(forecaster.predictions([])) == list(forecaster.slowdowns([])) == []
 
 
 def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
@@ -89,14 +89,14 @@ def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
     name = request.node.callspec.params["forecaster"]
     of_release = load_release(ROOT / "data/pretrained/release").release_id
     forecasts = Forecasts(forecaster, DEVICES)
-    sent = write_told("cpu-2", forecasts.outlook(jobs[0], "cpu-2"))
+    sent = write_told("cpu-2", forecasts.prediction(jobs[0], "cpu-2"))
 
     assert sent.release_id == (of_release if name.endswith("release") else "")
     assert read_told([sent])["cpu-2"].release_id == sent.release_id
 
 
 def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
-    one, like_it = forecaster.outlooks([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
+    one, like_it = forecaster.predictions([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
     assert (one is None) == (like_it is None)
     assert one is None or one[1:4] == like_it[1:4]
 
@@ -107,9 +107,9 @@ def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs)
     stranger, forecaster = job("stranger"), made(name, zoo, jobs)
     told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
     told.expect([stranger])
-    assert told.outlook(stranger, kind) == Outlook(math.inf, 1000, GIB)
+    assert told.prediction(stranger, kind) == RuntimePrediction(math.inf, 1000, GIB)
     assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
-    assert told.untold == {kind: 1}
+    assert told.missing == {kind: 1}
 
 
 def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
@@ -118,7 +118,9 @@ def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
             client.device("cpu-2")
         told = Forecasts(Predicted(client), DEVICES)
         told.expect(jobs)
-        assert {told.outlook(one, "cpu-2") for one in jobs} == {Outlook(math.inf, 1000, 16 * GIB)}
+        assert {told.prediction(one, "cpu-2") for one in jobs} == {
+            RuntimePrediction(math.inf, 1000, 16 * GIB)
+        }
     ((why, times),) = told.failures.items()
     assert "127.0.0.1:1" in why
     assert times == 1  # asked once for all
@@ -130,11 +132,11 @@ class Down(NoForecasts):
     def __init__(self, answers):
         self.asked, self._answers = 0, answers
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         self.asked += 1
         if self.asked != self._answers:
             raise ServiceError("nobody is there")
-        return super().outlooks(asked)
+        return super().predictions(asked)
 
 
 @pytest.mark.parametrize(("answers", "asked"), [(0, 3), (3, 6)])
@@ -149,13 +151,13 @@ def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
 class Broken(NoForecasts):
     """Whose arithmetic fails."""
 
-    def outlooks(self, asked):
-        return [Outlook(1.0, round(math.inf), 1) for _ in asked]
+    def predictions(self, asked):
+        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in asked]
 
 
 def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
     told = Forecasts(Broken(), DEVICES)
-    assert told.outlook(job("1"), "cpu-2").runtime_s == math.inf
+    assert told.prediction(job("1"), "cpu-2").runtime_s == math.inf
     assert list(told.failures.values()) == [1]
 
 
@@ -164,14 +166,14 @@ class Switched(NoForecasts):
 
     there = False
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         if not self.there:
             raise ServiceError("nobody is there")
-        return super().outlooks(asked)
+        return super().predictions(asked)
 
 
 def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
-    fresh = FreshForecasts(Switched)
+    fresh = PredictionCache(Switched)
     assert fresh.failure == ""
     now_s = 0.0
     for number in range(5):

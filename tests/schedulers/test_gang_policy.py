@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
@@ -123,7 +123,7 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
     anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
     assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
     with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
-        simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
+        simulated(cluster(2), Gang(near="capacity"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
 def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
@@ -141,8 +141,10 @@ class Pairs:
     def __init__(self):
         self.asked = []
 
-    def outlooks(self, asked):
-        return [Outlook(100.0, 600 if one.model == "calm" else 300, GIB) for one, _ in asked]
+    def predictions(self, asked):
+        return [
+            RuntimePrediction(100.0, 600 if one.model == "calm" else 300, GIB) for one, _ in asked
+        ]
 
     def slowdowns(self, asked):
         self.asked.append([tuple(one.model for one in jobs) for _, jobs in asked])
@@ -160,8 +162,8 @@ def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
 class ByName(Pairs):
     """Who is called "1.5" is slowed so by anybody; all are small."""
 
-    def outlooks(self, asked):
-        return [Outlook(100.0, 300, GIB) for _ in asked]
+    def predictions(self, asked):
+        return [RuntimePrediction(100.0, 300, GIB) for _ in asked]
 
     def slowdowns(self, asked):
         return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
@@ -169,10 +171,10 @@ class ByName(Pairs):
 
 def with_tenants(devices, waiting, **tenants):
     """A state: jobs of these models are on these devices, and one waits."""
-    ledger = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
+    ledger = Ledger(devices, Queue(lambda job, status: (job.submit_s,)))
     for job_id, (model, where) in tenants.items():
         ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
-        ledger.apply([Start(job_id, tuple(Grant(at, 300, GIB) for at in where))], 0.0)
+        ledger.apply([Start(job_id, tuple(Allocation(at, 300, GIB) for at in where))], 0.0)
     ledger.submit(waiting, 1.0)
     return State(ledger, 1.0, Progress())
 
@@ -185,7 +187,7 @@ def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
     found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
     assert found.devices[:, 0].tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
     assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
-    assert found.with_room == 4
+    assert found.with_capacity == 4
 
 
 @pytest.mark.parametrize("near", ["node", "cluster"])
@@ -194,7 +196,7 @@ def test_a5_more_members_than_the_quorum_are_better_also_where_fewer_would_cost_
     state = with_tenants(cluster(4, 2), gang, a=("1.25", (0,)), b=("1.25", (1,)))
     (start,) = Gang(near=near).decide(state, Forecasts(ByName(), state.cluster), Random(0))
     assert isinstance(start, Start)
-    assert [grant.device for grant in start.grants] == [0, 1, 2, 3]
+    assert [allocation.device for allocation in start.allocations] == [0, 1, 2, 3]
 
 
 def test_b5_the_slowest_member_may_set_the_pace():
@@ -208,7 +210,7 @@ def test_b5_the_slowest_member_may_set_the_pace():
         policy = Gang(reduce=reduce, most_slowdown=2.0)
         (start,) = policy.decide(state, forecasts, Random(0))
         assert isinstance(start, Start)
-        return [grant.device for grant in start.grants]
+        return [allocation.device for allocation in start.allocations]
 
     assert goes_to("mean") == [0, 1]
     assert goes_to("max") == [2, 3]
@@ -251,7 +253,7 @@ def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, d
         if what == "start":
             assert of_id[job_id].fewest_gpus <= len(more) <= of_id[job_id].gpus
         if what == "reserve":
-            assert len(more["grants"]) < of_id[job_id].fewest_gpus
+            assert len(more["allocations"]) < of_id[job_id].fewest_gpus
             assert more["until_s"] == until_s.setdefault(job_id, more["until_s"])  # not put off
             assert at_s < more["until_s"]
         elif what in ("start", "expire", "preempt"):

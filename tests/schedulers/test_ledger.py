@@ -24,51 +24,53 @@ from presage.schedulers.core.action import (
     Start,
     Wake,
 )
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job_status import ENDED, WAITING, Phase
 from presage.schedulers.core.ledger import Ledger
-from presage.schedulers.core.queue import Queue, urgency
+from presage.schedulers.core.queue import Queue, priority_key
 from tests.schedulers.clusters import GIB, cluster, job
 
-HALF = WHOLE // 2
+HALF = FULL_DEVICE_MILLI // 2
 
 
 def ledger(*devices: int, a100: int = 0, jobs=()) -> Ledger:
     """Of a cluster of such nodes, and perhaps one of A100s; the jobs wait."""
     nodes = cluster(*devices).nodes + (cluster(a100, kind="a100").nodes if a100 else ())
     names = (Node(f"n{i}", n.devices, n.kind, n.memory_bytes) for i, n in enumerate(nodes))
-    made = Ledger(Cluster(tuple(names)), Queue(lambda job, standing: (*urgency(job), job.submit_s)))
+    made = Ledger(
+        Cluster(tuple(names)), Queue(lambda job, status: (*priority_key(job), job.submit_s))
+    )
     for one in jobs:
         assert made.submit(one, one.submit_s) == ""
     return made
 
 
-def part(device: int, compute_milli: int = HALF, memory_bytes: int = 4 * GIB) -> Grant:
-    return Grant(device, compute_milli, memory_bytes)
+def part(device: int, compute_milli: int = HALF, memory_bytes: int = 4 * GIB) -> Allocation:
+    return Allocation(device, compute_milli, memory_bytes)
 
 
 def picture(made: Ledger):
     """All that can be seen of a ledger."""
     return (
-        {job_id: made.standing(job_id) for job_id in made.jobs},
+        {job_id: made.status(job_id) for job_id in made.jobs},
         list(made.running.items()),
         [waiting.job_id for waiting in made.pending],
         [made.on(device) for device in range(made.cluster.devices)],
         [made.idle.on(node) for node in range(len(made.cluster.nodes))],
-        made.room.compute_milli.tolist(),
-        made.room.memory_bytes.tolist(),
+        made.capacity.compute_milli.tolist(),
+        made.capacity.memory_bytes.tolist(),
         made.down,
     )
 
 
-def test_a_started_job_holds_what_it_was_granted_until_it_ends():
+def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
     made = ledger(2, jobs=[job("a", gpus=2)])
     made.apply([Start("a", made.cluster.whole)], 5.0)
 
-    assert made.standing("a").phase is Phase.RUNNING
+    assert made.status("a").phase is Phase.RUNNING
     assert made.idle.count == 0
-    assert made.room.compute_milli.tolist() == made.room.memory_bytes.tolist() == [0, 0]
+    assert made.capacity.compute_milli.tolist() == made.capacity.memory_bytes.tolist() == [0, 0]
     change = made.end("a", Phase.FINISHED, 9.0)
     assert change.after.attained_s == 8.0  # device-seconds
     assert picture(made)[3:] == picture(ledger(2))[3:]
@@ -77,7 +79,10 @@ def test_a_started_job_holds_what_it_was_granted_until_it_ends():
 @pytest.mark.parametrize(
     ("impossible", "why"),
     [
-        (Start("b", (part(0, WHOLE),)), "n0/0 has 500 thousandths of its compute left, not 1000"),
+        (
+            Start("b", (part(0, FULL_DEVICE_MILLI),)),
+            "n0/0 has 500 thousandths of its compute left, not 1000",
+        ),
         (Start("b", (part(0, 1, 13 * GIB),)), "bytes of memory left"),
         (Start("b", ()), "0 members of a gang that needs 1"),
         (Start("gang", (part(1), part(1))), "two members on n0/1"),
@@ -119,14 +124,14 @@ def test_a_refused_batch_leaves_the_order_of_running_jobs_and_of_the_queue():
 
 def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
     made = ledger(1, jobs=[job("a"), job("b")])
-    made.apply([Start("a", (part(0, WHOLE, 10 * GIB),)), Pause("a")], 1.0)
-    made.apply([Start("b", (part(0, WHOLE, 6 * GIB),))], 2.0)
+    made.apply([Start("a", (part(0, FULL_DEVICE_MILLI, 10 * GIB),)), Pause("a")], 1.0)
+    made.apply([Start("b", (part(0, FULL_DEVICE_MILLI, 6 * GIB),))], 2.0)
 
     with pytest.raises(ImpossibleActionError, match="0 thousandths"):
         made.apply([Resume("a")], 3.0)
     made.apply([Preempt("b"), Resume("a")], 3.0)
-    assert made.standing("a").attained_at(5.0) == 2.0
-    assert made.room.memory_bytes.tolist() == [6 * GIB]
+    assert made.status("a").attained_at(5.0) == 2.0
+    assert made.capacity.memory_bytes.tolist() == [6 * GIB]
 
 
 def test_an_elastic_gang_runs_with_any_number_within_its_range():
@@ -136,7 +141,7 @@ def test_an_elastic_gang_runs_with_any_number_within_its_range():
     with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2 to 4"):
         made.apply([Resize("a", made.cluster.whole[:1])], 20.0)
 
-    assert made.standing("a").attained_at(20.0) == 2 * 10 + 4 * 10
+    assert made.status("a").attained_at(20.0) == 2 * 10 + 4 * 10
     assert made.idle.count == 0
 
 
@@ -167,14 +172,14 @@ def test_what_can_never_run_is_rejected_when_it_comes():
     )
     assert made.submit(job("elastic", gpus=9, min_gpus=8), 0.0) == ""
     assert "of which there is no device" in made.submit(job("other", kinds=("a100",)), 0.0)
-    assert made.standing("large").phase is made.standing("other").phase is Phase.REJECTED
+    assert made.status("large").phase is made.status("other").phase is Phase.REJECTED
     with pytest.raises(ImpossibleActionError, match="'large' was submitted before"):
         made.submit(job("large"), 1.0)
 
 
 def test_a_kind_that_is_too_small_is_excluded_and_without_another_a_job_can_never_run():
     devices = Cluster((Node("n0", 1, "v100", 16 * GIB), Node("n1", 1, "a100", 40 * GIB)))
-    made = Ledger(devices, Queue(lambda job, standing: (job.submit_s,)))
+    made = Ledger(devices, Queue(lambda job, status: (job.submit_s,)))
     for one in (job("any"), job("only", kinds=("v100", "v100"))):
         made.submit(one, 0.0)
     assert made.exclude("any", "v100") == ""
@@ -203,7 +208,7 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
     whole = made.cluster.whole
     made.apply([Reserve("gang", whole[:2], 10.0)], 0.0)
 
-    assert made.standing("gang").phase is Phase.RESERVED
+    assert made.status("gang").phase is Phase.RESERVED
     assert [waiting.job_id for waiting in made.pending] == ["b", "c"]
     with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
         made.apply([Start("b", whole[:1])], 5.0)
@@ -215,7 +220,7 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
     assert [(change.job.job_id, change.after.phase) for change in changes] == [
         ("gang", Phase.PENDING), ("c", Phase.RUNNING)
     ]  # fmt: skip
-    assert made.standing("gang").waited_s == 20.0
+    assert made.status("gang").waited_s == 20.0
 
 
 def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
@@ -228,10 +233,10 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
         made.apply([Reserve("gang", whole, 1.0)], 1.0)
     made.apply([Start("gang", whole)], 2.0)
 
-    assert made.standing("gang")[:3] == (Phase.RUNNING, 2.0, whole)
+    assert made.status("gang")[:3] == (Phase.RUNNING, 2.0, whole)
     assert made.expire(99.0) == []
     made.apply([Preempt("gang"), Reserve("gang", whole, 200.0), Preempt("gang")], 100.0)
-    assert made.standing("gang").phase is Phase.PENDING
+    assert made.status("gang").phase is Phase.PENDING
     assert made.idle.count == 2
 
 
@@ -244,14 +249,14 @@ def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
 
     again = ledger(2, 2)
     for job_id, one in made.jobs.items():
-        assert again.adopt(one, made.standing(job_id)) == ""
+        assert again.adopt(one, made.status(job_id)) == ""
     assert picture(again) == picture(made)
-    assert again.standing("late").rollbacks == 1
-    assert again.standing("late").rolled_back_s == 5.0
+    assert again.status("late").rollbacks == 1
+    assert again.status("late").rolled_back_s == 5.0
     with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
-        again.adopt(job("more"), made.standing("runs"))
+        again.adopt(job("more"), made.status("runs"))
     assert picture(again) == picture(made)
-    assert "a gang of 5" in again.adopt(job("large", gpus=5), made.standing("waits"))
+    assert "a gang of 5" in again.adopt(job("large", gpus=5), made.status("waits"))
 
 
 def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
@@ -266,10 +271,10 @@ def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
         made.apply([Start("b", whole[:1]), Start("c", whole[1:2])], 0.0)
 
 
-WHOLE_DEVICE = Grant(0, WHOLE, 16 * GIB)
+WHOLE_DEVICE = Allocation(0, FULL_DEVICE_MILLI, 16 * GIB)
 # What a policy returns nobody has type-checked.
 ANY_START: Any = Start
-ANY_GRANT: Any = Grant
+ANY_GRANT: Any = Allocation
 ANY_RESERVE: Any = Reserve
 ANY_REJECT: Any = Reject
 ANY_WAKE: Any = Wake
@@ -281,9 +286,12 @@ ANY_WAKE: Any = Wake
         ("start", "action 1 is none, but something of type str"),
         (object(), "action 1 is none, but something of type object"),
         (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job, but something of type int"),
-        (ANY_START("a", None), "grants are no tuple, but something of type NoneType"),
-        (ANY_START("a", {WHOLE_DEVICE}), "grants are no tuple, but something of type set"),
-        (ANY_START("a", ((0, WHOLE, GIB),)), "among grants there is something of type tuple"),
+        (ANY_START("a", None), "allocations are no tuple, but something of type NoneType"),
+        (ANY_START("a", {WHOLE_DEVICE}), "allocations are no tuple, but something of type set"),
+        (
+            ANY_START("a", ((0, FULL_DEVICE_MILLI, GIB),)),
+            "among grants there is something of type tuple",
+        ),
         (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli is no whole number, but"),
         (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device is no whole number, but"),
         (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes is beyond 64 bits"),
@@ -312,15 +320,17 @@ class AnyActions(RuleBasedStateMachine):
         self.now_s = 0.0
 
     jobs = st.integers(0, 8).map(str)
-    shares = st.sampled_from((1, 300, HALF, WHOLE))
+    shares = st.sampled_from((1, 300, HALF, FULL_DEVICE_MILLI))
     memories = st.sampled_from((0, 4 * GIB, 12 * GIB, 16 * GIB))
-    grants = st.lists(st.builds(Grant, st.integers(0, 5), shares, memories), max_size=4).map(tuple)
+    allocations = st.lists(
+        st.builds(Allocation, st.integers(0, 5), shares, memories), max_size=4
+    ).map(tuple)
     actions = st.one_of(
-        st.builds(Start, jobs, grants),
-        st.builds(Reserve, jobs, grants, st.floats(0, 200)),
+        st.builds(Start, jobs, allocations),
+        st.builds(Reserve, jobs, allocations, st.floats(0, 200)),
         st.builds(Preempt, jobs),
-        st.builds(Resize, jobs, grants),
-        st.builds(Migrate, jobs, grants),
+        st.builds(Resize, jobs, allocations),
+        st.builds(Migrate, jobs, allocations),
         st.builds(Pause, jobs),
         st.builds(Resume, jobs),
         st.builds(Reject, jobs, st.just("no")),
@@ -370,20 +380,26 @@ class AnyActions(RuleBasedStateMachine):
         made = self.made
         for device, whole in enumerate(made.cluster.whole):
             node = made.cluster.node_of[device]
-            standings = {job_id: made.standing(job_id) for job_id in made.on(device)}
+            statuses = {job_id: made.status(job_id) for job_id in made.on(device)}
             held = [
-                (grant, standing.phase)
-                for standing in standings.values()
-                for grant in standing.grants
-                if grant.device == device
+                (allocation, status.phase)
+                for status in statuses.values()
+                for allocation in status.allocations
+                if allocation.device == device
             ]
             down = node in made.down
             compute = sum(g.compute_milli for g, phase in held if phase is not Phase.PAUSED)
             memory = sum(g.memory_bytes for g, _ in held)
             assert not (down and held)
-            assert made.room.compute_milli[device] == (0 if down else WHOLE - compute) >= 0
             assert (
-                made.room.memory_bytes[device] == (0 if down else whole.memory_bytes - memory) >= 0
+                made.capacity.compute_milli[device]
+                == (0 if down else FULL_DEVICE_MILLI - compute)
+                >= 0
+            )
+            assert (
+                made.capacity.memory_bytes[device]
+                == (0 if down else whole.memory_bytes - memory)
+                >= 0
             )
             is_idle = not held and not down
             bit = made.idle._of_node[node] >> device - made.cluster.first_device[node] & 1
@@ -392,22 +408,24 @@ class AnyActions(RuleBasedStateMachine):
     @invariant()
     def a_gang_runs_with_as_many_as_it_needs_or_with_none(self):
         for job_id, one in self.made.jobs.items():
-            standing = self.made.standing(job_id)
+            status = self.made.status(job_id)
             least = {Phase.RUNNING: one.fewest_gpus, Phase.PAUSED: one.fewest_gpus}
             least[Phase.RESERVED] = 1
             assert (
-                (least[standing.phase] <= len(standing.grants) <= one.gpus)
-                if standing.phase in least
-                else (standing.grants == ())
+                (least[status.phase] <= len(status.allocations) <= one.gpus)
+                if status.phase in least
+                else (status.allocations == ())
             )
-            assert len({grant.device for grant in standing.grants}) == len(standing.grants)
+            assert len({allocation.device for allocation in status.allocations}) == len(
+                status.allocations
+            )
 
     @invariant()
     def every_job_is_in_one_phase(self):
         made = self.made
         pending = [waiting.job_id for waiting in made.pending]
         for job_id in made.jobs:
-            phase = made.standing(job_id).phase
+            phase = made.status(job_id).phase
             assert (job_id in pending) == (phase is Phase.PENDING)
             assert (job_id in made.running) == (phase is Phase.RUNNING)
             assert (phase in ENDED) + (phase in WAITING) + (
@@ -418,13 +436,13 @@ class AnyActions(RuleBasedStateMachine):
     @rule()
     def expire(self):
         self.made.expire(self.now_s)
-        standings = [self.made.standing(job_id) for job_id in self.made.jobs]
-        assert all(one.until_s > self.now_s for one in standings if one.phase is Phase.RESERVED)
+        statuses = [self.made.status(job_id) for job_id in self.made.jobs]
+        assert all(one.until_s > self.now_s for one in statuses if one.phase is Phase.RESERVED)
 
     @invariant()
     def who_is_urgent_is_first(self):
         waiting = list(self.made.pending)
-        assert waiting == sorted(waiting, key=lambda one: (*urgency(one), one.submit_s))
+        assert waiting == sorted(waiting, key=lambda one: (*priority_key(one), one.submit_s))
         assert self.made.pending.first() == (waiting[0] if waiting else None)
 
 

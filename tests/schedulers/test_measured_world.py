@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from presage.errors import ConfigError
 from presage.models.release.release import load_release
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
@@ -85,9 +85,9 @@ def test_a_share_slows_a_job_where_it_is_all_that_it_gets():
 
 def test_another_kind_of_device_is_as_much_slower_as_a_step_there():
     world = Measured({"j": 100.0}, SMALL, "v100")
-    assert world.alone_s(of("a", "j"), "v100", 1) == 100.0
-    assert world.alone_s(of("a", "j"), "k80", 1) == pytest.approx(300.0)
-    assert world.alone_s(of("a", "j", gpus=4), "v100", 2) == 200.0
+    assert world.solo_s(of("a", "j"), "v100", 1) == 100.0
+    assert world.solo_s(of("a", "j"), "k80", 1) == pytest.approx(300.0)
+    assert world.solo_s(of("a", "j", gpus=4), "v100", 2) == 200.0
 
 
 def test_jobs_fit_by_their_measured_peaks_unless_two_of_them_did_not():
@@ -102,12 +102,14 @@ def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
     world, devices = Measured({"a": 100.0}, SMALL, "v100"), cluster(1)
     one, other = of("a", iterations=50), of("b")
 
-    assert Oracle(world, devices).outlooks([(one, "v100")]) == [Outlook(100.0, 500, 6 * GIB)]
+    assert Oracle(world, devices).predictions([(one, "v100")]) == [
+        RuntimePrediction(100.0, 500, 6 * GIB)
+    ]
     assert Oracle(world, devices).slowdowns([("v100", (other, of("c")))]) == [
         (float("inf"), float("inf"))
     ]
-    assert Table(SMALL).outlooks([(one, "v100"), (other, "v100"), (of("d"), "v100")]) == [
-        Outlook(5.0, 500, 6 * GIB), Outlook(float("inf"), 700, 7 * GIB), None
+    assert Table(SMALL).predictions([(one, "v100"), (other, "v100"), (of("d"), "v100")]) == [
+        RuntimePrediction(5.0, 500, 6 * GIB), RuntimePrediction(float("inf"), 700, 7 * GIB), None
     ]  # fmt: skip
     assert Table(SMALL).slowdowns([("v100", (other, one)), ("v100", (one, of("c")))]) == [
         [1.5, 1.2], None
@@ -122,16 +124,16 @@ def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
 def test_noise_is_drawn_for_a_job_in_whatever_order_it_is_asked_for(spread, bias, order):
     asked = [(one, "v100") for one in order]
     once = Noisy(Table(SMALL), spread=spread, bias=bias, seed=3)
-    said = dict(zip(order, once.outlooks(asked), strict=True))
+    said = dict(zip(order, once.predictions(asked), strict=True))
 
     for one in order:
-        assert once.outlooks([(one, "v100")]) == [said[one]]
-    for one, outlook in said.items():
+        assert once.predictions([(one, "v100")]) == [said[one]]
+    for one, prediction in said.items():
         first = said[order[0]]
-        assert outlook and first
-        assert outlook.memory_bytes == first.memory_bytes  # of one model
+        assert prediction and first
+        assert prediction.memory_bytes == first.memory_bytes  # of one model
         if spread == 0:
-            assert outlook.runtime_s == pytest.approx(0.1 * one.iterations * bias)
+            assert prediction.runtime_s == pytest.approx(0.1 * one.iterations * bias)
 
 
 def test_noise_has_the_bias_and_the_spread_that_were_asked_for():
@@ -139,13 +141,13 @@ def test_noise_has_the_bias_and_the_spread_that_were_asked_for():
 
     noisy = Noisy(Table(SMALL), spread=0.5, bias=2.0, seed=1)
     jobs = [of("a", str(i), iterations=1000) for i in range(4000)]
-    told = noisy.outlooks([(one, "v100") for one in jobs])
-    off = np.log([outlook.runtime_s / 100 for outlook in told if outlook])
+    told = noisy.predictions([(one, "v100") for one in jobs])
+    off = np.log([prediction.runtime_s / 100 for prediction in told if prediction])
 
     assert np.exp(off.mean()) == pytest.approx(2.0, rel=0.03)
     assert off.std() == pytest.approx(0.5, rel=0.03)
-    assert Noisy(Table(SMALL), spread=0.5, seed=2).outlooks([(jobs[0], "v100")]) != (
-        Noisy(Table(SMALL), spread=0.5, seed=1).outlooks([(jobs[0], "v100")])
+    assert Noisy(Table(SMALL), spread=0.5, seed=2).predictions([(jobs[0], "v100")]) != (
+        Noisy(Table(SMALL), spread=0.5, seed=1).predictions([(jobs[0], "v100")])
     )
 
 
@@ -178,9 +180,9 @@ def test_a_service_foretells_as_a_release_in_this_process_does(zoo):
     here = Predicted(Predictor(load_release(RELEASE)))
     with serving("--release", RELEASE) as server, PresageClient(server.target) as client:
         there = Predicted(client)
-        told, together = there.outlooks(asked), there.slowdowns(pairs)
+        told, together = there.predictions(asked), there.slowdowns(pairs)
 
-    mine = here.outlooks(asked)
+    mine = here.predictions(asked)
     assert told[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
     for one, other in zip(told[:-2], mine[:-2], strict=True):
         assert one is not None
@@ -197,7 +199,8 @@ def test_less_risk_is_more_memory_and_nothing_else(zoo):
     one = job("j", model=model, features=zoo.features[model], iterations=10)
     predictor = Predictor(load_release(RELEASE))
     half, tenth, twentieth = (
-        Predicted(predictor, risk=risk).outlooks([(one, "cpu-2")])[0] for risk in (0.5, 0.1, 0.05)
+        Predicted(predictor, risk=risk).predictions([(one, "cpu-2")])[0]
+        for risk in (0.5, 0.1, 0.05)
     )
 
     assert half and tenth and twentieth
@@ -231,8 +234,8 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
     known = models_of(of("a", "any"), choosy, job("drawn"))
     assert [(one.model, one.iterations) for one in known] == [("a", 1000), ("b", 250), ("a", 1000)]
     world = Measured({"choosy": 100.0}, measured, "v100")
-    assert world.alone_s(known[1], "k80", 1) == 100.0  # the first of its own kinds
-    assert world.alone_s(known[1], "p100", 1) == pytest.approx(50.0)
+    assert world.solo_s(known[1], "k80", 1) == 100.0  # the first of its own kinds
+    assert world.solo_s(known[1], "p100", 1) == pytest.approx(50.0)
     with pytest.raises(ConfigError, match="model 'b' of the trace was not measured"):
         models_of(of("b", "any"))
 
@@ -254,10 +257,10 @@ def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
     jobs = [job(one.job.job_id, features=one, iterations=5) for one in (features, huge)]
     told.expect(jobs)
     for one in jobs:
-        told.outlook(one, "cpu-2")
+        told.prediction(one, "cpu-2")
         told.forget(one)
-        told.outlook(one, "cpu-2")
-    assert told.strange == {"cpu-2": 1}
+        told.prediction(one, "cpu-2")
+    assert told.out_of_domain == {"cpu-2": 1}
 
 
 def test_a_gang_on_several_nodes_takes_as_much_longer_as_was_measured():

@@ -204,7 +204,7 @@ def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
     )
     there = read_cluster(tmp_path / "cluster.yaml")
     tenants = [job(f"on {device}", gpus=1) for device in busy]
-    ledger = Ledger(there, Queue(lambda job, standing: (job.submit_s,)))
+    ledger = Ledger(there, Queue(lambda job, status: (job.submit_s,)))
     for tenant, device in zip(tenants, busy, strict=True):
         ledger.submit(tenant, 0.0)
         ledger.apply([Start(tenant.job_id, (there.whole[device],))], 0.0)

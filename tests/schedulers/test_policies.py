@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.forecasters.oracle import Oracle
@@ -33,11 +33,11 @@ from tests.schedulers.test_ledger import picture
 class AnyForecasts:
     """Says whatever it was made with of every job: nonsense, too."""
 
-    def __init__(self, outlooks):
-        self._outlooks = outlooks
+    def __init__(self, predictions):
+        self._predictions = predictions
 
-    def outlooks(self, asked):
-        return [self._outlooks[int(one.job_id) % len(self._outlooks)] for one, _ in asked]
+    def predictions(self, asked):
+        return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in asked]
 
     def slowdowns(self, asked):
         told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
@@ -45,13 +45,13 @@ class AnyForecasts:
 
 
 numbers = st.sampled_from((float("nan"), float("inf"), -1.0, 0.0, 3.0, 1e30))
-outlooks = st.one_of(st.none(), st.builds(Outlook, numbers, numbers, numbers))
+predictions = st.one_of(st.none(), st.builds(RuntimePrediction, numbers, numbers, numbers))
 
 
 @st.composite
 def jobs_of(draw, sizes=tuple(range(1, 10))):
     """A few jobs, some urgent, some larger than the cluster; and how long each runs."""
-    jobs, truth, now_s = [], {}, 0.0
+    jobs, ground_truth, now_s = [], {}, 0.0
     for i in range(draw(st.integers(1, 10))):
         now_s += draw(st.sampled_from((0.0, 3.0)))
         jobs.append(
@@ -66,8 +66,8 @@ def jobs_of(draw, sizes=tuple(range(1, 10))):
                 checkpointing=draw(st.sampled_from((NO_COST, Checkpointing(2.0, 1.0, 3.0)))),
             )
         )  # fmt: skip
-        truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))
-    return jobs, truth
+        ground_truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))
+    return jobs, ground_truth
 
 
 def nodes(*sizes_and_kinds):
@@ -89,28 +89,28 @@ CLUSTERS = st.sampled_from(
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None, max_examples=60)
-@given(made=jobs_of(), told=st.lists(outlooks, min_size=1, max_size=3), devices=CLUSTERS)
+@given(made=jobs_of(), told=st.lists(predictions, min_size=1, max_size=3), devices=CLUSTERS)
 def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refused(
     name, made, told, devices
 ):
-    jobs, truth = made
-    done = simulated(devices, POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+    jobs, ground_truth = made
+    done = simulated(devices, POLICIES[name](), jobs, ground_truth, forecaster=AnyForecasts(told))
 
     for one in done.ended:
         assert one.phase is (Phase.FINISHED if can_run(one.job, devices) else Phase.REJECTED)
     assert len(done.ended) == len(jobs)
-    again = simulated(devices, POLICIES[name](), jobs, truth, forecaster=AnyForecasts(told))
+    again = simulated(devices, POLICIES[name](), jobs, ground_truth, forecaster=AnyForecasts(told))
     assert list(again.log.lines()) == list(done.log.lines())
 
 
 class ByModel:
     """Foretells jobs of a model alike."""
 
-    def __init__(self, **outlooks):
-        self._outlooks = outlooks
+    def __init__(self, **predictions):
+        self._predictions = predictions
 
-    def outlooks(self, asked):
-        return [self._outlooks.get(one.model) for one, _ in asked]
+    def predictions(self, asked):
+        return [self._predictions.get(one.model) for one, _ in asked]
 
     def slowdowns(self, asked):
         return [[1.2] * len(jobs) for _, jobs in asked]
@@ -136,16 +136,16 @@ class Forgetful(Sharing):
 def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
     made, devices, milli, gib, ageing_s, ties
 ):
-    jobs, truth = made
+    jobs, ground_truth = made
     told = ByModel(
         **{
-            model: Outlook(20.0, compute, memory * GIB, high_s=25.0)
+            model: RuntimePrediction(20.0, compute, memory * GIB, high_s=25.0)
             for model, compute, memory in zip("ab", milli, gib, strict=True)
         }
     )
 
     def log(policy):
-        return [*simulated(devices, policy, jobs, truth, forecaster=told).log.lines()]
+        return [*simulated(devices, policy, jobs, ground_truth, forecaster=told).log.lines()]
 
     found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
     assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
@@ -189,11 +189,13 @@ def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_dev
     sizes, gpus, kinds
 ):
     devices, one = nodes(*sizes), job("a", gpus=gpus, kinds=kinds)
-    grants = consolidated(one, devices, IdleDevices(devices))
-    assert (grants is not None) == can_run(one, devices)
-    if grants is not None:
-        assert len({grant.device for grant in grants}) == gpus
-        assert all(not kinds or devices.kind_of(grant.device) in kinds for grant in grants)
+    allocations = consolidated(one, devices, IdleDevices(devices))
+    assert (allocations is not None) == can_run(one, devices)
+    if allocations is not None:
+        assert len({allocation.device for allocation in allocations}) == gpus
+        assert all(
+            not kinds or devices.kind_of(allocation.device) in kinds for allocation in allocations
+        )
 
 
 class Watched:
@@ -218,8 +220,8 @@ class Watched:
 @settings(deadline=None, max_examples=20)
 @given(made=jobs_of())
 def test_a_decision_is_a_function_of_what_it_is_given_and_changes_nothing(name, made):
-    jobs, truth = made
-    simulated(cluster(2, 2), Watched(POLICIES[name]()), jobs, truth)
+    jobs, ground_truth = made
+    simulated(cluster(2, 2), Watched(POLICIES[name]()), jobs, ground_truth)
 
 
 def starts_of(done):
@@ -265,7 +267,7 @@ def test_backfilling_goes_where_the_waiting_job_will_not_be():
 @given(made=jobs_of())
 def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
     """Whoever was next in the queue, and did not fit, starts no later than it was foretold to."""
-    jobs, truth = made
+    jobs, ground_truth = made
     promised: dict[str, float] = {}
 
     class Notes(Backfill):
@@ -275,14 +277,19 @@ def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
             return at_s, kept
 
     calm = [job(one.job_id, one.submit_s, gpus=one.gpus) for one in jobs]
-    done = simulated(cluster(2, 2), Notes(), calm, truth)
+    done = simulated(cluster(2, 2), Notes(), calm, ground_truth)
     for job_id, start_s in starts_of(done).items():
         assert start_s <= promised.get(job_id, start_s) + 1e-6
 
 
 def test_shortest_first_serves_by_forecast_and_strangers_last():
     jobs = [job("0"), job("1", 1.0), job("2", 1.0), job("3", 1.0)]
-    told = [Outlook(5.0, 1000, 1), None, Outlook(9.0, 1000, 1), Outlook(7.0, 1000, 1)]
+    told = [
+        RuntimePrediction(5.0, 1000, 1),
+        None,
+        RuntimePrediction(9.0, 1000, 1),
+        RuntimePrediction(7.0, 1000, 1),
+    ]
     done = simulated(
         cluster(1),
         ShortestFirst(),
@@ -295,8 +302,8 @@ def test_shortest_first_serves_by_forecast_and_strangers_last():
 
 def test_shortest_remaining_first_preempts_who_has_more_left():
     jobs = [job("long"), job("short", 10.0), job("longer", 11.0)]
-    truth = {"long": 100.0, "short": 20.0, "longer": 95.0}
-    done = simulated(cluster(1), ShortestRemainingFirst(), jobs, truth)
+    ground_truth = {"long": 100.0, "short": 20.0, "longer": 95.0}
+    done = simulated(cluster(1), ShortestRemainingFirst(), jobs, ground_truth)
 
     # "long" has 90 s left when "short" comes, and still less than "longer" afterwards.
     assert [(one.job.job_id, one.end_s) for one in done.ended] == [
@@ -306,8 +313,8 @@ def test_shortest_remaining_first_preempts_who_has_more_left():
 
 def test_least_attained_service_lets_the_young_go_first_without_knowing_anything():
     jobs = [job("old"), job("young", 500.0)]
-    truth = {"old": 5000.0, "young": 50.0}
-    done = simulated(cluster(1), LeastAttainedService(threshold_s=1000.0), jobs, truth)
+    ground_truth = {"old": 5000.0, "young": 50.0}
+    done = simulated(cluster(1), LeastAttainedService(threshold_s=1000.0), jobs, ground_truth)
 
     # At 1,000 s the old one has had its share, and the other one is let in.
     assert [(one.job.job_id, one.end_s) for one in done.ended] == [
@@ -320,22 +327,22 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
     asked = []
 
     class Counting(Oracle):
-        def outlooks(self, pairs):
+        def predictions(self, pairs):
             asked.append(len(pairs))
-            return [Outlook(float("nan"), -1, -1)] * len(pairs)
+            return [RuntimePrediction(float("nan"), -1, -1)] * len(pairs)
 
     devices = cluster(1)
     forecasts = Forecasts(Counting(Durations({}), devices), devices)
     jobs = [job(str(i)) for i in range(10_000)]
     forecasts.expect(jobs)
 
-    assert {forecasts.outlook(one, "v100") for one in jobs} == {
-        Outlook(float("inf"), 1000, devices.nodes[0].memory_bytes)
+    assert {forecasts.prediction(one, "v100") for one in jobs} == {
+        RuntimePrediction(float("inf"), 1000, devices.nodes[0].memory_bytes)
     }
     assert asked == [10_000]
 
 
-def test_a_job_that_ages_makes_room_also_if_it_was_started_with_those_that_wait():
+def test_a_job_that_ages_makes_capacity_also_if_it_was_started_with_those_that_wait():
     done = simulated(cluster(1), POLICIES["las"](), [job("a"), job("b")], {"a": 1e5, "b": 100.0})
     assert starts_of(done)["b"] == 3600.0
 
@@ -371,7 +378,7 @@ def test_nobody_has_what_a_latency_sensitive_gang_would_take_on_one_node(name):
 @given(made=jobs_of(), devices=CLUSTERS)
 def test_backfilling_delays_nobody_beyond_what_was_foretold(made, devices):
     """By exact forecasts: the first that waits starts no later than was reserved for it."""
-    jobs, truth = made
+    jobs, ground_truth = made
     promised: dict[str, float] = {}
 
     class Promises(Backfill):
@@ -381,6 +388,6 @@ def test_backfilling_delays_nobody_beyond_what_was_foretold(made, devices):
             return found
 
     plain = [replace(one, latency_sensitive=False, priority=0) for one in jobs]
-    starts = starts_of(simulated(devices, Promises(), plain, truth))
+    starts = starts_of(simulated(devices, Promises(), plain, ground_truth))
     for job_id, at_s in promised.items():
         assert starts[job_id] <= at_s + 1e-6

@@ -25,7 +25,7 @@ from presage.schedulers.core.action import (
     Start,
     Wake,
 )
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
@@ -61,23 +61,23 @@ class AnyThing(Fifo):
                 kept = tuple(state.cluster.whole[: one.gpus])[: rng.randint(1, 4)]
                 actions.append(Reserve(one.job_id, kept, state.now_s + rng.choice((5.0, 50.0))))
             elif rng.random() < 0.7:
-                share, memory = rng.choice(((WHOLE, 16), (300, 4), (600, 8)))
+                share, memory = rng.choice(((FULL_DEVICE_MILLI, 16), (300, 4), (600, 8)))
                 devices = rng.sample(range(state.cluster.devices), one.gpus)
-                grants = tuple(Grant(device, share, memory * GIB) for device in devices)
-                actions.append(Start(one.job_id, grants))
-        for job_id, standing in state.running.items():
+                allocations = tuple(Allocation(device, share, memory * GIB) for device in devices)
+                actions.append(Start(one.job_id, allocations))
+        for job_id, status in state.running.items():
             drawn = rng.random()
             if drawn < 0.05:
                 actions.append(Preempt(job_id))
             elif drawn < 0.1:
                 actions.append(Pause(job_id))
             elif drawn < 0.2:
-                changed = tuple(g._replace(compute_milli=200) for g in standing.grants)
+                changed = tuple(g._replace(compute_milli=200) for g in status.allocations)
                 actions.append(Resize(job_id, changed))
             elif drawn < 0.25:
                 elsewhere = tuple(
                     g._replace(device=(g.device + 1) % state.cluster.devices)
-                    for g in standing.grants
+                    for g in status.allocations
                 )
                 actions.append(Migrate(job_id, elsewhere))
         for one_id in self.paused(state):
@@ -178,8 +178,8 @@ def test_what_was_refused_is_logged_by_its_reason_and_replayed():
 def test_a_log_of_what_stopped_a_simulation_stops_it_again():
     def stopped(policy):
         jobs, devices = [job("a")], cluster(1)
-        truth = Durations({"a": 1.0})
-        simulation = Simulation(devices, policy, Oracle(truth, devices), truth, jobs)
+        ground_truth = Durations({"a": 1.0})
+        simulation = Simulation(devices, policy, Oracle(ground_truth, devices), ground_truth, jobs)
         with pytest.raises(ImpossibleActionError, match="beyond all that a float can hold"):
             simulation.run()
         return list(simulation.log.lines())

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
@@ -28,14 +28,20 @@ class Halves(Fifo):
     """Halves of devices for everybody."""
 
     def decide(self, state, forecasts, rng):
-        room, actions = state.room(), []
+        capacity, actions = state.capacity(), []
         for waiting in state.pending:
-            free = [d for d in range(state.cluster.devices) if room.compute_milli[d] >= WHOLE // 2]
+            free = [
+                d
+                for d in range(state.cluster.devices)
+                if capacity.compute_milli[d] >= FULL_DEVICE_MILLI // 2
+            ]
             if len(free) < waiting.gpus:
                 break
-            grants = tuple(Grant(device, WHOLE // 2, GIB) for device in free[: waiting.gpus])
-            room.take(grants)
-            actions.append(Start(waiting.job_id, grants))
+            allocations = tuple(
+                Allocation(device, FULL_DEVICE_MILLI // 2, GIB) for device in free[: waiting.gpus]
+            )
+            capacity.take(allocations)
+            actions.append(Start(waiting.job_id, allocations))
         return actions
 
 
@@ -48,9 +54,9 @@ LAST = "a node/job-199"
 SECTIONS = ["metrics", "timeline", "time", "jct", "gangs", "reading"]
 
 
-def simulations(jobs, truth, devices, faults=()):
+def simulations(jobs, ground_truth, devices, faults=()):
     return {
-        name: simulated(devices, policy(), jobs, truth, faults=faults)
+        name: simulated(devices, policy(), jobs, ground_truth, faults=faults)
         for name, policy in POLICIES.items()
     }
 
@@ -68,9 +74,9 @@ def simulated_jobs():
                 user=f"u{i % 2}", checkpointing=costs)
         )  # fmt: skip
         duration_s[jobs[-1].job_id] = rng.lognormvariate(7, 1.2)
-    truth = Sizes(duration_s, dict.fromkeys(duration_s, 1))
+    ground_truth = Sizes(duration_s, dict.fromkeys(duration_s, 1))
     faults = [Fault(30_000.0, 1, repaired=False), Fault(45_000.0, 1, repaired=True)]
-    return simulations(jobs, truth, cluster(4, 8), faults)
+    return simulations(jobs, ground_truth, cluster(4, 8), faults)
 
 
 def rendered(done):
@@ -259,13 +265,13 @@ def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
     drawn_after(page, lambda: page.press("#find", "Enter"))
     page.locator("#timeline").scroll_into_view_if_needed()
     (job_over,) = [one for one in simulated_jobs["fifo"].ended if one.job.job_id == LAST]
-    (grants,) = [e[3] for e in simulated_jobs["fifo"].log.entries if e[1:3] == ("start", LAST)]
+    (allocations,) = [e[3] for e in simulated_jobs["fifo"].log.entries if e[1:3] == ("start", LAST)]
     view, box = shown_range(page), canvas_box(page)
     assert view["from"] <= job_over.first_start_s < job_over.end_s <= view["until"]
     row = (box["height"] - 29) / (view["last"] - view["first"])
     page.mouse.move(
         box["x"] + 84 + (box["width"] - 98) / 2,
-        box["y"] + 3 + (grants[0].device + 0.5 - view["first"]) * row,
+        box["y"] + 3 + (allocations[0].device + 0.5 - view["first"]) * row,
     )
     told = page.inner_text("#tip")
     for words in (LAST, "<i>net</i> 1", "u1", "fifo", f"\n{job_over.job.gpus}\n", "waited", "JCT"):
@@ -299,9 +305,9 @@ def test_many_jobs_are_mixed_and_told_apart_when_one_looks_closer(show, tmp_path
     jobs = [
         job(f"application_{i:05d}", 60.0 * i, gpus=rng.choice((1, 2, 8))) for i in range(20_000)
     ]
-    truth = {one.job_id: rng.expovariate(1 / 600) for one in jobs}
+    ground_truth = {one.job_id: rng.expovariate(1 / 600) for one in jobs}
     target = tmp_path / "many.html"
-    done = {"fifo": simulated(cluster(*[8] * 8), Fifo(), jobs, truth)}
+    done = {"fifo": simulated(cluster(*[8] * 8), Fifo(), jobs, ground_truth)}
     target.write_text(rendered(done))
     assert target.stat().st_size < LARGEST
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.shared_devices import SharedDevices
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Outlook
-from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.forecasts import RuntimePrediction
+from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.queue import Queue
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
@@ -52,9 +52,9 @@ def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None, faul
 def starts_of(done):
     """When each job was first started, and on which devices."""
     found: dict[str, tuple[float, list[int]]] = {}
-    for now_s, what, job_id, grants in done.log.entries:
+    for now_s, what, job_id, allocations in done.log.entries:
         if what == "start":
-            found.setdefault(job_id, (now_s, [grant[0] for grant in grants]))
+            found.setdefault(job_id, (now_s, [allocation[0] for allocation in allocations]))
     return found
 
 
@@ -110,7 +110,7 @@ def test_who_ran_out_of_memory_has_a_device_alone_from_then_on():
     overflows = [entry[2] for entry in done.log.entries if entry[1] == "overflow"]
     assert overflows == ["1"]
     again = [e for e in done.log.entries if e[1] == "start" and e[2] == "1"][1]
-    assert again[3] == (Grant(0, 1000, 16 * GIB),)
+    assert again[3] == (Allocation(0, 1000, 16 * GIB),)
     assert [one.phase for one in done.ended] == [Phase.FINISHED] * 4
 
 
@@ -122,8 +122,8 @@ def test_who_is_not_foretold_has_a_device_alone():
 class Careless(Oracle):
     """Foretells a quarter of the memory, and that nobody minds anybody."""
 
-    def outlooks(self, asked):
-        told = super().outlooks(asked)
+    def predictions(self, asked):
+        told = super().predictions(asked)
         return [one._replace(memory_bytes=one.memory_bytes // 4) for one in told]
 
     def slowdowns(self, asked):
@@ -133,21 +133,21 @@ class Careless(Oracle):
 class Unknown(Oracle):
     """Knows only what has a model."""
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         return [told if one.model else None for (one, _), told in
-                zip(asked, super().outlooks(asked), strict=True)]  # fmt: skip
+                zip(asked, super().predictions(asked), strict=True)]  # fmt: skip
 
 
 class Counting(Oracle):
     """Counts the questions of each kind that it is asked at once."""
 
-    def __init__(self, truth, devices):
-        super().__init__(truth, devices)
+    def __init__(self, ground_truth, devices):
+        super().__init__(ground_truth, devices)
         self.alone, self.together = [], []
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         self.alone.append(len(asked))
-        return super().outlooks(asked)
+        return super().predictions(asked)
 
     def slowdowns(self, asked):
         self.together.append(len(asked))
@@ -230,8 +230,10 @@ def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
 
     class Alike:
-        def outlooks(self, asked):
-            return [Outlook(1e4, 500 if one.model[0] == "h" else 50, GIB) for one, _ in asked]
+        def predictions(self, asked):
+            return [
+                RuntimePrediction(1e4, 500 if one.model[0] == "h" else 50, GIB) for one, _ in asked
+            ]
 
         def slowdowns(self, asked):
             return [(1.1,) * len(jobs) for _, jobs in asked]
@@ -263,8 +265,8 @@ def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
     told = []
 
     class Alike:
-        def outlooks(self, asked):
-            return [Outlook(100.0, 400, GIB)] * len(asked)
+        def predictions(self, asked):
+            return [RuntimePrediction(100.0, 400, GIB)] * len(asked)
 
         def slowdowns(self, asked):
             told.append([jobs[-1].job_id for _, jobs in asked])
@@ -280,7 +282,7 @@ def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
     assert sum(now_s == 1.0 for now_s, _ in starts_of(done).values()) == 3  # on the same devices
 
 
-def test_companies_that_no_device_has_are_forgotten(monkeypatch):
+def test_occupancies_that_no_device_has_are_forgotten(monkeypatch):
     monkeypatch.setattr("presage.schedulers.core.capacity.shared_devices.MOST_KNOWN", 4)
     shared = SharedDevices()
     shared.put(0, KIND, 500, GIB, [job("stays")])
@@ -315,7 +317,7 @@ def test_bin_packing_fills_the_fullest_device_with_what_was_requested():
         "4": (13.0, [0]),
     }  # fmt: skip
     first = next(entry for entry in done.log.entries if entry[1] == "start")
-    assert first[3] == (Grant(0, 600, 16 * GIB * 600 // 1000),)  # as much of its memory
+    assert first[3] == (Allocation(0, 600, 16 * GIB * 600 // 1000),)  # as much of its memory
 
 
 def test_bin_packing_minds_memory_and_kinds():
@@ -327,7 +329,7 @@ def test_bin_packing_minds_memory_and_kinds():
     assert starts_of(done) == {"0": (0.0, [1]), "1": (1.0, [0]), "2": (10.0, [1])}
 
 
-def test_a_fractional_gang_goes_to_one_node_if_one_has_room():
+def test_a_fractional_gang_goes_to_one_node_if_one_has_capacity():
     jobs = [fraction("0", 0.0, 500, gpus=3), fraction("1", 1.0, 500, gpus=2),
             fraction("2", 2.0, 500, gpus=5)]  # fmt: skip
     done = simulated(cluster(2, 3), BinPacking(), jobs, {str(i): 10.0 for i in range(3)})
@@ -352,11 +354,11 @@ def waiting(draw):
 def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
     jobs, unfit = made
     rank = {one.job_id: keys.randrange(5) for one in jobs}
-    queue = Queue(lambda one, standing: (rank[one.job_id],))
+    queue = Queue(lambda one, status: (rank[one.job_id],))
     for i, one in enumerate(jobs):
         if i == len(jobs) // 2:
             list(queue.turns())  # from now on they are kept by shape
-        queue.add(one, Standing(Phase.PENDING, 0.0))
+        queue.add(one, JobStatus(Phase.PENDING, 0.0))
     for one in jobs[:removed]:
         queue.remove(one.job_id)
 
@@ -368,9 +370,9 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
     for one in turns:
         seen.append(one)
         if one.gpus in unfit:
-            turns.pass_over()
+            turns.skip()
     first_of = {gpus: next((o for o in in_order if o.gpus == gpus), None) for gpus in unfit}
     assert seen == [o for o in in_order if o.gpus not in unfit or o is first_of[o.gpus]]
-    assert {s: queue.one_of(s).shape for s in queue.shapes(4)} == {
-        one.shape: one.shape for one in in_order if one.gpus == 1
+    assert {s: queue.one_of(s).workload_key for s in queue.workload_keys(4)} == {
+        one.workload_key: one.workload_key for one in in_order if one.gpus == 1
     }

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from presage.errors import ConfigError, ImpossibleActionError
 from presage.schedulers.core.action import Pause, Preempt, Resize, Resume, Start, Wake
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import Cluster, DeviceColumns, Node
 from presage.schedulers.core.compute_usage import Usage
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.ledger import Ledger
@@ -47,7 +47,7 @@ class Told:
     def __init__(self, **by_model):
         self._by_model = by_model
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         return [self._of(one, kind) for one, kind in asked]
 
     def slowdowns(self, asked):
@@ -58,8 +58,8 @@ class Told:
         return told(kind) if callable(told) else told
 
 
-def outlook(compute_milli, runtime_s=100.0, gib=1, **more):
-    return Outlook(runtime_s, compute_milli, gib * GIB, **more)
+def prediction(compute_milli, runtime_s=100.0, gib=1, **more):
+    return RuntimePrediction(runtime_s, compute_milli, gib * GIB, **more)
 
 
 class World:
@@ -70,7 +70,7 @@ class World:
         self.forecasts = Forecasts(forecaster, devices)
         self.ledger = Ledger(
             devices,
-            Queue(lambda one, standing: self.policy.key(one, standing, self.forecasts)),
+            Queue(lambda one, status: self.policy.key(one, status, self.forecasts)),
             ageing_s=self.policy.ageing_s,
         )
         self.progress, self.usage = Progress(), Usage()
@@ -87,10 +87,10 @@ class World:
         return [action for action in actions if not isinstance(action, Wake)]
 
     def held(self, job_id):
-        return {g.device: g.compute_milli for g in self.ledger.standing(job_id).grants}
+        return {g.device: g.compute_milli for g in self.ledger.status(job_id).allocations}
 
     def phase(self, job_id):
-        return self.ledger.standing(job_id).phase
+        return self.ledger.status(job_id).phase
 
 
 def resources(*left):
@@ -103,13 +103,13 @@ def resources(*left):
         np.array([kinds.index(kind) for kind, _ in flat]),
         kinds,
     )
-    room = Room(np.array([10 * share for _, share in flat]), np.full(len(flat), GIB))
-    return columns, room
+    capacity = FreeCapacity(np.array([10 * share for _, share in flat]), np.full(len(flat), GIB))
+    return columns, capacity
 
 
-def chosen(columns, room, rng=None, **need):
+def chosen(columns, capacity, rng=None, **need):
     needs = Needs(tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need))
-    node = choose_node(needs.fit(room, columns), room, columns, rng)
+    node = choose_node(needs.fit(capacity, columns), capacity, columns, rng)
     return None if node is None else "abc"[node]
 
 
@@ -118,24 +118,24 @@ def chosen(columns, room, rng=None, **need):
 
 def test_c1_the_resource_set_is_what_is_left_of_each_device_of_each_node_by_its_kind():
     has = (Node("a", 2, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB))
-    world = World(Cluster(has), Told(some=outlook(300, gib=5)))
+    world = World(Cluster(has), Told(some=prediction(300, gib=5)))
     world.submit(job("one", model="some")).decide(0.0)
 
-    room, columns = world.ledger.room, world.ledger.cluster.columns
-    assert room.compute_milli.tolist() == [700, 1000, 1000]
-    assert room.memory_bytes.tolist() == [11 * GIB, 16 * GIB, 12 * GIB]
+    capacity, columns = world.ledger.capacity, world.ledger.cluster.columns
+    assert capacity.compute_milli.tolist() == [700, 1000, 1000]
+    assert capacity.memory_bytes.tolist() == [11 * GIB, 16 * GIB, 12 * GIB]
     assert [columns.kinds[kind] for kind in columns.kind] == ["v100", "v100", "k80"]
 
 
 def test_c2_a_node_is_feasible_if_a_device_has_what_is_foretold_for_its_own_kind():
-    columns, room = resources([("A1", 45)], [("A2", 45)])
+    columns, capacity = resources([("A1", 45)], [("A2", 45)])
 
-    assert chosen(columns, room, A1=50, A2=40) == "b"
-    assert chosen(columns, room, A1=50, A2=50) is None
+    assert chosen(columns, capacity, A1=50, A2=40) == "b"
+    assert chosen(columns, capacity, A1=50, A2=50) is None
 
 
 def test_c2_compute_and_memory_must_both_fit_and_on_the_same_device():
-    world = World(cluster(2), Told(busy=outlook(900, gib=1), large=outlook(100, gib=12)))
+    world = World(cluster(2), Told(busy=prediction(900, gib=1), large=prediction(100, gib=12)))
     world.submit(job("1", model="busy"), job("2", model="large")).decide(0.0)
     assert world.held("1").keys() != world.held("2").keys()
 
@@ -154,7 +154,7 @@ LARGE_AND_SMALL = Cluster(
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_c2_no_kind_will_do_whose_memory_is_less_than_is_foretold(gpus):
-    world = World(LARGE_AND_SMALL, Told(some=outlook(200), huge=outlook(200, gib=40)))
+    world = World(LARGE_AND_SMALL, Told(some=prediction(200), huge=prediction(200, gib=40)))
     world.submit(job("on the large one", model="some", kinds=("h100",)))
     world.submit(job("huge", 1.0, model="huge", gpus=gpus)).decide(1.0)
 
@@ -164,7 +164,7 @@ def test_c2_no_kind_will_do_whose_memory_is_less_than_is_foretold(gpus):
 
 
 def test_c2_nobody_is_kept_from_a_small_kind_by_one_that_waits_for_a_large_one():
-    world = World(LARGE_AND_SMALL, Told(large=outlook(1000), huge=outlook(200, gib=40)))
+    world = World(LARGE_AND_SMALL, Told(large=prediction(1000), huge=prediction(200, gib=40)))
     for name in "12":
         world.submit(job(name, model="large", kinds=("h100",), latency_sensitive=True))
     world.decide(0.0)
@@ -172,54 +172,56 @@ def test_c2_nobody_is_kept_from_a_small_kind_by_one_that_waits_for_a_large_one()
     world.decide(1.0)
 
     assert world.phase("huge") is Phase.PENDING
-    assert world.held("unknown") == {0: WHOLE}
+    assert world.held("unknown") == {0: FULL_DEVICE_MILLI}
 
 
 def test_c2_a_kind_that_is_not_foretold_is_no_reason_to_be_kept_from_another():
-    told = {"v100": None, "h100": outlook(200, gib=100)}
+    told = {"v100": None, "h100": prediction(200, gib=100)}
     world = World(LARGE_AND_SMALL, Told(huge=told.get))
     assert world.forecasts.too_small(job("huge", model="huge")) == ()
 
 
 def test_c2_a_gang_that_only_a_small_kind_has_enough_devices_for_goes_there():
     devices = Cluster((Node("small", 4, "v100", 16 * GIB), Node("large", 2, "h100", 80 * GIB)))
-    world = World(devices, Told(huge=outlook(200, gib=40)))
+    world = World(devices, Told(huge=prediction(200, gib=40)))
     world.submit(job("huge", model="huge", gpus=4)).decide(0.0)
     assert world.phase("huge") is Phase.RUNNING
 
 
 def test_c2_where_no_kind_is_foretold_to_have_enough_all_that_there_is_has_to_do():
-    told = Told(huge=outlook(200, gib=100), for_h100=outlook(200, gib=40))
+    told = Told(huge=prediction(200, gib=100), for_h100=prediction(200, gib=40))
     world = World(LARGE_AND_SMALL, told)
     world.submit(job("huge", model="huge"), job("kept", model="for_h100", kinds=("v100",)))
     world.decide(0.0)
 
     assert world.phase("huge") is world.phase("kept") is Phase.RUNNING
-    assert world.ledger.standing("kept").grants[0].memory_bytes == 16 * GIB
+    assert world.ledger.status("kept").allocations[0].memory_bytes == 16 * GIB
 
 
 def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_worked_example():
-    columns, room = resources(
+    columns, capacity = resources(
         [("A1", 90), ("A1", 100), ("A1", 30)],
         [("A1", 90), ("A2", 40), ("A3", 80)],
         [("A1", 10), ("A2", 20), ("A3", 50)],
     )
 
-    assert chosen(columns, room, A1=40, A2=50, A3=70) == "a"
+    assert chosen(columns, capacity, A1=40, A2=50, A3=70) == "a"
 
 
 def test_c3_of_equals_the_first_node_is_chosen_as_in_the_worked_example():
-    columns, room = resources([("A1", 80), ("A3", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
+    columns, capacity = resources([("A1", 80), ("A3", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
 
-    assert chosen(columns, room, A1=30, A2=50, A3=90) == "a"
+    assert chosen(columns, capacity, A1=30, A2=50, A3=90) == "a"
 
 
 def test_c3_of_equals_a_seed_may_choose():
-    columns, room = resources([("A1", 80)], [("A1", 80)], [("A1", 70)])
-    found = {chosen(columns, room, Random(seed), A1=30) for seed in range(20)}
+    columns, capacity = resources([("A1", 80)], [("A1", 80)], [("A1", 70)])
+    found = {chosen(columns, capacity, Random(seed), A1=30) for seed in range(20)}
 
     assert found == {"a", "b"}
-    assert chosen(columns, room, Random(3), A1=30) == chosen(columns, room, Random(3), A1=30)
+    assert chosen(columns, capacity, Random(3), A1=30) == chosen(
+        columns, capacity, Random(3), A1=30
+    )
 
 
 shares, kinds = st.integers(0, 100), st.sampled_from(("A1", "A2"))
@@ -232,7 +234,7 @@ shares, kinds = st.integers(0, 100), st.sampled_from(("A1", "A2"))
     need=st.fixed_dictionaries({"A1": shares, "A2": shares}),
 )
 def test_c3_as_its_text_says_for_any_resource_set(left, need):
-    columns, room = resources(*left)
+    columns, capacity = resources(*left)
     need = {kind: need[kind] for kind in columns.kinds}
     best = {
         name: max((share for kind, share in node if share >= need[kind]), default=-1)
@@ -241,12 +243,14 @@ def test_c3_as_its_text_says_for_any_resource_set(left, need):
 
     most = max(best.values())
     expected = None if most < 0 else min(name for name in best if best[name] == most)
-    assert chosen(columns, room, **need) == expected
+    assert chosen(columns, capacity, **need) == expected
 
 
-def test_c4_best_effort_makes_room_as_in_the_worked_example():
+def test_c4_best_effort_makes_capacity_as_in_the_worked_example():
     # Need A1 35: c has 20 left and 40 held by best effort; a and b have as much, and none to take.
-    told = Told(urgent=outlook(350), held=outlook(800), mixed=outlook(400), be=outlook(400))
+    told = Told(
+        urgent=prediction(350), held=prediction(800), mixed=prediction(400), be=prediction(400)
+    )
     world = World(cluster(1, 1, 1), told, least_milli=400)
     for name, model, device, urgent in (
         ("on a", "held", 0, True), ("on b", "held", 1, True),
@@ -255,16 +259,16 @@ def test_c4_best_effort_makes_room_as_in_the_worked_example():
         one = job(name, model=model, latency_sensitive=urgent)
         world.ledger.submit(one, 0.0)
         share = 800 if model == "held" else 400
-        world.ledger.apply([Start(name, (Grant(device, share, GIB),))], 0.0)
-    assert world.ledger.room.compute_milli.tolist() == [200, 200, 200]
+        world.ledger.apply([Start(name, (Allocation(device, share, GIB),))], 0.0)
+    assert world.ledger.capacity.compute_milli.tolist() == [200, 200, 200]
 
     world.submit(job("urgent", 4.0, model="urgent", latency_sensitive=True))
 
-    assert world.decide(4.0) == [Preempt("be on c"), Start("urgent", (Grant(2, 350, GIB),))]
+    assert world.decide(4.0) == [Preempt("be on c"), Start("urgent", (Allocation(2, 350, GIB),))]
 
 
 def test_c4_without_releasable_best_effort_a_latency_sensitive_task_waits():
-    world = World(cluster(1), Told(urgent=outlook(600)))
+    world = World(cluster(1), Told(urgent=prediction(600)))
     world.submit(job("1", model="urgent", latency_sensitive=True))
     world.submit(job("2", model="urgent", latency_sensitive=True))
     world.decide(0.0)
@@ -342,9 +346,9 @@ def test_c4_of_very_many_tenants_a_set_that_is_nearly_smallest_is_found_at_once(
     assert release(0, 97 * GIB, tenants) is None
 
 
-def test_c4_a_job_that_saved_lately_loses_less_than_one_that_keeps_nothing():
+def test_c4_a_job_that_saved_recent_loses_less_than_one_that_keeps_nothing():
     often = Checkpointing(interval_s=60.0)
-    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("keeps", model="any", checkpointing=often), job("loses", model="any"))
     world.decide(0.0)
     world.submit(job("urgent", 3600.5, model="any", latency_sensitive=True))
@@ -355,7 +359,7 @@ def test_c4_a_job_that_saved_lately_loses_less_than_one_that_keeps_nothing():
 
 
 def test_c4_what_was_saved_when_it_was_sent_away_is_not_lost_again():
-    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("was away", model="any")).decide(0.0)
     world.ledger.apply([Preempt("was away")], 3000.0)
     world.submit(job("young", 3000.0, model="any"))
@@ -367,7 +371,7 @@ def test_c4_what_was_saved_when_it_was_sent_away_is_not_lost_again():
 
 
 def test_c4_a_job_that_says_it_has_just_saved_loses_little():
-    world = World(cluster(2), Told(any=outlook(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("silent", model="any"), job("saves", model="any")).decide(0.0)
     for name, saved in {"silent": 0.0, "saves": 0.29}.items():
         world.progress.report(name, 0.3, 3600.0, 1e-4, saved)
@@ -377,7 +381,7 @@ def test_c4_a_job_that_says_it_has_just_saved_loses_little():
 
 
 def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
-    world = World(cluster(2, 2), Told(any=outlook(1000)))
+    world = World(cluster(2, 2), Told(any=prediction(1000)))
     world.submit(*(job(f"be{i}", model="any") for i in range(4))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
 
@@ -386,7 +390,7 @@ def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
 
 
 def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
-    world = World(cluster(2), Told(small=outlook(300), large=outlook(700)), least_milli=1000)
+    world = World(cluster(2), Told(small=prediction(300), large=prediction(700)), least_milli=1000)
     world.submit(job("a", model="small"), job("b", model="small")).decide(0.0)
     world.submit(job("urgent", 1.0, model="large", latency_sensitive=True, priority=1))
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
@@ -395,8 +399,8 @@ def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
     assert world.phase("gang") is Phase.PENDING
 
 
-def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_room_for_it():
-    world = World(cluster(1), Told(some=outlook(600)))
+def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_capacity_for_it():
+    world = World(cluster(1), Told(some=prediction(600)))
     world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
 
     assert world.phase("2") is Phase.PENDING
@@ -404,7 +408,7 @@ def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_room_for
 
 
 def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue():
-    world = World(cluster(1), Told(some=outlook(1000)))
+    world = World(cluster(1), Told(some=prediction(1000)))
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"), job("ls", 2.0, model="some", latency_sensitive=True))
     world.decide(2.0)
@@ -416,7 +420,7 @@ def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue()
 
 
 def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free():
-    world = World(cluster(2), Told(large=outlook(900), small=outlook(400)), ageing_s=100.0)
+    world = World(cluster(2), Told(large=prediction(900), small=prediction(400)), ageing_s=100.0)
     world.submit(job("1", model="large", latency_sensitive=True)).decide(0.0)
     world.submit(job("2", model="small", latency_sensitive=True)).decide(0.0)
     world.submit(job("aged", 1.0, model="large")).decide(1.0)
@@ -427,15 +431,15 @@ def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free
 
 def test_c6_a_task_that_aged_is_waited_for_where_its_memory_comes_free_too():
     told = Told(
-        tiny=outlook(100, gib=10), busy=outlook(600), small=outlook(300),
-        aged=outlook(500, gib=12),
+        tiny=prediction(100, gib=10), busy=prediction(600), small=prediction(300),
+        aged=prediction(500, gib=12),
     )  # fmt: skip
     world = World(cluster(2), told, ageing_s=100.0)
     for number, model in enumerate(("tiny", "busy")):
         world.submit(job(model, model=model, latency_sensitive=True))
-        of = told.outlooks([(job(model, model=model), "v100")])[0]
-        grant = Grant(number, of.compute_milli, of.memory_bytes)
-        world.ledger.apply([Start(model, (grant,))], 0.0)
+        of = told.predictions([(job(model, model=model), "v100")])[0]
+        allocation = Allocation(number, of.compute_milli, of.memory_bytes)
+        world.ledger.apply([Start(model, (allocation,))], 0.0)
     world.submit(job("aged", 1.0, model="aged")).decide(1.0)
     world.submit(job("ls", 150.0, model="small", latency_sensitive=True)).decide(150.0)
 
@@ -444,7 +448,7 @@ def test_c6_a_task_that_aged_is_waited_for_where_its_memory_comes_free_too():
 
 
 def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
-    world = World(cluster(1), Told(some=outlook(1000)), ageing_s=100.0)
+    world = World(cluster(1), Told(some=prediction(1000)), ageing_s=100.0)
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"))
     world.submit(job("ls", 2.0, model="some", latency_sensitive=True)).decide(2.0)
@@ -453,7 +457,7 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
 
     assert world.phase("be") is Phase.RUNNING
     with pytest.raises(ImpossibleActionError, match="latency-sensitive job 'ls'"):
-        plain = World(cluster(1), Told(some=outlook(1000)))
+        plain = World(cluster(1), Told(some=prediction(1000)))
         plain.submit(job("be"), job("ls", latency_sensitive=True))
         plain.ledger.apply([Start("be", plain.ledger.cluster.whole)], 200.0)
 
@@ -461,10 +465,12 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
 def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_every_kind():
     """What travels is tested in tests/schedulers/controller; here, what there is to travel."""
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
-    by_kind = {"v100": outlook(300, 50.0, 2), "k80": outlook(800, 190.0, 3)}
+    by_kind = {"v100": prediction(300, 50.0, 2), "k80": prediction(800, 190.0, 3)}
     forecasts = Forecasts(Told(some=by_kind.get), has)
     kinds = ("v100", "k80")
-    told = read_told([write_told(k, forecasts.outlook(job("1", model="some"), k)) for k in kinds])
+    told = read_told(
+        [write_told(k, forecasts.prediction(job("1", model="some"), k)) for k in kinds]
+    )
 
     assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (
         (300, 800), (2 * GIB, 3 * GIB),
@@ -479,13 +485,13 @@ def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_ever
 def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_examples(
     left, device
 ):
-    told = {f"fill{share}": outlook(1000 - 10 * share) for share in left}
-    world = World(cluster(4), Told(need=outlook(50), **told))
+    told = {f"fill{share}": prediction(1000 - 10 * share) for share in left}
+    world = World(cluster(4), Told(need=prediction(50), **told))
     for i, share in enumerate(left):
         if share < 100:
             one = job(f"fill{i}", model=f"fill{share}")
             world.ledger.submit(one, 0.0)
-            world.ledger.apply([Start(one.job_id, (Grant(i, 1000 - 10 * share, GIB),))], 0.0)
+            world.ledger.apply([Start(one.job_id, (Allocation(i, 1000 - 10 * share, GIB),))], 0.0)
     world.submit(job("ls", 1.0, model="need", latency_sensitive=True))
     world.decide(1.0)
 
@@ -498,15 +504,17 @@ def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
             return [None] * len(asked)
 
     def told(kind):
-        return outlook(300, 100.0 if kind == "a100" else 1000.0)
+        return prediction(300, 100.0 if kind == "a100" else 1000.0)
 
     devices = Cluster((Node("a", 1, "a100", 40 * GIB), Node("k", 1, "k80", 12 * GIB)))
-    world = World(devices, Alone(there=outlook(500), be=told))
+    world = World(devices, Alone(there=prediction(500), be=told))
     world.submit(job("a", model="there", kinds=("a100",)), job("k", model="there", kinds=("k80",)))
     world.decide(0.0)
     state = State(world.ledger, 1.0, world.progress, world.usage)
 
-    assert choose_device(job("be", model="be"), [1, 0], state, state.room(), world.forecasts) == 0
+    assert (
+        choose_device(job("be", model="be"), [1, 0], state, state.capacity(), world.forecasts) == 0
+    )
 
 
 def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_time():
@@ -514,7 +522,7 @@ def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_ti
         def slowdowns(self, asked):
             return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in asked]
 
-    told = Crowded(loud=outlook(300), quiet=outlook(400), new=outlook(200))
+    told = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
     world = World(cluster(2), told)
     world.submit(job("loud", model="loud"), job("quiet", model="quiet")).decide(0.0)
     world.submit(job("new", 1.0, model="new")).decide(1.0)
@@ -525,14 +533,14 @@ def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_ti
 
 def test_n3_a_qos_check_as_in_the_worked_example():
     # 1:30 + 1:00 > 2:00: of 100 iterations 40 are left, each of 90 s; promised are 2 hours.
-    told = Outlook(9000.0, 500, GIB, high_s=7200.0 * 1.25)
+    told = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
     assert told.remaining_s(0.6) == 3600.0
     assert violated(5400.0, 0.6, told._replace(high_s=7200.0))
     assert not violated(3600.0, 0.6, told._replace(high_s=7200.0))
 
 
 def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
-    told = outlook(500, 100.0, high_s=120.0)
+    told = prediction(500, 100.0, high_s=120.0)
 
     assert not violated(60.0, 0.45, told)
     assert violated(70.0, 0.45, told)
@@ -540,7 +548,7 @@ def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
 
 
 def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
-    told = outlook(300, runtime_s=100.0, high_s=120.0)
+    told = prediction(300, runtime_s=100.0, high_s=120.0)
     assert not violated(60.0, 0.4, told)  # 60 s more: it will just be in time
     assert violated(60.0, 0.4, told, reserve=0.1)
     assert not violated(50.0, 0.4, told, reserve=0.5)
@@ -550,7 +558,7 @@ def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
 @example(0.25, 7.2, 0.5, 1.0)  # sums are rounded
 def test_n3_a_task_that_is_as_fast_as_foretold_is_in_time(part, runtime_s, setup, high):
     setup_s = setup * runtime_s
-    told = outlook(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
+    told = prediction(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
     elapsed_s = part * runtime_s
     done = max(0.0, (elapsed_s - setup_s) / (runtime_s - setup_s))
 
@@ -558,7 +566,7 @@ def test_n3_a_task_that_is_as_fast_as_foretold_is_in_time(part, runtime_s, setup
 
 
 def test_n3_setup_is_over_once_something_is_done():
-    told = outlook(500, 100.0, setup_s=20.0)
+    told = prediction(500, 100.0, setup_s=20.0)
 
     assert told.remaining_s(0.0) == 100.0
     assert told.remaining_s(0.5) == 40.0
@@ -566,7 +574,7 @@ def test_n3_setup_is_over_once_something_is_done():
 
 
 def test_n3_where_nothing_is_foretold_nothing_is_violated():
-    assert not violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).outlook(job("1"), "v100"))
+    assert not violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).prediction(job("1"), "v100"))
 
 
 def late(world, job_id, now_s, done=0.0):
@@ -575,46 +583,46 @@ def late(world, job_id, now_s, done=0.0):
 
 
 def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_in_time():
-    world = World(cluster(1), Told(ls=outlook(500, 600.0)))
+    world = World(cluster(1), Told(ls=prediction(500, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     late(world, "ls", 60.0)
-    assert world.decide(60.0) == [Resize("ls", (Grant(0, 600, GIB),))]
+    assert world.decide(60.0) == [Resize("ls", (Allocation(0, 600, GIB),))]
     late(world, "ls", 120.0, 0.1)
-    assert world.decide(120.0) == [Resize("ls", (Grant(0, 700, GIB),))]
+    assert world.decide(120.0) == [Resize("ls", (Allocation(0, 700, GIB),))]
     late(world, "ls", 180.0, 0.4)
     assert world.decide(180.0) == []
 
 
 def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
-    world = World(cluster(1), Told(ls=outlook(400, 600.0, high_s=630.0)))
+    world = World(cluster(1), Told(ls=prediction(400, 600.0, high_s=630.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
 
-    assert world.decide(60.0) == [Resize("ls", (Grant(0, 800, GIB),))]
+    assert world.decide(60.0) == [Resize("ls", (Allocation(0, 800, GIB),))]
     world.progress.report("ls", 0.15, 120.0, 1 / 600)
     assert world.decide(120.0) == []
 
 
 def test_n4_where_by_the_model_no_share_is_enough_it_is_one_step_at_a_time():
-    world = World(cluster(1), Told(ls=outlook(400, 100.0, high_s=110.0)))
+    world = World(cluster(1), Told(ls=prediction(400, 100.0, high_s=110.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as foretold, but far behind
 
-    assert world.decide(60.0) == [Resize("ls", (Grant(0, 500, GIB),))]
+    assert world.decide(60.0) == [Resize("ls", (Allocation(0, 500, GIB),))]
 
 
 def test_n4_until_nothing_is_left():
-    world = World(cluster(1), Told(ls=outlook(850, 600.0)))
+    world = World(cluster(1), Told(ls=prediction(850, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     for look in range(1, 5):
         late(world, "ls", 60.0 * look)
         world.decide(60.0 * look)
 
-    assert world.held("ls") == {0: WHOLE}
+    assert world.held("ls") == {0: FULL_DEVICE_MILLI}
 
 
 def test_n5_where_not_enough_is_left_best_effort_tasks_of_the_device_are_lowered():
-    world = World(cluster(1), Told(ls=outlook(500, 600.0), be=outlook(480, 600.0)))
+    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -623,8 +631,8 @@ def test_n5_where_not_enough_is_left_best_effort_tasks_of_the_device_are_lowered
     assert world.held("be") == {0: 400}
 
 
-def test_n5_what_was_lowered_has_it_back_when_there_is_room_again():
-    world = World(cluster(1), Told(ls=outlook(500, 600.0), be=outlook(480, 600.0)))
+def test_n5_what_was_lowered_has_it_back_when_there_is_capacity_again():
+    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -635,12 +643,12 @@ def test_n5_what_was_lowered_has_it_back_when_there_is_room_again():
 
 
 def test_n6_a_best_effort_task_left_with_too_little_saves_ends_waits_and_runs_again_there():
-    world = World(cluster(1), Told(ls=outlook(750, 600.0), be=outlook(250)), home_s=900.0)
+    world = World(cluster(1), Told(ls=prediction(750, 600.0), be=prediction(250)), home_s=900.0)
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
-    assert world.decide(60.0)[0] == Resize("be", (Grant(0, 150, GIB),))
+    assert world.decide(60.0)[0] == Resize("be", (Allocation(0, 150, GIB),))
     late(world, "ls", 120.0)
-    assert world.decide(120.0) == [Preempt("be"), Resize("ls", (Grant(0, 950, GIB),))]
+    assert world.decide(120.0) == [Preempt("be"), Resize("ls", (Allocation(0, 950, GIB),))]
 
     world.ledger.end("ls", Phase.FINISHED, 170.0)
     world.decide(170.0)
@@ -648,7 +656,7 @@ def test_n6_a_best_effort_task_left_with_too_little_saves_ends_waits_and_runs_ag
 
 
 def test_n7_a_task_in_time_but_busier_than_foretold_is_paused_and_resumed_by_a_windowed_mean():
-    world = World(cluster(1), Told(ls=outlook(500, 6000.0, high_s=9000.0)))
+    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -662,7 +670,7 @@ def test_n7_a_task_in_time_but_busier_than_foretold_is_paused_and_resumed_by_a_w
 
 
 def test_n7_what_a_paused_task_goes_on_with_is_nobody_elses():
-    world = World(cluster(1), Told(ls=outlook(500, 6000.0, high_s=9000.0), be=outlook(600)))
+    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0), be=prediction(600)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -676,7 +684,7 @@ def test_n7_what_a_paused_task_goes_on_with_is_nobody_elses():
 
 
 def test_n7_a_paused_task_that_comes_to_be_late_goes_on():
-    world = World(cluster(1), Told(ls=outlook(500, 600.0, high_s=650.0)))
+    world = World(cluster(1), Told(ls=prediction(500, 600.0, high_s=650.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 1000.0)
     late(world, "ls", 60.0, 0.1)
@@ -697,7 +705,7 @@ def test_n9_steps_and_the_lowest_share_are_bounded():
 
 
 def test_n9_a_task_that_was_ended_may_go_elsewhere_after_a_while():
-    world = World(cluster(1, 1), Told(ls=outlook(1000, 600.0), be=outlook(1000)), home_s=90.0)
+    world = World(cluster(1, 1), Told(ls=prediction(1000, 600.0), be=prediction(1000)), home_s=90.0)
     world.submit(job("be", model="be"), job("other", model="be")).decide(0.0)
     world.submit(job("ls", 1.0, model="ls", latency_sensitive=True)).decide(1.0)
     (ended,) = (name for name in ("be", "other") if world.phase(name) is Phase.PENDING)
@@ -718,12 +726,12 @@ def test_a_missing_forecast_means_a_whole_device():
     world = World(cluster(2), NOTHING)
     world.submit(job("1"), job("2"), job("3")).decide(0.0)
 
-    assert world.ledger.room.compute_milli.tolist() == [0, 0]
+    assert world.ledger.capacity.compute_milli.tolist() == [0, 0]
     assert world.phase("3") is Phase.PENDING
 
 
 def test_a_latency_sensitive_gang_is_not_kept_waiting_by_latency_sensitive_single_tasks():
-    world = World(cluster(2), Told(one=outlook(1000)))
+    world = World(cluster(2), Told(one=prediction(1000)))
     world.submit(*(job(str(i), model="one", latency_sensitive=True) for i in (1, 2))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
     world.submit(job("next", 2.0, model="one", latency_sensitive=True)).decide(2.0)
@@ -737,8 +745,10 @@ def test_a_gang_that_waits_is_not_kept_waiting_by_single_tasks_that_come_and_com
     jobs = [job("first", gpus=1, model="m")]
     jobs += [job(f"s{i}", float(i), model="m") for i in range(1, 40)]
     jobs.insert(3, job("gang", 2.5, gpus=2))
-    truth = {one.job_id: 10.0 for one in jobs}
-    done = simulated(cluster(2), Sharing(), jobs, truth, forecaster=Told(m=outlook(1000, 10.0)))
+    ground_truth = {one.job_id: 10.0 for one in jobs}
+    done = simulated(
+        cluster(2), Sharing(), jobs, ground_truth, forecaster=Told(m=prediction(1000, 10.0))
+    )
 
     ends = {one.job.job_id: one.end_s for one in done.ended}
     assert ends["gang"] < 60.0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.core.action import Pause, Preempt, Reserve, Resize, Resume, Start, Wake
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
@@ -39,12 +39,12 @@ def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
 
 def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
     """Jobs that come by a Poisson process to one device; their mean service time is 1 s."""
-    now_s, jobs, truth = 0.0, [], {}
+    now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
         now_s += rng.expovariate(load)
         jobs.append(job(str(i), now_s))
-        truth[str(i)] = service_s(rng)
-    return jobs, truth
+        ground_truth[str(i)] = service_s(rng)
+    return jobs, ground_truth
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
 )
 def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
     load = 0.7
-    jobs, truth = queue_of(Random(1), load, service_s)
-    done = simulated(cluster(1), Fifo(), jobs, truth)
+    jobs, ground_truth = queue_of(Random(1), load, service_s)
+    done = simulated(cluster(1), Fifo(), jobs, ground_truth)
 
     assert average_jct_s(done) == pytest.approx(mean_s(load), rel=0.03)
 
@@ -66,30 +66,32 @@ def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
 def traces(draw, most_gpus: int = 4):
     """Jobs by submission, and how long each runs."""
     count = draw(st.integers(1, 12))
-    now_s, jobs, truth = 0.0, [], {}
+    now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
         now_s += draw(st.sampled_from((0.0, 1.0, 7.0)))
         jobs.append(job(f"j{i}", now_s, gpus=draw(st.integers(1, most_gpus))))
-        truth[f"j{i}"] = draw(st.sampled_from((1.0, 2.0, 5.0, 40.0)))
-    return jobs, truth
+        ground_truth[f"j{i}"] = draw(st.sampled_from((1.0, 2.0, 5.0, 40.0)))
+    return jobs, ground_truth
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None)
 @given(trace=traces())
 def test_laws_of_every_policy(name, trace):
-    jobs, truth = trace
+    jobs, ground_truth = trace
     devices = cluster(2, 2)
-    done = simulated(devices, policy_of(name), jobs, truth)
-    work_s = sum(truth[one.job_id] * one.gpus for one in jobs)
+    done = simulated(devices, policy_of(name), jobs, ground_truth)
+    work_s = sum(ground_truth[one.job_id] * one.gpus for one in jobs)
     makespan_s = max(one.end_s for one in done.ended)
 
-    assert {one.job.job_id for one in done.ended} == truth.keys()
+    assert {one.job.job_id for one in done.ended} == ground_truth.keys()
     assert all(one.phase is Phase.FINISHED for one in done.ended)
-    assert all(one.end_s - one.job.submit_s >= truth[one.job.job_id] - 1e-9 for one in done.ended)
+    assert all(
+        one.end_s - one.job.submit_s >= ground_truth[one.job.job_id] - 1e-9 for one in done.ended
+    )
     assert makespan_s >= work_s / devices.devices
-    assert sum(one.standing.attained_s for one in done.ended) == pytest.approx(work_s)
-    again = simulated(devices, policy_of(name), jobs, truth)
+    assert sum(one.status.attained_s for one in done.ended) == pytest.approx(work_s)
+    again = simulated(devices, policy_of(name), jobs, ground_truth)
     assert list(again.log.lines()) == list(done.log.lines())
 
 
@@ -97,16 +99,16 @@ def test_laws_of_every_policy(name, trace):
 @settings(deadline=None)
 @given(trace=traces(), times=st.sampled_from((2.0, 0.25, 1024.0)))
 def test_time_that_is_scaled_scales_every_completion(name, trace, times):
-    jobs, truth = trace
+    jobs, ground_truth = trace
     scaled = {
         "las": f"las:threshold_s={3600 * times}",
         "gang": f"gang:expiry_s={600 * times}:backoff_s={60 * times}",
     }.get(name, name)
-    done = simulated(cluster(2, 2), policy_of(name), jobs, truth)
+    done = simulated(cluster(2, 2), policy_of(name), jobs, ground_truth)
     slower = simulated(
         cluster(2, 2), policy_of(scaled),
         [job(one.job_id, times * one.submit_s, gpus=one.gpus) for one in jobs],
-        {job_id: times * seconds for job_id, seconds in truth.items()},
+        {job_id: times * seconds for job_id, seconds in ground_truth.items()},
     )  # fmt: skip
 
     assert [one.end_s * times for one in done.ended] == pytest.approx(
@@ -122,7 +124,7 @@ def test_littles_law(name, trace):
 
     The first by what the ledger holds at each event, the second by what became of the jobs.
     """
-    jobs, truth = trace
+    jobs, ground_truth = trace
     seen: list[tuple[float, int]] = []
 
     class Counts:
@@ -135,7 +137,7 @@ def test_littles_law(name, trace):
             seen.append((state.now_s, there))
             return self.policy.decide(state, forecasts, rng)
 
-    done = simulated(cluster(2, 2), Counts(), jobs, truth)
+    done = simulated(cluster(2, 2), Counts(), jobs, ground_truth)
     area = sum(inside * (until_s - at_s) for (at_s, inside), (until_s, _) in pairwise(seen))
 
     assert seen[-1] == (done.ended[-1].end_s, 0)
@@ -166,7 +168,7 @@ def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
     done = simulated(cluster(1), Preempts(), [job("a", checkpointing=costs)], {"a": 50.0})
 
     assert done.ended[0].end_s == 20.0 + 7.0 + 40.0
-    assert done.ended[0].standing.starts == 2
+    assert done.ended[0].status.starts == 2
 
 
 class Swaps(Fifo):
@@ -176,7 +178,7 @@ class Swaps(Fifo):
         if state.now_s != 10.0:
             return [Wake(10.0), *super().decide(state, forecasts, rng)]
         (a, on_a), (b, on_b) = state.running.items()
-        return [Preempt(a), Preempt(b), Start(a, on_b.grants), Start(b, on_a.grants)]
+        return [Preempt(a), Preempt(b), Start(a, on_b.allocations), Start(b, on_a.allocations)]
 
 
 def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
@@ -185,7 +187,7 @@ def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
     done = simulated(cluster(1, 1), Swaps(), jobs, {"a": 20.0, "b": 30.0})
 
     assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 23.0), ("b", 33.0)]
-    assert done.ended[0].standing.starts == 2
+    assert done.ended[0].status.starts == 2
 
 
 def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
@@ -240,35 +242,39 @@ class Packs(Fifo):
     """Two jobs a device, whatever they take; alone, once they did not fit."""
 
     def decide(self, state, forecasts, rng):
-        room, actions = state.room(), []
+        capacity, actions = state.capacity(), []
         for waiting in state.pending:
-            share = WHOLE if state.standing(waiting.job_id).overflows else WHOLE // 2
+            share = (
+                FULL_DEVICE_MILLI
+                if state.status(waiting.job_id).overflows
+                else FULL_DEVICE_MILLI // 2
+            )
             for device in range(state.cluster.devices):
-                if room.compute_milli[device] >= share:
-                    grants = (Grant(device, share, GIB),)
-                    room.take(grants)
-                    actions.append(Start(waiting.job_id, grants))
+                if capacity.compute_milli[device] >= share:
+                    allocations = (Allocation(device, share, GIB),)
+                    capacity.take(allocations)
+                    actions.append(Start(waiting.job_id, allocations))
                     break
         return actions
 
 
 def test_jobs_that_share_a_device_slow_each_other_down_for_as_long_as_both_are_there():
-    truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
-    done = simulated(cluster(1), Packs(), [job("a"), job("b")], truth)
+    ground_truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
+    done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
     assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 20.0), ("b", 40.0)]
 
 
 def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
-    truth = Sizes({"a": 100.0, "b": 50.0}, {"a": 10, "b": 10})
-    done = simulated(cluster(1), Packs(), [job("a"), job("b")], truth)
+    ground_truth = Sizes({"a": 100.0, "b": 50.0}, {"a": 10, "b": 10})
+    done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
     # Both take turns for 30 s, then b is out of memory; it runs once a is done.
     assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 115.0), ("b", 165.0)]
     assert [entry[1] for entry in done.log.entries if entry[2] == "b"] == [
         "submit", "start", "overflow", "start", "finish"
     ]  # fmt: skip
-    assert done.ended[1].standing.overflows == 1
+    assert done.ended[1].status.overflows == 1
 
 
 def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
@@ -325,22 +331,29 @@ class Changes(Fifo):
         self.changes = changes
 
     def decide(self, state, forecasts, rng):
-        due = [Resize("a", grants) for at_s, grants in self.changes.items() if at_s == state.now_s]
+        due = [
+            Resize("a", allocations)
+            for at_s, allocations in self.changes.items()
+            if at_s == state.now_s
+        ]
         wakes = [Wake(at_s) for at_s in self.changes if at_s > state.now_s]
         if state.now_s == 0.0:
-            return [Start("a", (Grant(0, 500, GIB),)), *wakes]
+            return [Start("a", (Allocation(0, 500, GIB),)), *wakes]
         return due if "a" in state.running else []
 
 
 def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
     costs = Checkpointing(cost_s=1.0, restart_s=2.0)
-    changes = {10.0: (Grant(0, 900, GIB),), 20.0: (Grant(0, 900, GIB), Grant(1, 900, GIB))}
+    changes = {
+        10.0: (Allocation(0, 900, GIB),),
+        20.0: (Allocation(0, 900, GIB), Allocation(1, 900, GIB)),
+    }
     one = job("a", gpus=2, min_gpus=1, checkpointing=costs)
     done = simulated(cluster(2), Changes(changes), [one], {"a": 50.0})
 
     # On one device it would take 100 s; after 20 s it stops for 3 s, and goes on twice as fast.
     assert done.ended[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
-    assert done.ended[0].standing.starts == 1
+    assert done.ended[0].status.starts == 1
 
 
 class Scripted(Fifo):
@@ -381,15 +394,15 @@ def test_a_checkpoint_holds_what_was_done_when_it_was_written():
     class Both(Fifo):
         def decide(self, state, forecasts, rng):
             return [
-                Start(one.job_id, (Grant(0, 500, 8 * GIB),))
+                Start(one.job_id, (Allocation(0, 500, 8 * GIB),))
                 for one in state.pending
                 if one.job_id not in state.on(0) and len(state.on(0)) < 2
             ]
 
     saves = Checkpointing(interval_s=1000.0)
     jobs = [job("a", checkpointing=saves), job("b")]
-    truth = Sizes({"a": 2000.0, "b": 500.0}, {"a": 1, "b": 1})
-    done = simulated(cluster(1), Both(), jobs, truth, faults=down(1900.0, 1900.0))
+    ground_truth = Sizes({"a": 2000.0, "b": 500.0}, {"a": 1, "b": 1})
+    done = simulated(cluster(1), Both(), jobs, ground_truth, faults=down(1900.0, 1900.0))
 
     # After 1000 s: 500 s of its work are saved. 900 s more are lost.
     ends = {one.job.job_id: one.end_s for one in done.ended}
@@ -409,7 +422,7 @@ def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
     "more",
     [
         {101.0: [Pause("a")], 102.0: [Resume("a")]},
-        {101.0: [Resize("a", (Grant(0, 900, 16 * GIB),))]},
+        {101.0: [Resize("a", (Allocation(0, 900, 16 * GIB),))]},
     ],
 )
 def test_a_restart_is_paid_whole_whatever_comes_between(more):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.report.bars import bars_of
@@ -16,8 +16,8 @@ from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.test_simulator import Packs, Sizes, traces
 
 
-def grants(*devices, share=WHOLE):
-    return tuple(Grant(device, share, 0) for device in devices)
+def allocations(*devices, share=FULL_DEVICE_MILLI):
+    return tuple(Allocation(device, share, 0) for device in devices)
 
 
 def of(simulation):
@@ -41,32 +41,32 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
     log = [
         (0.0, "submit", "a", {"gpus": 2}),
         (0.0, "submit", "b", None),
-        (1.0, "start", "a", grants(2, 0)),
-        (3.0, "resize", "a", grants(0)),
+        (1.0, "start", "a", allocations(2, 0)),
+        (3.0, "resize", "a", allocations(0)),
         (4.0, "pause", "a", None),
         (6.0, "resume", "a", None),
-        (7.0, "migrate", "a", grants(1, share=500)),
+        (7.0, "migrate", "a", allocations(1, share=500)),
         (8.0, "fail", "", {"node": "n0"}),
         (8.0, "lost", "a", None),
         (8.0, "fail", "", {"node": "n0"}),
         (9.0, "repair", "", {"node": "n0"}),
         (9.0, "repair", "", {"node": "n0"}),
-        (9.0, "start", "a", grants(3)),
+        (9.0, "start", "a", allocations(3)),
         (9.0, "preempt", "a", None),
-        (10.0, "start", "a", grants(3)),
+        (10.0, "start", "a", allocations(3)),
         (11.0, "fail", "", {"node": "n0"}),
         (12.0, "refused", "", "no"),
     ]
     line = timeline_of(log, cluster(2, 2), over=())
 
     assert held_of(line) == [
-        ("a", 0, 1.0, 3.0, WHOLE, False, "resize"),
-        ("a", 2, 1.0, 3.0, WHOLE, False, "resize"),
-        ("a", 0, 3.0, 4.0, WHOLE, False, "pause"),
-        ("a", 0, 4.0, 6.0, WHOLE, True, "resume"),
-        ("a", 0, 6.0, 7.0, WHOLE, False, "migrate"),
+        ("a", 0, 1.0, 3.0, FULL_DEVICE_MILLI, False, "resize"),
+        ("a", 2, 1.0, 3.0, FULL_DEVICE_MILLI, False, "resize"),
+        ("a", 0, 3.0, 4.0, FULL_DEVICE_MILLI, False, "pause"),
+        ("a", 0, 4.0, 6.0, FULL_DEVICE_MILLI, True, "resume"),
+        ("a", 0, 6.0, 7.0, FULL_DEVICE_MILLI, False, "migrate"),
         ("a", 1, 7.0, 8.0, 500, False, "lost"),
-        ("a", 3, 10.0, 12.0, WHOLE, False, "log"),
+        ("a", 3, 10.0, 12.0, FULL_DEVICE_MILLI, False, "log"),
     ]
     waits = zip(line.waits.of.tolist(), line.waits.start_s, line.waits.end_s, strict=True)
     assert list(waits) == [(0, 0.0, 1.0), (0, 8.0, 9.0), (0, 9.0, 10.0), (1, 0.0, 12.0)]
@@ -90,13 +90,13 @@ def test_a_log_of_nothing_is_a_timeline_of_nothing():
 @given(trace=traces(), fails_s=st.sampled_from((3.0, 9.0, 1e6)))
 def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fails_s):
     """The queue's integral over time is the sum of all waiting times: Little's law."""
-    jobs, truth = trace
+    jobs, ground_truth = trace
     faults = [Fault(fails_s, 0, repaired=False), Fault(fails_s + 20.0, 0, repaired=True)]
-    done = simulated(cluster(2, 2), POLICIES[policy](), jobs, truth, faults=faults)
+    done = simulated(cluster(2, 2), POLICIES[policy](), jobs, ground_truth, faults=faults)
     line = of(done)
     held_s = (line.held.end_s - line.held.start_s).sum()
-    attained_s = sum(one.standing.attained_s for one in done.ended)
-    waited_s = sum(one.standing.waited_s for one in done.ended)
+    attained_s = sum(one.status.attained_s for one in done.ended)
+    waited_s = sum(one.status.waited_s for one in done.ended)
 
     assert len(done.ended) == len(jobs)
     assert held_s == pytest.approx(attained_s)
@@ -109,11 +109,13 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
 
 @given(trace=traces(most_gpus=1), gib=st.sampled_from((1, 9)))
 def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
-    jobs, truth = trace
-    done = simulated(cluster(2, 1), Packs(), jobs, Sizes(truth, dict.fromkeys(truth, gib)))
+    jobs, ground_truth = trace
+    done = simulated(
+        cluster(2, 1), Packs(), jobs, Sizes(ground_truth, dict.fromkeys(ground_truth, gib))
+    )
     line = of(done)
     held, bars = line.held, bars_of(line.held)
-    area = bars.share_milli * bars.devices * (bars.end_s - bars.start_s) / WHOLE
+    area = bars.share_milli * bars.devices * (bars.end_s - bars.start_s) / FULL_DEVICE_MILLI
 
     assert area.sum() == pytest.approx(line.compute_held().integral(line.end_s))
     assert line.compute_held().value.max() <= 3
@@ -126,7 +128,7 @@ def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
         for i in order
     ]  # fmt: skip
     for i, (device, top, bottom, start_s, end_s) in enumerate(rows):
-        assert 0 <= top < bottom <= WHOLE
+        assert 0 <= top < bottom <= FULL_DEVICE_MILLI
         for other, above, below, from_s, until_s in rows[:i]:
             if device == other and start_s < until_s and from_s < end_s:
                 assert bottom <= above or below <= top
@@ -135,7 +137,7 @@ def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
 def test_devices_side_by_side_are_one_bar():
     log = [
         (0.0, "submit", "a", None),
-        (0.0, "start", "a", grants(3, 0, 1)),
+        (0.0, "start", "a", allocations(3, 0, 1)),
         (2.0, "finish", "a", None),
     ]
     bars = bars_of(timeline_of(log, cluster(4), over={"a"}).held)

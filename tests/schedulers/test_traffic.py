@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.schedulers.core.action import Preempt, Start
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.simulator.schedule_metrics import metrics_of
-from presage.schedulers.simulator.traffic import Stay, bytes_by_level
+from presage.schedulers.simulator.traffic import GangRun, bytes_by_level
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_gang_optimisers import TREE
@@ -28,7 +28,9 @@ def sender(job_id="a", submit_s=0.0, *, gpus, iterations=10, **more):
 
 
 def stay(one, *devices, part=1.0):
-    return Stay(one, tuple(Grant(device, WHOLE, GIB) for device in devices), part)
+    return GangRun(
+        one, tuple(Allocation(device, FULL_DEVICE_MILLI, GIB) for device in devices), part
+    )
 
 
 def pairs_on_two_nodes():
@@ -76,7 +78,7 @@ def test_of_whom_nothing_is_known_nothing_is_told():
 
 def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too():
     # Two nodes of two. 400 of 1,000 s on the first one, the rest on both; then its node fails.
-    both = (Grant(0, WHOLE, 16 * GIB), Grant(2, WHOLE, 16 * GIB))
+    both = (Allocation(0, FULL_DEVICE_MILLI, 16 * GIB), Allocation(2, FULL_DEVICE_MILLI, 16 * GIB))
     script = {0.0: [Start("a", cluster(2, 2).whole[:2])], 400.0: [Preempt("a"), Start("a", both)]}
     one = sender(gpus=2, iterations=1000, checkpointing=Checkpointing(restart_s=10.0))
     done = simulated(

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 
 
-class Room:
+class FreeCapacity:
     """Compute and memory that nobody holds; a policy takes from a copy of its own.
 
     Attributes
@@ -28,23 +28,25 @@ class Room:
         self.compute_milli, self.memory_bytes = compute_milli, memory_bytes
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Room:
+    def of(cls, cluster: Cluster) -> FreeCapacity:
         """Of a cluster where nothing runs."""
-        memory = [grant.memory_bytes for grant in cluster.whole]
-        return cls(np.full(cluster.devices, WHOLE, np.int64), np.array(memory, np.int64))
+        memory = [allocation.memory_bytes for allocation in cluster.whole]
+        return cls(
+            np.full(cluster.devices, FULL_DEVICE_MILLI, np.int64), np.array(memory, np.int64)
+        )
 
-    def copy(self) -> Room:
+    def copy(self) -> FreeCapacity:
         """Another one, to take from."""
-        return Room(self.compute_milli.copy(), self.memory_bytes.copy())
+        return FreeCapacity(self.compute_milli.copy(), self.memory_bytes.copy())
 
-    def take(self, grants: Iterable[Grant]) -> None:
+    def take(self, allocations: Iterable[Allocation]) -> None:
         """Take grants, which fit."""
-        for device, compute, memory in grants:
+        for device, compute, memory in allocations:
             self.compute_milli[device] -= compute
             self.memory_bytes[device] -= memory
 
-    def give(self, grants: Iterable[Grant]) -> None:
+    def give(self, allocations: Iterable[Allocation]) -> None:
         """Give grants back that were taken."""
-        for device, compute, memory in grants:
+        for device, compute, memory in allocations:
             self.compute_milli[device] += compute
             self.memory_bytes[device] += memory

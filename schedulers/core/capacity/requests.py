@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
@@ -21,22 +21,22 @@ def members(job: Job, cluster: Cluster) -> int:
     return min(job.gpus, cluster.nodes_of(job.kinds).devices)
 
 
-def covers(grant: Grant, job: Job, cluster: Cluster) -> bool:
+def covers(allocation: Allocation, job: Job, cluster: Cluster) -> bool:
     """Whether a grant is as much as a job's user requests of each device."""
-    asked = job.requested(cluster.whole[grant.device])
+    asked = job.requested(cluster.whole[allocation.device])
     return (
-        grant.compute_milli >= asked.compute_milli
-        and grant.memory_bytes >= asked.memory_bytes
-        and (not job.kinds or cluster.kind_of(grant.device) in job.kinds)
+        allocation.compute_milli >= asked.compute_milli
+        and allocation.memory_bytes >= asked.memory_bytes
+        and (not job.kinds or cluster.kind_of(allocation.device) in job.kinds)
     )
 
 
-def suitable(job: Job, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
+def suitable(job: Job, cluster: Cluster, capacity: FreeCapacity) -> NDArray[np.bool_]:
     """Which devices have left what a job's user requests of each: of shape (devices,)."""
     devices = cluster.columns
-    asked_bytes = job.memory_bytes or devices.memory_bytes * job.compute_milli // WHOLE
-    fits: NDArray[np.bool_] = room.compute_milli >= job.compute_milli
-    fits &= room.memory_bytes >= asked_bytes
+    asked_bytes = job.memory_bytes or devices.memory_bytes * job.compute_milli // FULL_DEVICE_MILLI
+    fits: NDArray[np.bool_] = capacity.compute_milli >= job.compute_milli
+    fits &= capacity.memory_bytes >= asked_bytes
     if job.kinds:
         fits &= devices.of_kinds(job.kinds)
     return fits

@@ -15,7 +15,7 @@ MOST_KNOWN = 10_000  # companies that are remembered though no device has them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Company:
+class Occupancy:
     """Who is on a device, and what is left of it; there is one object of each, which is its key.
 
     Attributes
@@ -42,38 +42,38 @@ class SharedDevices:
 
     Attributes
     ----------
-    known : list of Company
+    known : list of Occupancy
         All that there were, in the order in which they were first seen. It only grows; when it has
         become too long there is a new list, of those that devices have, which are new objects.
     present : int
         Bits of the numbers of companies that devices have.
     """
 
-    __slots__ = ("_companies", "_company_of", "_devices", "known", "present")
+    __slots__ = ("_devices", "_occupancies", "_occupancy_of", "known", "present")
 
     def __init__(self) -> None:
-        self._devices: dict[Company, int] = {}  # bits
-        self._company_of: dict[int, Company] = {}
-        self._companies: dict[object, Company] = {}
-        self.known: list[Company] = []
+        self._devices: dict[Occupancy, int] = {}  # bits
+        self._occupancy_of: dict[int, Occupancy] = {}
+        self._occupancies: dict[object, Occupancy] = {}
+        self.known: list[Occupancy] = []
         self.present = 0
 
     @property
-    def devices(self) -> Mapping[Company, int]:
+    def devices(self) -> Mapping[Occupancy, int]:
         """Of each company the bits of the devices that have it, one at least."""
         return MappingProxyType(self._devices)
 
-    def company(
+    def occupancy(
         self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
-    ) -> Company:
+    ) -> Occupancy:
         """The company of such jobs where so much is left."""
         if len(jobs) > 1:
-            jobs = sorted(jobs, key=_by_likeness)
-        key = kind, compute_milli, memory_bytes, tuple([job.likeness for job in jobs])
-        found = self._companies.get(key)
+            jobs = sorted(jobs, key=_by_equivalence_class)
+        key = kind, compute_milli, memory_bytes, tuple([job.equivalence_class for job in jobs])
+        found = self._occupancies.get(key)
         if found is None:
-            found = Company(kind, compute_milli, memory_bytes, tuple(jobs), len(self.known))
-            self._companies[key] = found
+            found = Occupancy(kind, compute_milli, memory_bytes, tuple(jobs), len(self.known))
+            self._occupancies[key] = found
             self.known.append(found)
         return found
 
@@ -84,30 +84,30 @@ class SharedDevices:
         self.leave(device)
         if len(self.known) > MOST_KNOWN + 2 * len(self._devices):
             self._forget_others()
-        company = self.company(kind, compute_milli, memory_bytes, jobs)
-        self._company_of[device] = company
-        if company not in self._devices:
-            self._devices[company] = 0
-            self.present ^= 1 << company.number
-        self._devices[company] |= 1 << device
+        occupancy = self.occupancy(kind, compute_milli, memory_bytes, jobs)
+        self._occupancy_of[device] = occupancy
+        if occupancy not in self._devices:
+            self._devices[occupancy] = 0
+            self.present ^= 1 << occupancy.number
+        self._devices[occupancy] |= 1 << device
 
     def leave(self, device: int) -> None:
         """A device has no jobs, or no compute left."""
-        company = self._company_of.pop(device, None)
-        if company is not None:
-            self._devices[company] &= ~(1 << device)
-            if not self._devices[company]:
-                del self._devices[company]
-                self.present ^= 1 << company.number
+        occupancy = self._occupancy_of.pop(device, None)
+        if occupancy is not None:
+            self._devices[occupancy] &= ~(1 << device)
+            if not self._devices[occupancy]:
+                del self._devices[occupancy]
+                self.present ^= 1 << occupancy.number
 
     def _forget_others(self) -> None:
         """Know those alone that devices have."""
-        company_of = self._company_of
-        self._devices, self._company_of, self._companies = {}, {}, {}
+        occupancy_of = self._occupancy_of
+        self._devices, self._occupancy_of, self._occupancies = {}, {}, {}
         self.known, self.present = [], 0
-        for device, old in company_of.items():
+        for device, old in occupancy_of.items():
             self.put(device, old.kind, old.compute_milli, old.memory_bytes, old.jobs)
 
 
-def _by_likeness(job: Job) -> str:
-    return str(job.likeness)
+def _by_equivalence_class(job: Job) -> str:
+    return str(job.equivalence_class)

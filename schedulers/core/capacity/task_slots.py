@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.errors import ImpossibleActionError
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
@@ -66,7 +66,7 @@ def slots(
     return np.sort(cheapest[kept]).reshape(-1, size)
 
 
-def check_tasks(job: Job, cluster: Cluster, grants: Iterable[Grant]) -> None:
+def check_tasks(job: Job, cluster: Cluster, allocations: Iterable[Allocation]) -> None:
     """Each task is on one node, and none has more than it can take.
 
     Raises
@@ -77,7 +77,9 @@ def check_tasks(job: Job, cluster: Cluster, grants: Iterable[Grant]) -> None:
     if are_plain(job):
         return
     most = most_on(job, cluster)
-    for node, devices in Counter(cluster.node_of[grant.device] for grant in grants).items():
+    for node, devices in Counter(
+        cluster.node_of[allocation.device] for allocation in allocations
+    ).items():
         tasks, rest = divmod(devices, job.gpus_per_task)
         name = cluster.nodes[node].name
         if rest:

@@ -22,7 +22,7 @@ from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.extender.extender_types import (
     MAX_SCORE,
     BindArgs,
@@ -107,7 +107,7 @@ class Extender:
     ) -> None:
         self._cluster, self._policy, self._clock = cluster, policy, clock
         self._reading = reading or Reading()
-        self._fresh = FreshForecasts(forecaster)
+        self._fresh = PredictionCache(forecaster)
         self._view = _View(_NOTHING)
         self._deciding = threading.Lock()
         self._asked: Counter[str] = Counter()
@@ -125,7 +125,7 @@ class Extender:
                 return FilterResult(list(args.nodes))
             most = self._policy.limits.most_slowdown
             why = (
-                "too few of its devices have room for it that no gang keeps, or somebody there "
+                "too few of its devices have capacity for it that no gang keeps, or somebody there "
                 f"would become more than {most:g} times as slow"
             )
             return _passed(args, places.keys(), why)
@@ -227,7 +227,7 @@ class Extender:
         places: dict[str, Place] = {}
         for devices, degradation in zip(found.devices, found.degradation.tolist(), strict=True):
             node = cluster.nodes[cluster.node_of[devices[0]]]
-            runtime_s = forecasts.outlook(job, node.kind).runtime_s
+            runtime_s = forecasts.prediction(job, node.kind).runtime_s
             pace = fastest_s / runtime_s if 0 < runtime_s < math.inf else 1.0
             merit = pace * (1.0 - degradation)
             if node.name not in places or merit > places[node.name].merit:

@@ -25,7 +25,7 @@ from presage.schedulers.core.action import Preempt, Reserve, Wake
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
 from presage.schedulers.kubernetes.gate.annotations import (
     Plan,
@@ -84,7 +84,7 @@ class Gate:
         seed: int = 0,
     ) -> None:
         self._policy, self._reading, self._seed = policy, reading or Reading(), seed
-        self.forecasts = FreshForecasts(forecaster)
+        self.forecasts = PredictionCache(forecaster)
         self._nodes: Mapping[str, Json] | None = None
         self._fleet: Fleet | None = None  # of these nodes
 
@@ -163,7 +163,7 @@ class Gate:
             gang = observed.gangs[action.job_id]
             if isinstance(action, Preempt):
                 return Step([*said, _came_to_nothing(gang, now_s)], now_s)
-            devices = observed.fleet.names(grant.device for grant in action.grants)
+            devices = observed.fleet.names(allocation.device for allocation in action.allocations)
             if isinstance(action, Reserve):
                 kept = Reservation(devices, action.until_s)
                 made: list[Write] = [_annotate(gang, {RESERVED: kept.to_json()})]

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
 from presage.schedulers.kubernetes.gate.annotations import devices_named
 from presage.schedulers.kubernetes.gate.occupants import Occupants, node_of
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
-from presage.schedulers.kubernetes.node_fit import NodeRoom
+from presage.schedulers.kubernetes.node_fit import NodeCapacity
 from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.policies.gang.policy import Gang
 
@@ -52,7 +52,7 @@ def observe(
     fleet: Fleet,
     snapshot: Snapshot,
     gangs: Mapping[str, PodGang],
-    fresh: FreshForecasts,
+    fresh: PredictionCache,
     forecasts: Forecasts,
     policy: Gang,
     now_s: float,
@@ -70,13 +70,13 @@ def observe(
         Job ids of gangs that cannot be planned now, whatever they have.
     """
     pods, groups = snapshot.pods, snapshot.pod_groups
-    queue = Queue(lambda job, standing: policy.key(job, standing, forecasts))
+    queue = Queue(lambda job, status: policy.key(job, status, forecasts))
     ledger = Ledger(fleet.cluster, queue)
     occupants = Occupants(fleet, ledger, policy.limits, fresh, forecasts)
     occupants.follow(pods.values(), groups, now_s)
     observed = Observed(fleet, gangs, ledger, occupants)
     holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))
-    room = NodeRoom(fleet.nodes, holders)
+    capacity = NodeCapacity(fleet.nodes, holders)
     waiting: list[tuple[Job, PodGang]] = []
     for gang in gangs.values():
         why = gang.why_not(fleet.resource)
@@ -84,7 +84,7 @@ def observe(
             observed.hindered[gang.job_id] = why
         elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
             with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
-            job = gang.job(fleet.resource, room.limits(with_gpus))
+            job = gang.job(fleet.resource, capacity.limits(with_gpus))
             if job is None:
                 observed.without_devices.append(gang)
             elif not job.node_limits:
@@ -108,14 +108,14 @@ def _is_stuck(gang: PodGang, stuck: Collection[str]) -> bool:
 def _wait(observed: Observed, job: Job, gang: PodGang, now_s: float) -> None:
     """Let a gang wait, with what it keeps if that is still to be had."""
     back = gang.rolled_back
-    waits = Standing(Phase.PENDING, job.submit_s, rollbacks=back.times, rolled_back_s=back.at_s)
+    waits = JobStatus(Phase.PENDING, job.submit_s, rollbacks=back.times, rolled_back_s=back.at_s)
     kept = gang.reservation
     if kept is not None and now_s < kept.until_s:
         named = [observed.fleet.device(*one) for one in devices_named(kept.devices)]
-        grants = observed.occupants.grants(job, [one for one in named if one is not None])
-        standing = waits._replace(phase=Phase.RESERVED, grants=grants, until_s=kept.until_s)
+        allocations = observed.occupants.allocations(job, [one for one in named if one is not None])
+        status = waits._replace(phase=Phase.RESERVED, allocations=allocations, until_s=kept.until_s)
         try:
-            why = observed.ledger.adopt(job, standing)
+            why = observed.ledger.adopt(job, status)
         except ImpossibleActionError:  # others have it by now
             why = observed.ledger.adopt(job, waits)
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
 from presage.schedulers.kubernetes.gate.annotations import Plan, devices_named
 from presage.schedulers.kubernetes.gate.pod_gang import features_of, gpus_of
@@ -76,7 +76,7 @@ class Occupants:
         fleet: Fleet,
         ledger: Ledger,
         limits: Limits,
-        fresh: FreshForecasts,
+        fresh: PredictionCache,
         forecasts: Forecasts,
     ) -> None:
         self._fleet, self._ledger, self._limits = fleet, ledger, limits
@@ -107,15 +107,15 @@ class Occupants:
             node, devices, _ = now[job_id]
             self._occupy(job, node, devices_named(devices))
 
-    def grants(self, job: Job, devices: Iterable[int]) -> tuple[Grant, ...]:
+    def allocations(self, job: Job, devices: Iterable[int]) -> tuple[Allocation, ...]:
         """Of a job on some devices: as much as it needs, all of one that is not shared."""
         cluster, share = self._fleet.cluster, self._fleet.share
         return tuple(
             cluster.whole[device]
             if share[cluster.node_of[device]] == 1
-            else Grant(
+            else Allocation(
                 device,
-                *self._limits.needs(self._forecasts.outlook(job, cluster.kind_of(device))),
+                *self._limits.needs(self._forecasts.prediction(job, cluster.kind_of(device))),
             )
             for device in devices
         )
@@ -140,15 +140,15 @@ class Occupants:
         if len(devices) != job.gpus:
             emptiest = sorted(cluster.devices_of(place), key=lambda one: (len(ledger.on(one)), one))
             devices = emptiest[: job.gpus]
-        room = ledger.room
+        capacity = ledger.capacity
         left = (
-            Grant(
+            Allocation(
                 device,
-                min(compute_milli, int(room.compute_milli[device])),
-                min(memory_bytes, int(room.memory_bytes[device])),
+                min(compute_milli, int(capacity.compute_milli[device])),
+                min(memory_bytes, int(capacity.memory_bytes[device])),
             )
-            for device, compute_milli, memory_bytes in self.grants(job, devices)
+            for device, compute_milli, memory_bytes in self.allocations(job, devices)
         )
-        held = tuple(grant for grant in left if grant.compute_milli > 0)
+        held = tuple(allocation for allocation in left if allocation.compute_milli > 0)
         if held:
-            ledger.adopt(job, Standing(Phase.RUNNING, 0.0, held))
+            ledger.adopt(job, JobStatus(Phase.RUNNING, 0.0, held))

@@ -20,9 +20,9 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from presage.errors import ConfigError, InvalidJobError, TaskFolderError
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import Forecaster
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.agent.controller_forecasts import (
     SecondForecasts,
     ToldForecasts,
@@ -56,7 +56,7 @@ from presage.schedulers.live.agent.tasks.task_process import (
     cannot_make,
     create,
     launch,
-    no_room,
+    no_capacity,
     remove,
     remove_leftovers,
     state_of,
@@ -140,11 +140,11 @@ class Agent:
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
         told = ToldJobs()
         first = ToldForecasts(told)
-        forecasts = FreshForecasts(
+        forecasts = PredictionCache(
             lambda: SecondForecasts(told, second()) if second else first, otherwise=first
         )
         self.core = NodeCore(options.node, devices, forecasts.of, told)
-        self._forecasts, self._untold = forecasts, ""  # and what was last said to be wrong of them
+        self._forecasts, self._missing = forecasts, ""  # and what was last said to be wrong of them
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
@@ -330,10 +330,10 @@ class Agent:
                 self._drop(over)
         self._observe()
         self.core.decide(boottime_s())
-        if self._forecasts.failure != self._untold:
-            self._untold = self._forecasts.failure
-            if self._untold:
-                log(logging.WARNING, "nobody but the controller foretells", error=self._untold)
+        if self._forecasts.failure != self._missing:
+            self._missing = self._forecasts.failure
+            if self._missing:
+                log(logging.WARNING, "nobody but the controller foretells", error=self._missing)
         for process, known in self._started():
             self._want(process, known)
         if heard is not None:
@@ -395,7 +395,7 @@ class Agent:
             now_s = boottime_s()
             task.unmade_s = task.unmade_s or now_s
             self._problem = self._cannot_make()
-            if not self._problem and no_room(error):  # there may be, but not for this one
+            if not self._problem and no_capacity(error):  # there may be, but not for this one
                 self._problem = str(error)
                 self._needed_bytes = max(2 * self._needed_bytes, 2 * task.order.ByteSize())
                 self._needed_s = now_s
@@ -470,14 +470,14 @@ class Agent:
     def _spec(self, task: NodeTask) -> TaskSpec:
         submitted, options, limits = task.submitted, self._options, self._options.limits
         account = account_of(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
-        slots = [options.slots[grant.device] for grant in task.grants]
+        slots = [options.slots[allocation.device] for allocation in task.allocations]
         cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
         cuda = [slot.cuda for slot in slots if slot.cuda is not None]
         # Of a GPU no more than was foretold: whoever is beside it has the rest.
         parts = [
-            grant.memory_bytes
-            for grant, slot in zip(task.grants, slots, strict=True)
-            if cuda and grant.memory_bytes < slot.memory_bytes
+            allocation.memory_bytes
+            for allocation, slot in zip(task.allocations, slots, strict=True)
+            if cuda and allocation.memory_bytes < slot.memory_bytes
         ]
         checkpoint = options.checkpoints.resolve() / _checkpoint_name(task.order)
         home = options.state if account is None else Path(account.home)
@@ -503,25 +503,31 @@ class Agent:
             max_host_memory_bytes=limits.memory_bytes or memory_bytes,
             more={
                 "order": MessageToDict(task.order, preserving_proto_field_name=True),
-                "grants": [list(grant) for grant in task.grants],
+                "allocations": [list(allocation) for allocation in task.allocations],
             },
         )
 
     def _adopt(self, task: Task) -> None:
         order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
-        grants = tuple(Grant(*row) for row in task.spec.more["grants"])
+        allocations = tuple(Allocation(*row) for row in task.spec.more["allocations"])
         # Unless its file is damaged, which says less than what it was first given.
-        wanted = task.folder.wanted() or Wanted(grants[0].compute_milli if grants else WHOLE)
-        grants = tuple(
-            grant._replace(compute_milli=wanted.compute_milli) if len(grants) == 1 else grant
-            for grant in grants
+        wanted = task.folder.wanted() or Wanted(
+            allocations[0].compute_milli if allocations else FULL_DEVICE_MILLI
+        )
+        allocations = tuple(
+            allocation._replace(compute_milli=wanted.compute_milli)
+            if len(allocations) == 1
+            else allocation
+            for allocation in allocations
         )
         name = task.spec.job_id, task.spec.attempt
         end = wanted.end.why if wanted.end is not None else ""
         meter = meter_of(task)
         seen = observe(task, meter, None)
         ran_s = 0.0 if seen is None else seen.ran_s
-        self.core.restore(order, grants, boottime_s(), end=end, paused=wanted.paused, ran_s=ran_s)
+        self.core.restore(
+            order, allocations, boottime_s(), end=end, paused=wanted.paused, ran_s=ran_s
+        )
         self._processes[name], self._meters[name] = task, meter
 
     def _give_up(self, folder: TaskFolder, why: str) -> None:
@@ -549,9 +555,9 @@ class Agent:
             log(logging.ERROR, "not removed", error=str(error))
 
     def _outcome(self, over: NodeTask, folder: TaskFolder) -> pb_outcome.Outcome | None:
-        if not over.grants:
+        if not over.allocations:
             return None
-        slot, shim = self._options.slots[over.grants[0].device], folder.shim_state()
+        slot, shim = self._options.slots[over.allocations[0].device], folder.shim_state()
         held, ended = "" if shim is None else shim.compute, folder.exit()
         ended_s = time.time() if ended is None else ended.ended_at_unix_s
         return outcome_of(over, slot, self.core.tasks, self._agent_id, held, ended_s)
@@ -577,7 +583,7 @@ def _checkpoint_name(order: pb.TaskOrder) -> str:
 
 
 def _wanted(task: NodeTask) -> Wanted:
-    share = task.grants[0].compute_milli if task.grants else 1000
+    share = task.allocations[0].compute_milli if task.allocations else 1000
     end = End(task.checkpoint, task.end) if task.end else None
     return Wanted(share, task.paused, end)
 

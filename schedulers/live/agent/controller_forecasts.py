@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from presage.schedulers.core.forecasts import Forecaster, Outlook
+from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
 
 
@@ -13,14 +13,14 @@ class ToldJobs:
 
     Attributes
     ----------
-    by_job : dict of str to mapping of str to Outlook
+    by_job : dict of str to mapping of str to RuntimePrediction
         By job and kind of device.
     binding : set of str
         Jobs of which nobody else is asked.
     """
 
     def __init__(self) -> None:
-        self.by_job: dict[str, Mapping[str, Outlook]] = {}
+        self.by_job: dict[str, Mapping[str, RuntimePrediction]] = {}
         self.binding: set[str] = set()
 
     def forget(self, job_id: str) -> None:
@@ -35,7 +35,7 @@ class ToldForecasts:
     def __init__(self, told: ToldJobs) -> None:
         self._told = told
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
         """Of each, as it was sent."""
         return [self._told.by_job.get(job.job_id, {}).get(kind) for job, kind in asked]
 
@@ -62,11 +62,11 @@ class SecondForecasts:
     def __init__(self, told: ToldJobs, second: Forecaster) -> None:
         self._told, self._second, self._first = told, second, ToldForecasts(told)
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> Sequence[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
         """Of each."""
-        told = list(self._first.outlooks(asked))
+        told = list(self._first.predictions(asked))
         free = [i for i, (job, _) in enumerate(asked) if job.job_id not in self._told.binding]
-        anew = self._second.outlooks([asked[i] for i in free]) if free else []
+        anew = self._second.predictions([asked[i] for i in free]) if free else []
         for i, new in zip(free, anew, strict=True):
             told[i] = _kept(new, told[i])
         return told
@@ -78,7 +78,7 @@ class SecondForecasts:
         return self._second.slowdowns(asked)
 
 
-def _kept(new: Outlook | None, old: Outlook | None) -> Outlook | None:
+def _kept(new: RuntimePrediction | None, old: RuntimePrediction | None) -> RuntimePrediction | None:
     """What is foretold anew, by the promise of old."""
     if new is None or old is None:
         return new or old

@@ -14,12 +14,12 @@ from typing import Any
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action, Pause, Preempt, Resize, Resume, Start
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
@@ -27,7 +27,12 @@ from presage.schedulers.core.state import State
 from presage.schedulers.live.agent.controller_forecasts import ToldJobs
 from presage.schedulers.live.agent.node_task import LEAST_MARKS, PACE_S, Name, NodeTask, Seen, Step
 from presage.schedulers.live.protocol.node_devices import cluster_of
-from presage.schedulers.live.protocol.wire import read_grants, read_job, read_told, write_grants
+from presage.schedulers.live.protocol.wire import (
+    read_allocations,
+    read_job,
+    read_told,
+    write_allocations,
+)
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.slo import rest_s, violated
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -102,7 +107,7 @@ class NodeCore:
     def restore(
         self,
         order: pb.TaskOrder,
-        grants: tuple[Grant, ...],
+        allocations: tuple[Allocation, ...],
         now_s: float,
         *,
         end: str,
@@ -112,11 +117,11 @@ class NodeCore:
         """A task of which an earlier agent has made the folder; of a job's attempts in order."""
         task = self._add(order, now_s)
         fits = task.step is not Step.ENDED
-        task.grants, task.step, task.seen = grants, Step.STARTED, None
+        task.allocations, task.step, task.seen = allocations, Step.STARTED, None
         task.end, task.paused, task.in_part = end, paused, True
-        if not fits or any(grant.device >= self.cluster.devices for grant in grants):
+        if not fits or any(allocation.device >= self.cluster.devices for allocation in allocations):
             self._end(task, "the node has not its devices any more", checkpoint=True)
-            task.grants = ()
+            task.allocations = ()
         elif end:
             self._leave(task)
         else:
@@ -161,18 +166,18 @@ class NodeCore:
         else:
             self._by_policy(self._policy, now_s)
         self._hand_back(now_s)
-        self._note_company()
+        self._note_occupancy()
 
     def ready(self) -> Iterator[NodeTask]:
         """Tasks whose processes are to be started: they have devices that nobody is leaving."""
         leaving = {
-            grant.device
+            allocation.device
             for task in self.tasks.values()
             if task.step is Step.STARTED and task.end
-            for grant in task.grants
+            for allocation in task.allocations
         }
         for task in self.tasks.values():
-            clear = leaving.isdisjoint(grant.device for grant in task.grants)
+            clear = leaving.isdisjoint(allocation.device for allocation in task.allocations)
             if task.step is Step.GRANTED and clear and not task.end:
                 yield task
 
@@ -196,7 +201,7 @@ class NodeCore:
                 reserve=given.reserve,
             ).of_agent()  # fmt: skip
 
-    def _key(self, job: Job, standing: Standing) -> Key:
+    def _key(self, job: Job, status: JobStatus) -> Key:
         return (not job.latency_sensitive, -job.priority, job.submit_s)
 
     def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
@@ -211,7 +216,7 @@ class NodeCore:
         self.told.by_job[job.job_id] = read_told(order.told)
         self._forecasts(self.cluster, now_s).forget(job)
         first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
-        standing = Standing(
+        status = JobStatus(
             Phase.PENDING,
             now_s,
             starts=order.attempt - 1,
@@ -219,7 +224,7 @@ class NodeCore:
             first_start_s=first_s,
         )
         self._attempts[job.job_id] = order.attempt
-        if why := self._ledger.adopt(job, standing):
+        if why := self._ledger.adopt(job, status):
             task.step, task.why = Step.ENDED, why
             task.seen = Seen(0.0, None, order.done, None, 0, 0, pb.Exit(how=why, lost=True))
             self._leave(task)
@@ -255,15 +260,15 @@ class NodeCore:
     def _hold(self, task: NodeTask, phase: Phase, now_s: float, ran_s: float) -> None:
         """A task that had devices before has them in the ledger, if it can."""
         job_id = task.name[0]
-        standing = self._ledger.standing(job_id)
+        status = self._ledger.status(job_id)
         job = self._ledger.jobs[job_id]
         self._ledger.forget(job_id)
-        first_s = min(standing.first_start_s, now_s) - ran_s
-        stands = standing._replace(
+        first_s = min(status.first_start_s, now_s) - ran_s
+        stands = status._replace(
             phase=phase,
-            grants=task.grants,
+            allocations=task.allocations,
             first_start_s=first_s,
-            attained_s=ran_s * len(task.grants),
+            attained_s=ran_s * len(task.allocations),
         )
         try:
             self._ledger.adopt(job, stands)
@@ -274,48 +279,50 @@ class NodeCore:
     def _restand(self, job_id: str, **changes: Any) -> None:
         """Let a job that is in the ledger stand otherwise, with what it has."""
         if job_id in self._ledger.jobs:
-            job, standing = self._ledger.jobs[job_id], self._ledger.standing(job_id)
+            job, status = self._ledger.jobs[job_id], self._ledger.status(job_id)
             self._ledger.forget(job_id)
-            self._ledger.adopt(job, standing._replace(**changes))
+            self._ledger.adopt(job, status._replace(**changes))
 
     def _note(self, task: NodeTask, seen: Seen) -> None:
         """Add what was seen of a task to what will be told of it."""
         more_s = max(0.0, seen.ran_s - task.runtime_s)
-        task.busy_s += more_s * (seen.usage_milli or 0.0) / WHOLE
+        task.busy_s += more_s * (seen.usage_milli or 0.0) / FULL_DEVICE_MILLI
         if seen.done and (task.last is None or seen.done > task.last[1]):
             task.last = seen.ran_s, seen.done
             task.first = task.first or task.last
             task.marks.append(task.last)
             while len(task.marks) > LEAST_MARKS and task.marks[1][0] < seen.ran_s - PACE_S:
                 task.marks.popleft()
-        devices = {grant.device for grant in task.grants}
+        devices = {allocation.device for allocation in task.allocations}
         for name, other in self.tasks.items():
             there = other.step is Step.STARTED and other is not task
-            if there and not devices.isdisjoint(grant.device for grant in other.grants):
+            if there and not devices.isdisjoint(
+                allocation.device for allocation in other.allocations
+            ):
                 task.beside[name] = task.beside.get(name, 0.0) + more_s
 
-    def _note_company(self) -> None:
+    def _note_occupancy(self) -> None:
         """Tasks that have another share, or other company, go at another pace from now on."""
         started = [task for task in self.tasks.values() if task.step is Step.STARTED]
         for task in self.tasks.values():
-            devices = {grant.device for grant in task.grants}
-            company = [(task.name, task.grants, task.paused)] + [
-                (other.name, other.grants, other.paused)
+            devices = {allocation.device for allocation in task.allocations}
+            occupancy = [(task.name, task.allocations, task.paused)] + [
+                (other.name, other.allocations, other.paused)
                 for other in started
-                if other is not task and not devices.isdisjoint(g.device for g in other.grants)
+                if other is not task and not devices.isdisjoint(g.device for g in other.allocations)
             ]
-            if task.company != company:
-                task.begin_anew(company)
+            if task.occupancy != occupancy:
+                task.begin_anew(occupancy)
 
     def _done(self, task: NodeTask, seen: Seen) -> float:
         """Part of a job that is done; of one that does not say, as was foretold."""
         if seen.done is not None:
             return seen.done
-        kind = self.cluster.kind_of(task.grants[0].device) if task.grants else ""
-        outlook = self.told.by_job[task.name[0]].get(kind)
-        if outlook is None or not 0 < outlook.runtime_s < math.inf:
+        kind = self.cluster.kind_of(task.allocations[0].device) if task.allocations else ""
+        prediction = self.told.by_job[task.name[0]].get(kind)
+        if prediction is None or not 0 < prediction.runtime_s < math.inf:
             return task.order.done
-        return min(1.0, task.order.done + seen.ran_s / outlook.runtime_s)
+        return min(1.0, task.order.done + seen.ran_s / prediction.runtime_s)
 
     def _at_look(self, now_s: float) -> float:
         """The time to decide at: a look at quality of service, if one is due, else now."""
@@ -340,14 +347,14 @@ class NodeCore:
             return
         match action:
             case Start():
-                task.grants, task.step = action.grants, Step.GRANTED
+                task.allocations, task.step = action.allocations, Step.GRANTED
                 task.why = ""
                 if not task.order.elapsed_s:  # until there is a process, nobody can be late
                     self._restand(action.job_id, first_start_s=math.inf)
             case Resize():
-                before, task.grants, task.steady = task.grants, action.grants, False
-                more = action.grants[0].compute_milli - before[0].compute_milli
-                task.why = f"{'given' if more > 0 else 'left with'} {_share(action.grants)}"
+                before, task.allocations, task.steady = task.allocations, action.allocations, False
+                more = action.allocations[0].compute_milli - before[0].compute_milli
+                task.why = f"{'given' if more > 0 else 'left with'} {_share(action.allocations)}"
             case Pause():
                 task.steady, task.paused = False, True
                 task.why = "paused: busier than foretold, and in time"
@@ -374,9 +381,9 @@ class NodeCore:
                 self._carry_out(action)
         for task in self.tasks.values():
             if task.step is Step.WAITING and not task.end:
-                grants = read_grants(task.order.grants)
-                if self._applied(Start(task.name[0], grants), now_s):
-                    task.grants, task.step = grants, Step.GRANTED
+                allocations = read_allocations(task.order.allocations)
+                if self._applied(Start(task.name[0], allocations), now_s):
+                    task.allocations, task.step = allocations, Step.GRANTED
 
     def _to_bounds(self) -> list[Action]:
         """Those first that make room."""
@@ -387,9 +394,9 @@ class NodeCore:
             if task.paused:
                 resumed.append(Resume(job_id))
                 continue
-            bound = _at_devices(read_grants(task.order.grants), task.grants)
-            if bound != task.grants:
-                falls = bound[0].compute_milli < task.grants[0].compute_milli
+            bound = _at_devices(read_allocations(task.order.allocations), task.allocations)
+            if bound != task.allocations:
+                falls = bound[0].compute_milli < task.allocations[0].compute_milli
                 (less if falls else more).append(Resize(job_id, bound))
         return [*less, *resumed, *more]
 
@@ -400,13 +407,13 @@ class NodeCore:
             task.rest_s = None
             if task.step is not Step.STARTED or task.end or job.job_id not in self._ledger.jobs:
                 continue
-            outlook = forecasts.outlook(job, self.cluster.kind_of(task.grants[0].device))
-            elapsed_s = max(0.0, now_s - self._ledger.standing(job.job_id).first_start_s)
+            prediction = forecasts.prediction(job, self.cluster.kind_of(task.allocations[0].device))
+            elapsed_s = max(0.0, now_s - self._ledger.status(job.job_id).first_start_s)
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
-            task.rest_s = rest_s(done, elapsed_s, outlook, pace_s)
+            task.rest_s = rest_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
-                task.late = violated(elapsed_s, done, outlook, pace_s)
+                task.late = violated(elapsed_s, done, prediction, pace_s)
 
     def _by_policy(self, policy: Sharing, now_s: float) -> None:
         state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
@@ -449,11 +456,13 @@ class NodeCore:
             there = [
                 task for task in self.tasks.values()
                 if task.step is Step.STARTED
-                and any(grant.device == device for grant in task.grants)
+                and any(allocation.device == device for allocation in task.allocations)
             ]  # fmt: skip
             # What a gang has taken is of all its devices, and about the same of each.
             taken = sum(
-                task.seen.memory_bytes / len(task.grants) for task in there if task.seen is not None
+                task.seen.memory_bytes / len(task.allocations)
+                for task in there
+                if task.seen is not None
             )
             if taken > _SURE * self.cluster.whole[device].memory_bytes:
                 last = min(there, key=lambda task: task.runtime_s)
@@ -468,7 +477,7 @@ class NodeCore:
             job_id=task.name[0],
             attempt=task.order.attempt,
             phase=phase,
-            grants=write_grants(task.grants),
+            allocations=write_allocations(task.allocations),
             late=task.late,
             why=task.why,
             saved=task.order.done,
@@ -492,12 +501,14 @@ class NodeCore:
 OVERFLOW = "the device's memory was exceeded, and it came last"
 
 
-def _at_devices(bound: tuple[Grant, ...], had: tuple[Grant, ...]) -> tuple[Grant, ...]:
+def _at_devices(
+    bound: tuple[Allocation, ...], had: tuple[Allocation, ...]
+) -> tuple[Allocation, ...]:
     """What was chosen, on the devices that a task has; what it has, if those are not as many."""
     if len(bound) != len(had):
         return had
     return tuple(one._replace(device=has.device) for one, has in zip(bound, had, strict=True))
 
 
-def _share(grants: Sequence[Grant]) -> str:
-    return f"{grants[0].compute_milli * 100 / WHOLE:g} % of the device"
+def _share(allocations: Sequence[Allocation]) -> str:
+    return f"{allocations[0].compute_milli * 100 / FULL_DEVICE_MILLI:g} % of the device"

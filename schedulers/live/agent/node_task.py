@@ -9,12 +9,12 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 Name = tuple[str, int]  # of a job's attempt
-Company = list[tuple[Name, tuple[Grant, ...], bool]]
+Occupancy = list[tuple[Name, tuple[Allocation, ...], bool]]
 PACE_S = 60.0  # a pace is that of the last so many seconds, if nothing has changed
 LEAST_PACE_S = 3.0  # of fewer it cannot be told
 LEAST_MARKS = 4  # of fewer nobody can tell how they scatter
@@ -24,7 +24,7 @@ class Step(Enum):
     """How far a task is, by what the agent knows of its process."""
 
     WAITING = "waiting"  # for room; there is no process
-    GRANTED = "granted"  # it has devices; its folder is made once they are clear
+    GRANTED = "allocated"  # it has devices; its folder is made once they are clear
     STARTED = "started"  # it has a folder: its process comes, runs, or is being ended
     ENDED = "ended"
 
@@ -63,7 +63,7 @@ class NodeTask:
         When it was ordered.
     ordered : bool
         Whether the controller's last orders have it.
-    grants : tuple of Grant
+    allocations : tuple of Grant
         By the numbers of the node's devices; what it has of them, or had.
     end : str
         Why it is to end; "" while it is not.
@@ -88,7 +88,7 @@ class NodeTask:
     first, last : tuple of (float, float), or None
         When it was first seen to have done something, and last: seconds since its start, and the
         part that was done.
-    company : list of (Name, tuple of Grant, bool)
+    occupancy : list of (Name, tuple of Grant, bool)
         Itself and who is on its devices, with what, and whether paused.
     earlier_per_s : float
         Its pace before others came or went, with the same share; 0 for none.
@@ -103,7 +103,7 @@ class NodeTask:
     came_s: float
     ordered: bool = True
     step: Step = Step.WAITING
-    grants: tuple[Grant, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
     paused: bool = False
     end: str = ""
     checkpoint: bool = True
@@ -119,7 +119,7 @@ class NodeTask:
     busy_s: float = 0.0
     first: tuple[float, float] | None = None
     last: tuple[float, float] | None = None
-    company: Company = field(default_factory=list)
+    occupancy: Occupancy = field(default_factory=list)
     earlier_per_s: float = 0.0
     beside: dict[Name, float] = field(default_factory=dict)
     marks: deque[tuple[float, float]] = field(default_factory=deque)
@@ -161,11 +161,11 @@ class NodeTask:
         (first_s, first), (last_s, last) = self.marks[0], self.marks[-1]
         return (last - first) / (last_s - first_s) if last_s - first_s >= LEAST_PACE_S else 0.0
 
-    def begin_anew(self, company: Company) -> None:
+    def begin_anew(self, occupancy: Occupancy) -> None:
         """It has another share, or other company: from now on it goes at another pace."""
-        same_share = bool(self.company) and self.company[0] == company[0]
+        same_share = bool(self.occupancy) and self.occupancy[0] == occupancy[0]
         self.earlier_per_s = self.per_s if same_share else 0.0
-        self.company = company
+        self.occupancy = occupancy
         self.marks.clear()
 
     @property

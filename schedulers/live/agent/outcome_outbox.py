@@ -10,7 +10,7 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.agent.node_task import Name, NodeTask
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.file_names import task_name
@@ -68,7 +68,7 @@ def outcome_of(
         has it.
     """
     seen, job = task.seen, features_of(task.submitted)
-    if seen is None or seen.exit is None or job is None or not task.grants:
+    if seen is None or seen.exit is None or job is None or not task.allocations:
         return None
     failure = _failure(seen.exit)
     if failure is None:
@@ -88,7 +88,7 @@ def outcome_of(
         ],
     )
     if seen.peak_memory_bytes:
-        row.memory_peak_bytes = seen.peak_memory_bytes // len(task.grants)
+        row.memory_peak_bytes = seen.peak_memory_bytes // len(task.allocations)
     unsaid_s = sum(task.beside.values()) - sum(task.beside[of.name] for of in beside)
     if task.steady and not task.in_part and unsaid_s <= MOST_UNSAID * seen.ran_s:
         _add_use(row, task, seen.ran_s)
@@ -141,10 +141,10 @@ def _failure(how: cluster_pb.Exit) -> str | None:
 def _share(task: NodeTask, held: str) -> pb.Share:
     """By weights a task has all that its neighbours leave: its share is no part of the device."""
     held_to_it = held != FREE and not held.endswith(BY_WEIGHT)
-    milli = task.grants[0].compute_milli if held_to_it else WHOLE
-    if milli == WHOLE and not task.beside and not task.in_part:
+    milli = task.allocations[0].compute_milli if held_to_it else FULL_DEVICE_MILLI
+    if milli == FULL_DEVICE_MILLI and not task.beside and not task.in_part:
         return pb.Share(fraction=1.0, mode="exclusive")
-    return pb.Share(fraction=milli / WHOLE, mode=_MODES.get(held, "time-slice"))
+    return pb.Share(fraction=milli / FULL_DEVICE_MILLI, mode=_MODES.get(held, "time-slice"))
 
 
 class Outbox:

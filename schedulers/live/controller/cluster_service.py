@@ -24,7 +24,7 @@ from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, of_json
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
-from presage.schedulers.live.controller.replayed_state import OVER, Book, LiveJob, Stage
+from presage.schedulers.live.controller.replayed_state import OVER, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.status_messages import node_status, public_part, status_of
 from presage.schedulers.live.protocol.submitted_job import MOST_NAME
 from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES, MOST_JOBS, read_job
@@ -104,7 +104,7 @@ class ClusterService:
             return status if owns(call.caller, job) else public_part(status)
 
         def seen(core: Core, now_s: float) -> pb.ListResponse:
-            places = queue_places(core.mirror(now_s))
+            places = queue_places(core.view(now_s))
             jobs = [core.job(job_id) for job_id in request.job_ids] or in_order(
                 core.book, places, ended=request.ended
             )
@@ -160,12 +160,12 @@ class ClusterService:
         def explained(core: Core, now_s: float) -> pb.Explanation:
             job = core.job(request.job_id)
             check_owner(call.caller, job)
-            mirror = core.mirror(now_s)
-            place = place_of(mirror, job.job_id)
+            view = core.view(now_s)
+            place = place_of(view, job.job_id)
             status = status_of(core, job, now_s, place, whole=True)
-            if mirror is not None and job.stage is Stage.WAITING:  # not what it was told before
+            if view is not None and job.stage is Stage.WAITING:  # not what it was told before
                 status.ClearField("told")
-                status.told.extend(mirror.told_of(job.submitted.job))
+                status.told.extend(view.told_of(job.submitted.job))
             return pb.Explanation(
                 status=status,
                 sentence=sentence_of(core, job, place, now_s),
@@ -210,7 +210,7 @@ def _page(journal: Journal, after: int) -> list[Entry]:
     return list(islice(journal.read(after), PAGE))
 
 
-def in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:
+def in_order(book: ReplayedState, places: Mapping[str, int], *, ended: bool) -> list[LiveJob]:
     """Jobs at nodes, those that wait in the order of the queue, and those that ended last."""
     jobs = [job for there in book.at_node.values() for job in there.values()]
     waiting = [job for job in book.jobs.values() if job.stage is Stage.WAITING]
@@ -218,7 +218,7 @@ def in_order(book: Book, places: Mapping[str, int], *, ended: bool) -> list[Live
     return jobs + [book.jobs[job_id] for job_id in reversed(book.over)] if ended else jobs
 
 
-def failed_within(book: Book, now_s: float, seconds: float) -> list[LiveJob]:
+def failed_within(book: ReplayedState, now_s: float, seconds: float) -> list[LiveJob]:
     """Jobs that failed of late, the last first; of none that is long over, where many are kept."""
     if not seconds > 0:
         return []

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from presage.errors import JournalError, RefusedAgentError
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.forecasters.prediction_cache import FreshForecasts
+from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.controller.clock import ClusterClock
 from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
 from presage.schedulers.live.controller.controller_core import MOST_OVER, Core
@@ -26,7 +26,7 @@ from presage.schedulers.live.controller.journal.records import (
     of_json,
     to_json,
 )
-from presage.schedulers.live.controller.replayed_state import Book
+from presage.schedulers.live.controller.replayed_state import ReplayedState
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
 
@@ -87,13 +87,13 @@ class Controller:
         self._snapshot_records = snapshot_records
         self._sure_s = -math.inf  # when the journal was last this process's for sure
         rows, seq = journal.load()
-        book = Book.of_rows(rows)
+        book = ReplayedState.of_rows(rows)
         for entry in journal.read(seq):
             book.apply(of_json(entry.record))
         self._clock = ClusterClock(book.clock, book.now_s)
         self._unsaved = journal.last_seq - seq
-        self.forecasts = FreshForecasts(forecaster)
-        self._untold = ""  # what was last said to be wrong of them
+        self.forecasts = PredictionCache(forecaster)
+        self._missing = ""  # what was last said to be wrong of them
         self.core = Core(
             book,
             policy,
@@ -259,20 +259,20 @@ class Controller:
                 if decided:
                     self._metrics.decided(took_s)
                 self._metrics.look(core, self.now_s())
-        self._say_untold()
+        self._say_missing()
         if core.problem:
             log(logging.ERROR, "the policy wants what cannot be", error=core.problem)
         if decided:
             log(logging.INFO, "decided", records=len(decided), seconds=round(took_s, 4))
         self._tell([*lost, *decided])
 
-    def _say_untold(self) -> None:
+    def _say_missing(self) -> None:
         """Log what is wrong with who foretells, once; and that nothing is any more."""
-        if self.forecasts.failure == self._untold:
+        if self.forecasts.failure == self._missing:
             return
-        self._untold = self.forecasts.failure
-        if self._untold:
-            log(logging.WARNING, "nothing is foretold", error=self._untold)
+        self._missing = self.forecasts.failure
+        if self._missing:
+            log(logging.WARNING, "nothing is foretold", error=self._missing)
         else:
             log(logging.INFO, "jobs are foretold again")
 

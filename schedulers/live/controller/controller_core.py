@@ -20,8 +20,8 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.journal.records import (
-    Ended,
     Forgotten,
+    JobResult,
     Leased,
     NodeDrained,
     NodeJoined,
@@ -36,15 +36,15 @@ from presage.schedulers.live.controller.journal.records import (
 from presage.schedulers.live.controller.ownership import check_owner
 from presage.schedulers.live.controller.replayed_state import (
     AT_NODE,
-    Book,
     LiveJob,
     LiveNode,
+    ReplayedState,
     Stage,
 )
-from presage.schedulers.live.controller.scheduling_view import Mirror
+from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.node_devices import cluster_of
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import to_json, write_grants, write_job
+from presage.schedulers.live.protocol.wire import to_json, write_allocations, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 
@@ -102,7 +102,7 @@ class Core:
 
     def __init__(
         self,
-        book: Book,
+        book: ReplayedState,
         policy: Policy,
         forecasts: Callable[[Cluster, float], Forecasts],
         *,
@@ -121,7 +121,7 @@ class Core:
         self._orders: dict[str, _Orders] = {}
         self._first_version = self._version = version
         self._obedient: set[str] = set()  # nodes that have heard of this controller's lease
-        self._mirror: Mirror | None = None
+        self._view: SchedulingView | None = None
         self.wake_s = math.inf
         self.problem = ""  # why the policy's last decision was not carried out
 
@@ -303,10 +303,10 @@ class Core:
                 seen.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 seen.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
-        if self._mirror is None or not self._mirror.has(report.node):
+        if self._view is None or not self._view.has(report.node):
             return not self.not_up(report.node, now_s)
         jobs = self.book.at_node.get(report.node, {})
-        return self._mirror.settle(report.node, jobs, seen.tasks, now_s)
+        return self._view.settle(report.node, jobs, seen.tasks, now_s)
 
     def silent(self, now_s: float, now_unix_s: float) -> list[Record]:
         """What follows from what agents do not say: nodes are lost, and their jobs wait again."""
@@ -372,11 +372,11 @@ class Core:
 
         If it is not written, :meth:`undo` has to be called.
         """
-        mirror = self.mirror(now_s)
+        view = self.view(now_s)
         self.wake_s = math.inf
-        if mirror is None:
+        if view is None:
             return []
-        actions, self.problem = mirror.decide(now_s, self._rng)
+        actions, self.problem = view.decide(now_s, self._rng)
         records: list[Record] = []
         leaving = {action.job_id for action in actions if isinstance(action, Preempt)}
         for action in actions:
@@ -384,7 +384,7 @@ class Core:
                 case Start() if action.job_id in leaving:  # once its node has let it go
                     pass
                 case Start():
-                    records.append(self._placed(mirror, action, now_s))
+                    records.append(self._placed(view, action, now_s))
                 case Preempt():
                     job = self.book.jobs[action.job_id]
                     why = "a job that goes before it needs its devices"
@@ -396,21 +396,21 @@ class Core:
                     self.wake_s = min(self.wake_s, action.at_s)
         return records
 
-    def mirror(self, now_s: float) -> Mirror | None:
+    def view(self, now_s: float) -> SchedulingView | None:
         """The nodes that are up, as policies see them; None if there is none."""
         up = [node for name, node in self.book.nodes.items() if not self.not_up(name, now_s)]
         if not up:
-            self._mirror = None
-        elif self._mirror is None or not self._same(self._mirror, up, now_s):
+            self._view = None
+        elif self._view is None or not self._same(self._view, up, now_s):
             cluster = cluster_of((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
             ageing_s = getattr(self.policy, "ageing_s", math.inf)
-            self._mirror = Mirror(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
+            self._view = SchedulingView(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
-            self._mirror.fill(self.book, tasks, now_s)
-        if self._mirror is not None:
-            self._mirror.take_in()
-        return self._mirror
+            self._view.fill(self.book, tasks, now_s)
+        if self._view is not None:
+            self._view.take_in()
+        return self._view
 
     def not_up(self, name: str, now_s: float) -> str:
         """Why a node is given no jobs; "" if it is."""
@@ -436,7 +436,7 @@ class Core:
 
     def undo(self) -> None:
         """What was decided could not be written: it is as if it had not been."""
-        self._mirror = None
+        self._view = None
 
     def apply(self, records: Iterable[Record]) -> None:
         """What was written is so."""
@@ -446,20 +446,20 @@ class Core:
                 case NodeJoined():
                     self.nodes.setdefault(record.node, SeenNode(record.at_s))
                 case NodeLost() | NodeDrained():
-                    self._mirror = None
+                    self._view = None
                 case Forgotten():
                     for name in record.nodes:
                         del self.nodes[name]
                         self._orders.pop(name, None)
                 case Submitted() | Returned():
-                    if self._mirror is not None:
-                        self._mirror.wait(self.book.jobs[record.job_id])
-                case Ended():
-                    if self._mirror is not None:
-                        self._mirror.over(self.book.jobs[record.job_id])
+                    if self._view is not None:
+                        self._view.wait(self.book.jobs[record.job_id])
+                case JobResult():
+                    if self._view is not None:
+                        self._view.over(self.book.jobs[record.job_id])
                 case Withdrawn():
-                    if self._mirror is not None:
-                        self._mirror.forget(record.job_id)
+                    if self._view is not None:
+                        self._view.forget(record.job_id)
 
     # ----------------------------------------------------------------------------------------
 
@@ -481,9 +481,9 @@ class Core:
                     "ended, or ask an administrator for more"
                 )
 
-    def _same(self, mirror: Mirror, up: Sequence[LiveNode], now_s: float) -> bool:
-        same = mirror.nodes == {node.name: node.devices for node in up}
-        return same and mirror.forecasts is self._forecasts(mirror.cluster, now_s)
+    def _same(self, view: SchedulingView, up: Sequence[LiveNode], now_s: float) -> bool:
+        same = view.nodes == {node.name: node.devices for node in up}
+        return same and view.forecasts is self._forecasts(view.cluster, now_s)
 
     def _at(self, name: str) -> Iterator[LiveJob]:
         return iter(tuple(self.book.at_node.get(name, {}).values()))
@@ -503,16 +503,16 @@ class Core:
         since = orders.since.get((job.job_id, job.attempt))
         return since is not None and since <= report.orders <= orders.version
 
-    def _placed(self, mirror: Mirror, start: Start, now_s: float) -> Placed:
+    def _placed(self, view: SchedulingView, start: Start, now_s: float) -> Placed:
         live = self.book.jobs[start.job_id]
         job = live.submitted.job
-        node = mirror.node_of(start.grants[0].device)
-        told = [to_json(one) for one in mirror.told_of(job)]
-        grants = [mirror.on_node(grant) for grant in start.grants]
-        left = mirror.job_of(live).kinds  # without those that are too small for it
+        node = view.node_of(start.allocations[0].device)
+        told = [to_json(one) for one in view.told_of(job)]
+        allocations = [view.on_node(allocation) for allocation in start.allocations]
+        left = view.job_of(live).kinds  # without those that are too small for it
         narrowed = list(left) if left != job.kinds else []
-        why = mirror.reasons.get(job.job_id, "")
-        return Placed(job.job_id, live.attempt + 1, node, grants, told, now_s, narrowed, why)
+        why = view.reasons.get(job.job_id, "")
+        return Placed(job.job_id, live.attempt + 1, node, allocations, told, now_s, narrowed, why)
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -523,7 +523,7 @@ class Core:
         if task.phase != pb.TASK_ENDED:
             return
         how = task.exit
-        rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.grants]
+        rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.allocations]
         over = partial(_over, job, task, rows, now_s, now_unix_s)
         if how.finished:
             yield over(Stage.FINISHED, "")
@@ -531,7 +531,9 @@ class Core:
             yield over(Stage.CANCELLED, job.why)
         elif how.asked:
             had = rows if task.ran_s > 0 else []
-            yield _returned(job, task.why or job.why, task.saved, now_s, task.ran_s, grants=had)
+            yield _returned(
+                job, task.why or job.why, task.saved, now_s, task.ran_s, allocations=had
+            )
         elif how.out_of_memory:
             why = "it ran out of memory"
             # Before, others were beside it; if it had devices of its own, these are too small.
@@ -555,7 +557,7 @@ class Core:
         order = pb.TaskOrder(
             job=_of_leaving(job.message) if leaving else job.message,
             attempt=job.attempt,
-            grants=write_grants(job.grants),
+            allocations=write_allocations(job.allocations),
             told=job.told_messages,
             elapsed_s=job.elapsed_s,
             done=job.saved,
@@ -572,7 +574,7 @@ class Core:
     def _memory_of(self, job: LiveJob, task: pb.Task) -> int:
         """Of the smallest device that a job had."""
         devices = self.book.nodes[job.node].kinds
-        had = [devices[one.device][1] for one in task.grants if one.device < len(devices)]
+        had = [devices[one.device][1] for one in task.allocations if one.device < len(devices)]
         return min(had, default=max((memory for _, memory in devices), default=0))
 
     def _is_larger(self, job: LiveJob, memory_bytes: int) -> bool:
@@ -587,25 +589,27 @@ class Core:
         )
 
 
-def _ended(job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float) -> Ended:
-    return Ended(job.job_id, job.attempt, stage, why, 0.0, now_s, now_unix_s)
+def _ended(job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float) -> JobResult:
+    return JobResult(job.job_id, job.attempt, stage, why, 0.0, now_s, now_unix_s)
 
 
 def _over(
     job: LiveJob,
     task: pb.Task,
-    grants: list[list[int]],
+    allocations: list[list[int]],
     now_s: float,
     now_unix_s: float,
     stage: Stage,
     why: str,
-) -> Ended:
+) -> JobResult:
     """The end of a job that ran: as its node tells of it, which may be long after."""
     ended_s = now_s
     if job.stage is Stage.RUNNING:  # since its process began
         ended_s = min(now_s, job.since_s + task.ran_s)
     at_unix_s = now_unix_s - (now_s - ended_s)
-    return Ended(job.job_id, job.attempt, stage, why, task.ran_s, ended_s, at_unix_s, grants)
+    return JobResult(
+        job.job_id, job.attempt, stage, why, task.ran_s, ended_s, at_unix_s, allocations
+    )
 
 
 def _returned(
@@ -617,11 +621,11 @@ def _returned(
     *,
     overflowed: bool = False,
     failed: bool = False,
-    grants: Sequence[list[int]] = (),
+    allocations: Sequence[list[int]] = (),
     small_bytes: int = 0,
 ) -> Returned:
     return Returned(
-        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(grants),
+        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(allocations),
         small_bytes,
     )  # fmt: skip
 

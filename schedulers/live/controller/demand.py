@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -26,7 +26,7 @@ def wanted_of(
     kinds = cluster.columns.kinds
     if isinstance(policy, Sharing | Packing) and job.gpus == 1 and not overflows:
         return needs_of(job, kinds, forecasts, policy.overcommit)
-    asked = [Grant(0, WHOLE, cluster.memory_of[kind]) for kind in kinds]
+    asked = [Allocation(0, FULL_DEVICE_MILLI, cluster.memory_of[kind]) for kind in kinds]
     if isinstance(policy, BinPacking) and not overflows:
         asked = [job.requested(whole) for whole in asked]
     return Needs(tuple(of.compute_milli for of in asked), tuple(of.memory_bytes for of in asked))

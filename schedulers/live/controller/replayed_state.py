@@ -12,9 +12,9 @@ from google.protobuf.json_format import ParseDict
 
 from presage.schedulers.live.controller.journal.records import (
     ClockSet,
-    Ended,
     Forgotten,
     Founded,
+    JobResult,
     Leased,
     NodeDrained,
     NodeJoined,
@@ -70,7 +70,7 @@ class LiveJob:
         node that was away for long does not take one's task for the other's.
     node : str
         Where it is, or was last.
-    grants : list of [device, compute_milli, memory_bytes]
+    allocations : list of [device, compute_milli, memory_bytes]
         On that node: as foreseen when it was placed; as it was in the end, once it is over.
     kinds : list of str
         That would have done for its last placement, where that were fewer than its user allows.
@@ -106,7 +106,7 @@ class LiveJob:
     attempt: int = 0
     earlier: int = 0
     node: str = ""
-    grants: list[list[int]] = field(default_factory=list)
+    allocations: list[list[int]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     chosen: str = ""
@@ -180,7 +180,7 @@ class LiveNode:
 
 
 @dataclass(slots=True)
-class Book:
+class ReplayedState:
     """Jobs and nodes, in the order in which they came; changed by ``apply`` alone.
 
     Attributes
@@ -272,11 +272,13 @@ class Book:
             case _:
                 self._job(self.jobs[record.job_id], record)
 
-    def _job(self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | Ended) -> None:
+    def _job(
+        self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | JobResult
+    ) -> None:
         match record:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
-                job.grants, job.told, job.kinds = record.grants, record.told, record.kinds
+                job.allocations, job.told, job.kinds = record.allocations, record.told, record.kinds
                 job.why, job.chosen = "", record.why
                 if job.first_start_s is not None:
                     job.elapsed_s = record.at_s - job.first_start_s
@@ -291,14 +293,14 @@ class Book:
             case Returned():
                 job.why, job.saved = record.why, max(job.saved, record.saved)
                 job.ran_s += record.ran_s
-                job.grants = record.grants
+                job.allocations = record.allocations
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 job.small_bytes = max(job.small_bytes, record.small_bytes)
                 self._to(job, Stage.WAITING, record.at_s)
-            case Ended():
+            case JobResult():
                 job.why, job.ended_unix_s = record.why, record.at_unix_s
-                job.grants = record.grants or job.grants
+                job.allocations = record.allocations or job.allocations
                 job.ran_s += record.ran_s
                 self._to(job, Stage(record.stage), record.at_s)
 
@@ -346,7 +348,7 @@ class Book:
         return None if found is None else asdict(found)
 
     @classmethod
-    def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> Book:
+    def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> ReplayedState:
         """What :meth:`changed` gave, all in all."""
         book = cls()
         for key, row in rows.items():

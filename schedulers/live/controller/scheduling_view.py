@@ -15,25 +15,30 @@ import numpy as np
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Phase, Standing
+from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
-from presage.schedulers.live.controller.replayed_state import Book, LiveJob, LiveNode, Stage
+from presage.schedulers.live.controller.replayed_state import (
+    LiveJob,
+    LiveNode,
+    ReplayedState,
+    Stage,
+)
 from presage.schedulers.live.protocol.node_devices import name_of
 from presage.schedulers.live.protocol.wire import write_told
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-class Mirror:
+class SchedulingView:
     """A ledger of some nodes.
 
     Parameters
@@ -92,9 +97,13 @@ class Mirror:
         """A device's number in its node, from 0."""
         return device - self._devices[self.node_of(device)].start
 
-    def on_node(self, grant: Grant) -> list[int]:
+    def on_node(self, allocation: Allocation) -> list[int]:
         """A grant, by the number of its device in its node."""
-        return [self.number_in_node(grant.device), grant.compute_milli, grant.memory_bytes]
+        return [
+            self.number_in_node(allocation.device),
+            allocation.compute_milli,
+            allocation.memory_bytes,
+        ]
 
     def device(self, node: str, device: int) -> int:
         """The number of a node's device in the cluster."""
@@ -107,20 +116,22 @@ class Mirror:
     def told_of(self, job: Job) -> list[pb.Told]:
         """What is foretold of a job now, on each kind that its user allows."""
         kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
-        return [write_told(kind, self.forecasts.outlook(job, kind)) for kind in kinds]
+        return [write_told(kind, self.forecasts.prediction(job, kind)) for kind in kinds]
 
-    def grants_of(self, job_id: str) -> tuple[Grant, ...]:
+    def allocations_of(self, job_id: str) -> tuple[Allocation, ...]:
         """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""
         if job_id not in self.ledger.jobs:
             return ()
-        standing = self.ledger.standing(job_id)
-        if standing.phase is Phase.PAUSED:  # others have its compute meanwhile
-            return tuple(grant._replace(compute_milli=0) for grant in standing.grants)
-        return standing.grants
+        status = self.ledger.status(job_id)
+        if status.phase is Phase.PAUSED:  # others have its compute meanwhile
+            return tuple(allocation._replace(compute_milli=0) for allocation in status.allocations)
+        return status.allocations
 
     # Jobs come, stand otherwise, and go -----------------------------------------------------
 
-    def fill(self, book: Book, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float) -> None:
+    def fill(
+        self, book: ReplayedState, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float
+    ) -> None:
         """Take in all jobs of a book; ``tasks`` are the last reports, by node and job."""
         for node in self._devices:
             self.settle(node, book.at_node.get(node, {}), tasks.get(node, {}), now_s)
@@ -140,8 +151,8 @@ class Mirror:
         for live in coming.values():
             job = self._of_large_kinds(live)
             most = self.cluster.nodes_of(job.kinds).largest
-            standing = self._standing(live, Phase.PENDING, (), live.since_s)
-            why = self.ledger.adopt(job, standing, self._too_small(job))
+            status = self._status(live, Phase.PENDING, (), live.since_s)
+            why = self.ledger.adopt(job, status, self._too_small(job))
             if not why and job.gpus > most:
                 why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
             if not why and live.small_bytes and not job.kinds:
@@ -229,26 +240,26 @@ class Mirror:
 
     # How it is kept -------------------------------------------------------------------------
 
-    def _key(self, job: Job, standing: Standing) -> Key:
-        return self.policy.key(job, standing, self.forecasts)
+    def _key(self, job: Job, status: JobStatus) -> Key:
+        return self.policy.key(job, status, self.forecasts)
 
-    def _stands(self, job_id: str, wanted: Standing | None) -> bool:
+    def _stands(self, job_id: str, wanted: JobStatus | None) -> bool:
         if job_id not in self.ledger.jobs:
             return wanted is None or job_id in self.crowded
         if wanted is None:
             return False
-        stands = self.ledger.standing(job_id)
-        return (stands.phase, stands.grants) == (wanted.phase, wanted.grants)
+        stands = self.ledger.status(job_id)
+        return (stands.phase, stands.allocations) == (wanted.phase, wanted.allocations)
 
-    def _adopt(self, live: LiveJob, standing: Standing) -> None:
-        if not standing.grants:  # its node has not its devices any more
+    def _adopt(self, live: LiveJob, status: JobStatus) -> None:
+        if not status.allocations:  # its node has not its devices any more
             self.crowded.add(live.job_id)
             return
         job = live.submitted.job
         if live.kinds:  # of which its node knows, too
             job = replace(job, kinds=tuple(live.kinds))
         try:
-            why = self.ledger.adopt(job, standing)
+            why = self.ledger.adopt(job, status)
         except ImpossibleActionError:
             self.crowded.add(live.job_id)
             return
@@ -256,29 +267,33 @@ class Mirror:
             self.ledger.forget(live.job_id)
             self.crowded.add(live.job_id)
 
-    def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> Standing:
+    def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> JobStatus:
         first = self._devices[live.node].start
-        rows = [[g.device, g.compute_milli, g.memory_bytes] for g in task.grants] if task else []
+        rows = (
+            [[g.device, g.compute_milli, g.memory_bytes] for g in task.allocations] if task else []
+        )
         there = len(self._devices[live.node])
-        grants = tuple(
-            Grant(row[0] + first, row[1], row[2]) for row in rows or live.grants if row[0] < there
+        allocations = tuple(
+            Allocation(row[0] + first, row[1], row[2])
+            for row in rows or live.allocations
+            if row[0] < there
         )
         paused = task is not None and task.phase == pb.TASK_PAUSED
         phase = Phase.PAUSED if paused else Phase.RUNNING
         since_s = live.since_s if live.stage is Stage.RUNNING else now_s
-        return self._standing(live, phase, grants, since_s)
+        return self._status(live, phase, allocations, since_s)
 
-    def _standing(
-        self, live: LiveJob, phase: Phase, grants: tuple[Grant, ...], since_s: float
-    ) -> Standing:
+    def _status(
+        self, live: LiveJob, phase: Phase, allocations: tuple[Allocation, ...], since_s: float
+    ) -> JobStatus:
         was_on: tuple[int, ...] = ()
         if phase is Phase.PENDING and live.node in self._devices:
             there = self._devices[live.node]  # it may have fewer by now
-            was_on = tuple(there[row[0]] for row in live.grants if row[0] < len(there))
-        return Standing(
+            was_on = tuple(there[row[0]] for row in live.allocations if row[0] < len(there))
+        return JobStatus(
             phase,
             since_s,
-            grants,
+            allocations,
             attained_s=live.ran_s * live.submitted.job.gpus,
             starts=live.starts,
             overflows=live.overflows,
@@ -290,7 +305,9 @@ class Mirror:
 
     def _too_small(self, job: Job) -> tuple[str, ...]:
         """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
-        small = self.forecasts.too_small(job) if getattr(self.policy, "minds_memory", False) else ()
+        small = (
+            self.forecasts.too_small(job) if getattr(self.policy, "respects_memory", False) else ()
+        )
         left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
         return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
-from presage.schedulers.live.protocol.wire import read_told, write_grants
+from presage.schedulers.live.protocol.wire import read_told, write_allocations
 from presage.schedulers.policies.sharing.slo import ROUNDED
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -46,7 +46,7 @@ def status_of(
         why=job.why,
         attempt=job.starts,
         node=job.node,
-        grants=write_grants(job.grants),
+        allocations=write_allocations(job.allocations),
         submitted_unix_s=job.submitted_unix_s,
         started_unix_s=job.started_unix_s,
         ended_unix_s=job.ended_unix_s,
@@ -62,11 +62,11 @@ def status_of(
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
-        outlook = read_told(told).get(kind)
+        prediction = read_told(told).get(kind)
         if task.HasField("rest_s"):
             status.remaining_s = task.rest_s
-        elif outlook is not None:
-            status.remaining_s = outlook.remaining_s(task.done, status.elapsed_s)
+        elif prediction is not None:
+            status.remaining_s = prediction.remaining_s(task.done, status.elapsed_s)
     return status
 
 
@@ -132,9 +132,9 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
     status.memory_bytes, status.peak_memory_bytes = task.memory_bytes, task.peak_memory_bytes
     status.late = task.late
     status.why = task.why or status.why
-    if task.grants:
-        del status.grants[:]
-        status.grants.extend(task.grants)
+    if task.allocations:
+        del status.allocations[:]
+        status.allocations.extend(task.allocations)
 
 
 def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
@@ -148,7 +148,7 @@ def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
 def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
     node = core.book.nodes.get(job.node)  # long lost ones are forgotten
     devices = [] if node is None else node.devices
-    first = status.grants[0].device if status.grants else 0
+    first = status.allocations[0].device if status.allocations else 0
     return str(devices[first][0]) if first < len(devices) else ""
 
 
@@ -164,9 +164,9 @@ def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> p
     for job in core.book.at_node.get(name, {}).values():
         task = seen.tasks.get(job.job_id)
         rows = (
-            [(g.device, g.compute_milli, g.memory_bytes) for g in task.grants]
+            [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]
             if task is not None
-            else [(g[0], g[1], g[2]) for g in job.grants]
+            else [(g[0], g[1], g[2]) for g in job.allocations]
         )
         for device, milli, memory in rows:
             if device < len(devices):

@@ -12,8 +12,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.errors import InvalidJobError
 from presage.features.job.job import JobFeatures
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.protocol.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -50,7 +50,7 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         iterations=row.iterations or (features.job.iterations if features else 0),
         kinds=tuple(row.kinds),
         features=features,
-        compute_milli=row.compute_milli or WHOLE,
+        compute_milli=row.compute_milli or FULL_DEVICE_MILLI,
         memory_bytes=row.memory_bytes,
         latency_sensitive=row.latency_sensitive,
         priority=row.priority,
@@ -124,39 +124,39 @@ def job_of_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
     return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
 
 
-def write_grants(grants: Iterable[Sequence[int]]) -> list[pb.Grant]:
+def write_allocations(allocations: Iterable[Sequence[int]]) -> list[pb.Allocation]:
     """Grants of one node, or rows of such: device, thousandths, bytes."""
     return [
-        pb.Grant(device=device, compute_milli=milli, memory_bytes=memory)
-        for device, milli, memory in grants
+        pb.Allocation(device=device, compute_milli=milli, memory_bytes=memory)
+        for device, milli, memory in allocations
     ]
 
 
-def read_grants(rows: Iterable[pb.Grant]) -> tuple[Grant, ...]:
+def read_allocations(rows: Iterable[pb.Allocation]) -> tuple[Allocation, ...]:
     """As they were written."""
-    return tuple(Grant(row.device, row.compute_milli, row.memory_bytes) for row in rows)
+    return tuple(Allocation(row.device, row.compute_milli, row.memory_bytes) for row in rows)
 
 
-def write_told(kind: str, outlook: Outlook) -> pb.Told:
+def write_told(kind: str, prediction: RuntimePrediction) -> pb.Told:
     """What is foretold of a job on a kind of device."""
-    foretold = math.isfinite(outlook.runtime_s) or outlook.compute_milli < WHOLE
+    foretold = math.isfinite(prediction.runtime_s) or prediction.compute_milli < FULL_DEVICE_MILLI
     return pb.Told(
         kind=kind,
-        compute_milli=outlook.compute_milli,
-        memory_bytes=outlook.memory_bytes,
-        runtime_s=outlook.runtime_s,
-        promised_s=outlook.promised_s,
-        setup_s=outlook.setup_s,
-        in_domain=foretold and outlook.in_domain,
+        compute_milli=prediction.compute_milli,
+        memory_bytes=prediction.memory_bytes,
+        runtime_s=prediction.runtime_s,
+        promised_s=prediction.promised_s,
+        setup_s=prediction.setup_s,
+        in_domain=foretold and prediction.in_domain,
         foretold=foretold,
-        release_id=outlook.release_id,
+        release_id=prediction.release_id,
     )
 
 
-def read_told(rows: Sequence[pb.Told]) -> dict[str, Outlook]:
+def read_told(rows: Sequence[pb.Told]) -> dict[str, RuntimePrediction]:
     """Of each kind."""
     return {
-        row.kind: Outlook(
+        row.kind: RuntimePrediction(
             row.runtime_s,
             row.compute_milli,
             row.memory_bytes,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from presage.schedulers.live.ui.figures import ON_NODE, percent, share, size, state_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-WHOLE = 1000
+FULL_DEVICE_MILLI = 1000
 COLOURS = 8
 _SLIVER = 3.0  # % of a bar: of a job that has its devices' memory and nothing of their compute
 
@@ -78,11 +78,11 @@ def colour_of(job_id: str) -> int:
 
 def device_bars(node: pb.NodeStatus, jobs: Iterable[pb.JobStatus]) -> list[DeviceBar]:
     """The devices of a node; ``jobs`` are those on it."""
-    there: list[list[tuple[pb.JobStatus, pb.Grant]]] = [[] for _ in node.devices]
+    there: list[list[tuple[pb.JobStatus, pb.Allocation]]] = [[] for _ in node.devices]
     for row in jobs:
-        for grant in row.grants if row.phase in ON_NODE else ():
-            if grant.device < len(there):
-                there[grant.device].append((row, grant))
+        for allocation in row.allocations if row.phase in ON_NODE else ():
+            if allocation.device < len(there):
+                there[allocation.device].append((row, allocation))
     return [
         _device(number, device, rows)
         for number, (device, rows) in enumerate(zip(node.devices, there, strict=True))
@@ -90,27 +90,27 @@ def device_bars(node: pb.NodeStatus, jobs: Iterable[pb.JobStatus]) -> list[Devic
 
 
 def _device(
-    number: int, device: pb.DeviceStatus, rows: Sequence[tuple[pb.JobStatus, pb.Grant]]
+    number: int, device: pb.DeviceStatus, rows: Sequence[tuple[pb.JobStatus, pb.Allocation]]
 ) -> DeviceBar:
-    at_work = [(row, grant) for row, grant in rows if row.phase != pb.PAUSED]
-    listed_milli = sum(grant.compute_milli for _, grant in rows)
-    listed_bytes = sum(grant.memory_bytes for _, grant in rows)
+    at_work = [(row, allocation) for row, allocation in rows if row.phase != pb.PAUSED]
+    listed_milli = sum(allocation.compute_milli for _, allocation in rows)
+    listed_bytes = sum(allocation.memory_bytes for _, allocation in rows)
     # What is left is so of all jobs, also of those that are not listed.
-    taken_milli = WHOLE - device.left_compute_milli
+    taken_milli = FULL_DEVICE_MILLI - device.left_compute_milli
     taken_bytes = device.memory_bytes - device.left_memory_bytes
     more = len(set(device.job_ids) - {row.job.job_id for row, _ in rows})
-    paused_milli = listed_milli - sum(grant.compute_milli for _, grant in at_work)
+    paused_milli = listed_milli - sum(allocation.compute_milli for _, allocation in at_work)
     more_compute = _rest(more, taken_milli - listed_milli, share)
     more_memory = _rest(more, taken_bytes - listed_bytes, size)
     return DeviceBar(
         number,
         device.kind,
-        _segments(rows, WHOLE, _compute, more_compute),
+        _segments(rows, FULL_DEVICE_MILLI, _compute, more_compute),
         _segments(rows, device.memory_bytes, _memory, more_memory),
         max(0, taken_milli - paused_milli),
         sum(row.usage_milli for row, _ in at_work),
         max(0, taken_bytes),
-        sum(row.memory_bytes // len(row.grants) for row, _ in rows),
+        sum(row.memory_bytes // len(row.allocations) for row, _ in rows),
         device.memory_bytes,
     )
 
@@ -122,18 +122,18 @@ class _Amounts(NamedTuple):
     said: str
 
 
-def _compute(row: pb.JobStatus, grant: pb.Grant) -> _Amounts:
+def _compute(row: pb.JobStatus, allocation: pb.Allocation) -> _Amounts:
     if row.phase == pb.PAUSED:
-        said = f"paused, goes on with {share(grant.compute_milli)}"
-        return _Amounts(_SLIVER * WHOLE / 100, 0.0, 0.0, said)
-    said = f"{share(grant.compute_milli)} given, {percent(row.usage_milli)} used"
-    return _Amounts(grant.compute_milli, row.usage_milli, 0.0, said)
+        said = f"paused, goes on with {share(allocation.compute_milli)}"
+        return _Amounts(_SLIVER * FULL_DEVICE_MILLI / 100, 0.0, 0.0, said)
+    said = f"{share(allocation.compute_milli)} given, {percent(row.usage_milli)} used"
+    return _Amounts(allocation.compute_milli, row.usage_milli, 0.0, said)
 
 
-def _memory(row: pb.JobStatus, grant: pb.Grant) -> _Amounts:
-    now, peak = (n // len(row.grants) for n in (row.memory_bytes, row.peak_memory_bytes))
-    said = f"{size(grant.memory_bytes)} given, {size(now)} used, peak {size(peak)}"
-    return _Amounts(grant.memory_bytes, now, peak, said)
+def _memory(row: pb.JobStatus, allocation: pb.Allocation) -> _Amounts:
+    now, peak = (n // len(row.allocations) for n in (row.memory_bytes, row.peak_memory_bytes))
+    said = f"{size(allocation.memory_bytes)} given, {size(now)} used, peak {size(peak)}"
+    return _Amounts(allocation.memory_bytes, now, peak, said)
 
 
 def _rest(jobs: int, has: int, said: Callable[[float], str]) -> _Amounts | None:
@@ -145,12 +145,12 @@ def _rest(jobs: int, has: int, said: Callable[[float], str]) -> _Amounts | None:
 
 
 def _segments(
-    rows: Sequence[tuple[pb.JobStatus, pb.Grant]],
+    rows: Sequence[tuple[pb.JobStatus, pb.Allocation]],
     whole: float,
-    amounts: Callable[[pb.JobStatus, pb.Grant], _Amounts],
+    amounts: Callable[[pb.JobStatus, pb.Allocation], _Amounts],
     rest: _Amounts | None,
 ) -> list[Segment]:
-    of_each = [amounts(row, grant) for row, grant in rows]
+    of_each = [amounts(row, allocation) for row, allocation in rows]
     has = sum(one.has for one in of_each) + (rest.has if rest else 0)
     # More than the whole is given out for moments, and where a policy overcommits.
     scale = 100 / max(whole, has, 1)
@@ -172,7 +172,7 @@ def _segments(
 
 def compute_gauge(row: pb.JobStatus, told: pb.Told | None) -> Gauge:
     """Of a device: used, given and foretold."""
-    given = row.grants[0].compute_milli if row.grants else 0
+    given = row.allocations[0].compute_milli if row.allocations else 0
     mark = told.compute_milli / 10 if told is not None and told.foretold else None
     over = mark is not None and row.usage_milli / 10 > mark + 5
     return Gauge(min(100.0, row.usage_milli / 10), mark=mark, bound=given / 10, over=over)
@@ -180,7 +180,7 @@ def compute_gauge(row: pb.JobStatus, told: pb.Told | None) -> Gauge:
 
 def memory_gauge(row: pb.JobStatus) -> Gauge:
     """Of all its devices: used now and at most, and the bound that was foretold and given."""
-    given = sum(grant.memory_bytes for grant in row.grants)
+    given = sum(allocation.memory_bytes for allocation in row.allocations)
     whole = max(given / 0.9, row.peak_memory_bytes, row.memory_bytes, 1)
     return Gauge(
         100 * row.memory_bytes / whole,

@@ -38,7 +38,7 @@ class Seen(Generic[T]):
     since_unix_s: float = 0.0
 
 
-class Kept(Generic[T]):
+class CachedValue(Generic[T]):
     """Asks when it is read and the last answer is older than ``fresh_s``; several threads may.
 
     What takes long to answer is asked for less often: most of the time it is not being answered.
@@ -80,7 +80,7 @@ class Kept(Generic[T]):
         self._again_s = ended_s + max(self._fresh_s, _REST * (ended_s - began_s))
 
 
-class Few(Generic[K, T]):
+class BoundedCache(Generic[K, T]):
     """What is kept of each key, for the keys that were asked for last."""
 
     def __init__(self, make: Callable[[K], T], most: int) -> None:

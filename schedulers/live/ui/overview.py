@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from presage.schedulers.live.ui.bars import WHOLE
+from presage.schedulers.live.ui.bars import FULL_DEVICE_MILLI
 from presage.schedulers.live.ui.figures import (
     ON_NODE,
     STATES,
@@ -193,8 +193,8 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
         len(nodes),
         sum(node.state == "up" for node in nodes),
         len(devices),
-        sum(device.given_milli for device in devices) / WHOLE,
-        sum(device.used_milli for device in devices) / WHOLE,
+        sum(device.given_milli for device in devices) / FULL_DEVICE_MILLI,
+        sum(device.used_milli for device in devices) / FULL_DEVICE_MILLI,
         sum(device.memory_bytes for device in devices),
         sum(device.given_bytes for device in devices),
         sum(device.used_bytes for device in devices),

@@ -74,10 +74,10 @@ def node_of(node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> Node:
 
 def row_of(row: pb.JobStatus, there: Sequence[str]) -> Row:
     """A job on a node with devices of such kinds."""
-    devices = sorted({grant.device for grant in row.grants})
+    devices = sorted({allocation.device for allocation in row.allocations})
     kind = there[devices[0]] if devices and devices[0] < len(there) else ""
     told = told_here(row, kind)
-    shares = sorted({grant.compute_milli for grant in row.grants})
+    shares = sorted({allocation.compute_milli for allocation in row.allocations})
     return Row(
         row,
         state_of(row),
@@ -85,7 +85,7 @@ def row_of(row: pb.JobStatus, there: Sequence[str]) -> Row:
         told,
         f"{row.node} : {_ranges(devices)}" if devices else row.node,
         " or ".join(map(percent, shares)),
-        sum(grant.memory_bytes for grant in row.grants),
+        sum(allocation.memory_bytes for allocation in row.allocations),
         compute_gauge(row, told),
         memory_gauge(row),
         time_gauge(row, told),

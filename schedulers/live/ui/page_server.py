@@ -10,7 +10,7 @@ from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.pages import application
-from presage.schedulers.live.ui.poller import Lookout
+from presage.schedulers.live.ui.poller import Poller
 from presage.serving.authentication.listen import address_of, in_use
 from presage.serving.authentication.listen import target as target_of
 from presage.serving.http.connection import HttpLimits
@@ -55,9 +55,9 @@ def serve_pages(
             "network that you trust"
         )
     hosts = frozenset({"localhost", "127.0.0.1", "::1", address, host.lower()}) if local else None
-    with Lookout(connect) as lookout:
+    with Poller(connect) as poller:
         access = PageAccess()
-        app = application(lookout, target, access, hosts=hosts)
+        app = application(poller, target, access, hosts=hosts)
         try:
             server = WsgiServer((address, port), app, limits=_LIMITS)
         except OSError as error:  # taken since it was looked at

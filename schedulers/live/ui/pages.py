@@ -29,7 +29,7 @@ from presage.schedulers.live.ui.overview import (
 )
 from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.page_rows import kinds_of, row_of
-from presage.schedulers.live.ui.poller import Lookout
+from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.printable import on_page
 
@@ -57,7 +57,7 @@ class _Name(BaseConverter):
 
 
 def application(
-    lookout: Lookout, target: str, access: PageAccess, *, hosts: frozenset[str] | None = None
+    poller: Poller, target: str, access: PageAccess, *, hosts: frozenset[str] | None = None
 ) -> Flask:
     """The pages of a cluster.
 
@@ -101,12 +101,12 @@ def application(
 
     @app.get("/")
     def cluster() -> Response:
-        return _cluster(lookout, render)
+        return _cluster(poller, render)
 
     @app.get("/jobs/", defaults={"job_id": ""})
     @app.get("/jobs/<name:job_id>")
     def job(job_id: str) -> Response:
-        return _job(lookout, render, job_id or request.args.get("name", ""))
+        return _job(poller, render, job_id or request.args.get("name", ""))
 
     def file(name: str) -> Response:
         cached = {"Cache-Control": "private, max-age=86400"}  # its address has its version
@@ -118,7 +118,7 @@ def application(
     return app
 
 
-def _cluster(lookout: Lookout, render: Callable[..., Response]) -> Response:
+def _cluster(poller: Poller, render: Callable[..., Response]) -> Response:
     asked = request.args
     state = asked.get("state", "")
     states = (*figures.STATES, "waiting")
@@ -127,11 +127,11 @@ def _cluster(lookout: Lookout, render: Callable[..., Response]) -> Response:
         state if state in states else "",
         asked.get("all") == "1",
     )
-    seen = lookout.cluster()
+    seen = poller.cluster()
     found = seen.found
     view = None
     if found is not None:
-        view = overview_of(found, wanted, lookout.whys(head_of_queue(found, wanted)))
+        view = overview_of(found, wanted, poller.whys(head_of_queue(found, wanted)))
     kept = {"q": wanted.words, "state": wanted.state, "all": "1"}
     return render(
         "overview.html.j2",
@@ -139,7 +139,7 @@ def _cluster(lookout: Lookout, render: Callable[..., Response]) -> Response:
         view=view,
         wanted=wanted,
         states=states,
-        events=lookout.events(),
+        events=poller.events(),
         most_trouble=MOST_TROUBLE,
         all_url=f"/?{figures.query({name: value for name, value in kept.items() if value})}",
         policy=found.policy if found else "",
@@ -147,21 +147,21 @@ def _cluster(lookout: Lookout, render: Callable[..., Response]) -> Response:
     )
 
 
-def _job(lookout: Lookout, render: Callable[..., Response], job_id: str) -> Response:
+def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Response:
     seen: Seen[pb.Explanation] = Seen()
     unknown, log, row = "", None, None
     try:
         if len(job_id) > MOST_NAME:
             raise UnknownJobError(f"no job has a name of {len(job_id)} characters")
-        seen = lookout.job(job_id)
+        seen = poller.job(job_id)
     except (UnknownJobError, InvalidJobError) as error:
         unknown = f"{error}."
     found = seen.found
     if found is not None:
         if found.status.attempt:
-            log = lookout.log(found.status)
+            log = poller.log(found.status)
         if found.status.phase in figures.ON_NODE:
-            nodes = lookout.cluster().found
+            nodes = poller.cluster().found
             kinds = kinds_of(nodes.nodes if nodes else ())
             row = row_of(found.status, kinds.get(found.status.node, ()))
     return render(

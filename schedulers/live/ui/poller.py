@@ -9,9 +9,9 @@ from typing import Self
 
 from presage.errors import ForbiddenError, InvalidJobError, UnknownJobError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.ui.cached_value import Few, Kept, Seen
-from presage.schedulers.live.ui.log_tail import Tail
-from presage.schedulers.live.ui.recent_events import Lately
+from presage.schedulers.live.ui.cached_value import BoundedCache, CachedValue, Seen
+from presage.schedulers.live.ui.log_tail import LogTail
+from presage.schedulers.live.ui.recent_events import RecentEvents
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 FRESH_S = 0.8
@@ -22,7 +22,7 @@ MOST_JOBS = 256  # that are remembered
 _LOGS_AT_ONCE = 4
 
 
-class Lookout:
+class Poller:
     """A context manager.
 
     Parameters
@@ -34,11 +34,13 @@ class Lookout:
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
         self._client = connect()
         self._threads = ThreadPoolExecutor(_LOGS_AT_ONCE, "log")
-        self._lately = Lately(connect)
-        self._cluster = Kept(lambda: self._client.list(most=MOST_SEEN, failed_s=FAILED_S), FRESH_S)
-        self._jobs = Few(self._job_kept(FRESH_S), MOST_JOBS)
-        self._whys = Few(self._job_kept(WHY_S), MOST_JOBS)
-        self._tails = Few(self._tail, MOST_JOBS)
+        self._recent = RecentEvents(connect)
+        self._cluster = CachedValue(
+            lambda: self._client.list(most=MOST_SEEN, failed_s=FAILED_S), FRESH_S
+        )
+        self._jobs = BoundedCache(self._job_kept(FRESH_S), MOST_JOBS)
+        self._whys = BoundedCache(self._job_kept(WHY_S), MOST_JOBS)
+        self._tails = BoundedCache(self._tail, MOST_JOBS)
 
     def cluster(self) -> Seen[pb.ListResponse]:
         """Jobs that are not over, or failed of late, and nodes."""
@@ -74,10 +76,10 @@ class Lookout:
 
     def events(self) -> list[pb.Event]:
         """What happened last, the newest first."""
-        return self._lately.events()
+        return self._recent.events()
 
     def __enter__(self) -> Self:
-        self._lately.start()
+        self._recent.start()
         return self
 
     def __exit__(
@@ -86,12 +88,12 @@ class Lookout:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._lately.stop()
+        self._recent.stop()
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _job_kept(self, fresh_s: float) -> Callable[[str], Kept[pb.Explanation]]:
-        return lambda job_id: Kept(lambda: self._explain(job_id), fresh_s)
+    def _job_kept(self, fresh_s: float) -> Callable[[str], CachedValue[pb.Explanation]]:
+        return lambda job_id: CachedValue(lambda: self._explain(job_id), fresh_s)
 
     def _explain(self, job_id: str) -> pb.Explanation:
         try:
@@ -99,6 +101,6 @@ class Lookout:
         except ForbiddenError as error:  # of this job alone: the controller does answer
             raise UnknownJobError(str(error)) from error
 
-    def _tail(self, key: tuple[str, float, int]) -> Tail:
+    def _tail(self, key: tuple[str, float, int]) -> LogTail:
         job_id = key[0]  # what another attempt wrote, or a job of its name before, is not its own
-        return Tail(lambda offset: self._client.logs(job_id, offset=offset), self._threads)
+        return LogTail(lambda offset: self._client.logs(job_id, offset=offset), self._threads)

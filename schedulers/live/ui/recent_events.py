@@ -14,7 +14,7 @@ MOST = 50
 _PAUSE_S = 1.0  # before it is tried again
 
 
-class Lately:
+class RecentEvents:
     """Follows the journal in a thread of its own, from ``start`` to ``stop``."""
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
@@ -23,7 +23,7 @@ class Lately:
         self._stopped = threading.Event()
         self._client: ClusterClient | None = None
         # It may wait for an event for ever: the process need not wait for it.
-        self._thread = threading.Thread(target=self._follow, name="lately", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="recent", daemon=True)
 
     def start(self) -> None:
         """Begin to follow."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.capacity.task_slots import slots
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
@@ -30,19 +30,19 @@ class Candidates:
     degradation : ndarray of shape (candidates,)
         SD (requirement B4): of all who would be on a device, the job among them, the mean of the
         performance that each loses, 1 - 1 / slowdown; the mean of a task's devices.
-    with_room : int
+    with_capacity : int
         Devices on which it fits; on some of them others, or it, would become too slow.
     """
 
     devices: NDArray[np.int64]
     degradation: NDArray[np.float64]
     needs: Needs
-    with_room: int
+    with_capacity: int
 
-    def grants(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Grant, ...]:
+    def allocations(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Allocation, ...]:
         """Of the devices at these places, by their numbers."""
         devices = sorted(self.devices[places].ravel().tolist())
-        return tuple(Grant(device, *self.needs[cluster.kind_of(device)]) for device in devices)
+        return tuple(Allocation(device, *self.needs[cluster.kind_of(device)]) for device in devices)
 
 
 def needs_of(
@@ -50,9 +50,9 @@ def needs_of(
 ) -> Needs:
     """What a member takes by what is foretold; whole devices if it is to be ``alone``."""
     return {
-        kind: (WHOLE, cluster.memory_of[kind])
+        kind: (FULL_DEVICE_MILLI, cluster.memory_of[kind])
         if alone
-        else limits.needs(forecasts.outlook(job, kind))
+        else limits.needs(forecasts.prediction(job, kind))
         for kind in cluster.kinds
         if not job.kinds or kind in job.kinds
     }
@@ -74,19 +74,19 @@ def candidates_of(
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():
         here = cluster.columns.kind == cluster.columns.kinds.index(kind)
-        here &= tenants.room.compute_milli >= compute_milli
-        here &= tenants.room.memory_bytes >= memory_bytes
+        here &= tenants.capacity.compute_milli >= compute_milli
+        here &= tenants.capacity.memory_bytes >= memory_bytes
         fits |= here
     fits &= tenants.count < limits.most_members
     in_order = cluster.topology.depth_first
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
     shared = ~tenants.nobody[devices]
-    numbers, of = np.unique(tenants.companies(devices[shared]), return_inverse=True)
-    companies = [tenants.company(number) for number in numbers.tolist()]
-    told = forecasts.slowdowns([(kind, (*there, job)) for kind, there in companies])
-    of_companies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
-    degradation[shared] = of_companies[of]
+    numbers, of = np.unique(tenants.occupancies(devices[shared]), return_inverse=True)
+    occupancies = [tenants.occupancy(number) for number in numbers.tolist()]
+    told = forecasts.slowdowns([(kind, (*there, job)) for kind, there in occupancies])
+    of_occupancies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
+    degradation[shared] = of_occupancies[of]
     kept = np.isfinite(degradation)
     places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
     return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE, Grant
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
-Company = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
+Occupancy = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
 _NOT_LOOKED_AT = -1
 
 
@@ -20,7 +20,7 @@ class Tenants:
 
     Attributes
     ----------
-    room : Room
+    capacity : FreeCapacity
         What is left of every device.
     count : ndarray of int of shape (devices,)
         How many are on each.
@@ -28,30 +28,30 @@ class Tenants:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.room = state.room()
+        self.capacity = state.capacity()
         devices = range(state.cluster.devices)
         self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
         self._gone: set[str] = set()
         self._came: dict[int, tuple[Job, ...]] = {}
-        self._company_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
-        self._companies: list[Company] = []
+        self._occupancy_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
+        self._occupancies: list[Occupancy] = []
         self._number: dict[tuple[str, ...], int] = {}
 
-    def companies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def occupancies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of who is on each device: the same where kinds are, and jobs alike."""
-        for device in devices[self._company_of[devices] == _NOT_LOOKED_AT].tolist():
+        for device in devices[self._occupancy_of[devices] == _NOT_LOOKED_AT].tolist():
             kind, jobs = self._state.cluster.kind_of(device), self.on(device)
-            key = kind, *sorted(str(job.likeness) for job in jobs)
+            key = kind, *sorted(str(job.equivalence_class) for job in jobs)
             if key not in self._number:
-                self._number[key] = len(self._companies)
-                self._companies.append((kind, jobs))
-            self._company_of[device] = self._number[key]
-        found: NDArray[np.int64] = self._company_of[devices]
+                self._number[key] = len(self._occupancies)
+                self._occupancies.append((kind, jobs))
+            self._occupancy_of[device] = self._number[key]
+        found: NDArray[np.int64] = self._occupancy_of[devices]
         return found
 
-    def company(self, number: int) -> Company:
+    def occupancy(self, number: int) -> Occupancy:
         """Of a number: a kind of device, and jobs like those that are there."""
-        return self._companies[number]
+        return self._occupancies[number]
 
     def on(self, device: int) -> tuple[Job, ...]:
         """Jobs that have a part of a device, or keep one."""
@@ -63,24 +63,24 @@ class Tenants:
     def nobody(self) -> NDArray[np.bool_]:
         """Devices that are whole: of shape (devices,)."""
         memory_bytes = self._state.cluster.columns.memory_bytes
-        whole: NDArray[np.bool_] = self.room.compute_milli == WHOLE
-        whole &= self.room.memory_bytes == memory_bytes
+        whole: NDArray[np.bool_] = self.capacity.compute_milli == FULL_DEVICE_MILLI
+        whole &= self.capacity.memory_bytes == memory_bytes
         return whole
 
     def leave(self, job_id: str) -> None:
         """A job gives up what it reserved."""
         self._gone.add(job_id)
-        grants = self._state.standing(job_id).grants
-        self.room.give(grants)
-        for grant in grants:
-            self.count[grant.device] -= 1
-            self._company_of[grant.device] = _NOT_LOOKED_AT
+        allocations = self._state.status(job_id).allocations
+        self.capacity.give(allocations)
+        for allocation in allocations:
+            self.count[allocation.device] -= 1
+            self._occupancy_of[allocation.device] = _NOT_LOOKED_AT
 
-    def come(self, job: Job, grants: Iterable[Grant]) -> None:
+    def come(self, job: Job, allocations: Iterable[Allocation]) -> None:
         """A job has, or keeps, this from now on."""
-        grants = tuple(grants)
-        self.room.take(grants)
-        for grant in grants:
-            self.count[grant.device] += 1
-            self._came[grant.device] = (*self._came.get(grant.device, ()), job)
-            self._company_of[grant.device] = _NOT_LOOKED_AT
+        allocations = tuple(allocations)
+        self.capacity.take(allocations)
+        for allocation in allocations:
+            self.count[allocation.device] += 1
+            self._came[allocation.device] = (*self._came.get(allocation.device, ()), job)
+            self._occupancy_of[allocation.device] = _NOT_LOOKED_AT

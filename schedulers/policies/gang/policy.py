@@ -10,11 +10,11 @@ import numpy as np
 
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Preempt, Reserve, Start, Wake
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
-from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
 from presage.schedulers.policies.gang.distances import Distances
@@ -27,9 +27,9 @@ from presage.schedulers.policies.gang.problem import Problem, Reduce, Weights
 from presage.schedulers.policies.gang.subtrees import Subtrees
 from presage.schedulers.policies.gang.swaps import Swaps
 from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
-from presage.schedulers.policies.gang.unplaceable import NoRoom
+from presage.schedulers.policies.gang.unplaceable import Unplaceable
 from presage.schedulers.policies.packing.compatibility import Limits
-from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.system.known_names import check_known
 
 _MOST_DOUBLINGS = 30
@@ -108,9 +108,9 @@ class Gang:
         self.limits = Limits(most_slowdown, most_members, overcommit)
         self.limits.check("gang")
 
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
-        return (*urgency(job), max(job.submit_s, standing.rolled_back_s), job.job_id)
+        return (*priority_key(job), max(job.submit_s, status.rolled_back_s), job.job_id)
 
     def decide(
         self, state: State, forecasts: Forecasts, rng: Random
@@ -123,29 +123,29 @@ class Gang:
         keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
-            standing = state.standing(job.job_id)
-            place = self.key(job, standing, forecasts) if keeping else ()
+            status = state.status(job.job_id)
+            place = self.key(job, status, forecasts) if keeping else ()
             while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
                 round_.serve(*keeping.pop())
-            again_s = standing.rolled_back_s + self.backoff_s
+            again_s = status.rolled_back_s + self.backoff_s
             # Of a clock that was set back it may have come to nothing later than now.
-            if standing.rollbacks and standing.rolled_back_s <= state.now_s < again_s:
+            if status.rollbacks and status.rolled_back_s <= state.now_s < again_s:
                 round_.actions.append(Wake(again_s))
                 round_.passed_over.add(job)
-            elif round_.serve(job, standing):
+            elif round_.serve(job, status):
                 continue
-            elif keeping and urgency(job) < urgency(keeping[0][0]):
-                if round_.serve_instead(job, standing, *keeping[0]):
+            elif keeping and priority_key(job) < priority_key(keeping[0][0]):
+                if round_.serve_instead(job, status, *keeping[0]):
                     keeping.pop(0)
-            elif not standing.overflows:
-                turns.pass_over()
+            elif not status.overflows:
+                turns.skip()
         while keeping:
             round_.serve(*keeping.pop())
         return round_.actions
 
     def plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
-    ) -> tuple[Grant, ...]:
+    ) -> tuple[Allocation, ...]:
         """For the gang, or for as many of its members as there is room for."""
         best, least = np.zeros(0, np.int64), math.inf
         size = job.gpus_per_task
@@ -166,13 +166,13 @@ class Gang:
             cost = float(problem.costs(places[None])[0])
             if members > len(best) or (members == len(best) and cost < least):
                 best, least = some[places], cost
-        return found.grants(best, state.cluster)
+        return found.allocations(best, state.cluster)
 
-    def until_s(self, standing: Standing, state: State) -> float:
+    def until_s(self, status: JobStatus, state: State) -> float:
         """When a reservation expires: as it was said, or twice as late as that which failed."""
-        if standing.grants:
-            return standing.until_s
-        return state.now_s + self.keeps_s(standing.rollbacks)
+        if status.allocations:
+            return status.until_s
+        return state.now_s + self.keeps_s(status.rollbacks)
 
     def keeps_s(self, rollbacks: int) -> float:
         """How long a gang may keep devices that came to nothing so often before."""
@@ -186,7 +186,7 @@ class _Round:
     ----------
     actions : list of Action
         Decided so far.
-    passed_over : PassedOver
+    passed_over : PriorityGuard
         Who was not served.
     """
 
@@ -195,57 +195,65 @@ class _Round:
     ) -> None:
         self._policy, self._state, self._forecasts, self._draws = policy, state, forecasts, draws
         self.actions: list[Preempt | Reserve | Start | Wake] = []
-        self.passed_over = PassedOver(state)
-        self._tenants, self._no_room = Tenants(state), NoRoom()
+        self.passed_over = PriorityGuard(state)
+        self._tenants, self._no_capacity = Tenants(state), Unplaceable()
         self._keeper = next(iter(state.reserved), None)  # whose gang keeps too few devices
-        self._freed: tuple[Grant, ...] = ()  # what gangs kept, and do no more
+        self._freed: tuple[Allocation, ...] = ()  # what gangs kept, and do no more
 
-    def serve(self, job: Job, standing: Standing) -> bool:
+    def serve(self, job: Job, status: JobStatus) -> bool:
         """Whether it has devices from now on, or keeps some."""
         state, tenants, limits = self._state, self._tenants, self._policy.limits
-        needs = needs_of(job, state.cluster, self._forecasts, limits, alone=standing.overflows > 0)
+        needs = needs_of(job, state.cluster, self._forecasts, limits, alone=status.overflows > 0)
         may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
-        if standing.grants:
+        if status.allocations:
             tenants.leave(job.job_id)
-            self._no_room = NoRoom()
-        elif not may_keep and self._no_room.for_more_than(job.fewest_gpus, needs):
+            self._no_capacity = Unplaceable()
+        elif not may_keep and self._no_capacity.for_more_than(job.fewest_gpus, needs):
             self.passed_over.add(job)
             return False
         found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
-        if found.with_room < job.fewest_gpus:
-            self._no_room.add(job.fewest_gpus, needs)
-        grants = self._policy.plan(job, found, state, self._draws)
-        starts = len(grants) >= job.fewest_gpus
-        new = tuple(grant for grant in grants if grant not in standing.grants)
-        back = tuple(grant for grant in standing.grants if grant not in grants)
-        if not (starts or (grants and may_keep)) or self.passed_over.forbid(
+        if found.with_capacity < job.fewest_gpus:
+            self._no_capacity.add(job.fewest_gpus, needs)
+        allocations = self._policy.plan(job, found, state, self._draws)
+        starts = len(allocations) >= job.fewest_gpus
+        new = tuple(
+            allocation for allocation in allocations if allocation not in status.allocations
+        )
+        back = tuple(
+            allocation for allocation in status.allocations if allocation not in allocations
+        )
+        if not (starts or (allocations and may_keep)) or self.passed_over.blocks(
             job, new, (*self._freed, *back)
         ):
             self.passed_over.add(job)
-            tenants.come(job, standing.grants)
+            tenants.come(job, status.allocations)
             return False
-        tenants.come(job, grants)
+        tenants.come(job, allocations)
         self._freed += back
         if starts:
-            self.actions.append(Start(job.job_id, grants))
+            self.actions.append(Start(job.job_id, allocations))
             self._keeper = None if self._keeper == job.job_id else self._keeper
         else:
             self._keeper = job.job_id
-            if grants != standing.grants:
-                until_s = self._policy.until_s(standing, state)
-                self.actions.append(Reserve(job.job_id, grants, until_s))
+            if allocations != status.allocations:
+                until_s = self._policy.until_s(status, state)
+                self.actions.append(Reserve(job.job_id, allocations, until_s))
         return True
 
-    def serve_instead(self, job: Job, standing: Standing, less: Job, held: Standing) -> bool:
+    def serve_instead(self, job: Job, status: JobStatus, less: Job, held: JobStatus) -> bool:
         """Serve a job with what one that is less urgent keeps from it, if that is enough."""
-        before = self._no_room, self._freed, self._keeper
-        self._no_room, self._freed, self._keeper = NoRoom(), (*self._freed, *held.grants), None
+        before = self._no_capacity, self._freed, self._keeper
+        self._no_capacity, self._freed, self._keeper = (
+            Unplaceable(),
+            (*self._freed, *held.allocations),
+            None,
+        )
         self._tenants.leave(less.job_id)
         self.actions.append(Preempt(less.job_id))
-        if self.serve(job, standing):
+        if self.serve(job, status):
             self.passed_over.add(less)
             return True
         self.actions.pop()
-        self._tenants.come(less, held.grants)
-        self._no_room, self._freed, self._keeper = before
+        self._tenants.come(less, held.allocations)
+        self._no_capacity, self._freed, self._keeper = before
         return False

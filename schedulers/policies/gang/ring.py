@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.policies.gang.distances import Distances
 
-Places = NDArray[np.int64]
+SharedCapacity = NDArray[np.int64]
 
 
 class Ring:
@@ -23,7 +23,7 @@ class Ring:
         Among the candidates of ``distances``, each another, in any order.
     """
 
-    def __init__(self, distances: Distances, places: Places) -> None:
+    def __init__(self, distances: Distances, places: SharedCapacity) -> None:
         self._distances = distances
         self._order = np.argsort(places)
         self.places = places[self._order]
@@ -59,20 +59,22 @@ class Ring:
         in_order[self._order] = found
         return in_order
 
-    def _detour(self, a: Places, by: Places, b: Places) -> NDArray[np.float64]:
+    def _detour(
+        self, a: SharedCapacity, by: SharedCapacity, b: SharedCapacity
+    ) -> NDArray[np.float64]:
         """How much longer the way from a to b is by another device."""
         distances = self._distances
         return (distances(a, by) + distances(by, b) - distances(a, b)) / distances.most
 
     @cached_property
-    def _all(self) -> Places:
+    def _all(self) -> SharedCapacity:
         return np.arange(self._distances.devices)
 
     @cached_property
-    def _after(self) -> Places:
+    def _after(self) -> SharedCapacity:
         """Which member would be after each candidate."""
         return np.searchsorted(self.places, self._all) % len(self.places)
 
     @cached_property
-    def _before(self) -> Places:
+    def _before(self) -> SharedCapacity:
         return self._after - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.schedulers.policies.gang.candidates import Needs
 
 
-class NoRoom:
+class Unplaceable:
     """Of one decision, for as long as it gives nothing back."""
 
     def __init__(self) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.capacity.shared_devices import Company
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.shared_devices import Occupancy
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.packing.compatibility import Limits, Neighbour
+from presage.schedulers.policies.packing.compatibility import Compatibility, Limits
 
 
-class Places:
+class SharedCapacity:
     """Where a decision may put jobs beside others.
 
     Attributes
@@ -45,59 +45,64 @@ class Places:
         """
         free = [
             left & -left
-            for company, bits in self._devices.items()
-            if (not kinds or company.kind in kinds) and (left := bits & ~self._spared)
+            for occupancy, bits in self._devices.items()
+            if (not kinds or occupancy.kind in kinds) and (left := bits & ~self._spared)
         ]
         self._spared |= min(free, default=0)
 
     @property
-    def companies(self) -> Collection[Company]:
+    def occupancies(self) -> Collection[Occupancy]:
         """Those that devices have."""
         return self._devices.keys()
 
-    def best(self, neighbour: Neighbour) -> tuple[int, Company] | None:
+    def best(self, neighbour: Compatibility) -> tuple[int, Occupancy] | None:
         """The device where whoever is slowed most is slowed least, the first of equals; who is
         there; None if there is none.
         """
         found = [
-            (neighbour.slowest[company], bits & -bits, company)
-            for company in neighbour.slowest.keys() & self._devices.keys()
-            if (bits := self._devices[company] & ~self._spared)
+            (neighbour.slowest[occupancy], bits & -bits, occupancy)
+            for occupancy in neighbour.slowest.keys() & self._devices.keys()
+            if (bits := self._devices[occupancy] & ~self._spared)
         ]
         if not found:
             return None
-        _, bit, company = min(found)  # no two have the same device
-        return bit.bit_length() - 1, company
+        _, bit, occupancy = min(found)  # no two have the same device
+        return bit.bit_length() - 1, occupancy
 
-    def part(self, job: Job, device: int) -> Grant:
+    def part(self, job: Job, device: int) -> Allocation:
         """What a job would be granted of a device."""
-        outlook = self._forecasts.outlook(job, self._state.cluster.kind_of(device))
-        return Grant(device, *self._limits.needs(outlook))
+        prediction = self._forecasts.prediction(job, self._state.cluster.kind_of(device))
+        return Allocation(device, *self._limits.needs(prediction))
 
-    def whole(self, job: Job, whole: Grant) -> Grant:
+    def whole(self, job: Job, whole: Allocation) -> Allocation:
         """What a job gets of a device that nobody is on; what is left is a place."""
         kind = self._state.cluster.kind_of(whole.device)
-        grant = self.part(job, whole.device)
-        self._leave(kind, whole.compute_milli, whole.memory_bytes, (job,), grant)
-        return grant
+        allocation = self.part(job, whole.device)
+        self._leave(kind, whole.compute_milli, whole.memory_bytes, (job,), allocation)
+        return allocation
 
-    def beside(self, job: Job, device: int, company: Company) -> Grant:
+    def beside(self, job: Job, device: int, occupancy: Occupancy) -> Allocation:
         """What a job gets where a company is; what is left is a place."""
-        self._devices[company] ^= 1 << device
-        if not self._devices[company]:
-            del self._devices[company]
-        grant = self.part(job, device)
-        left = company.compute_milli, company.memory_bytes
-        self._leave(company.kind, *left, (*company.jobs, job), grant)
-        return grant
+        self._devices[occupancy] ^= 1 << device
+        if not self._devices[occupancy]:
+            del self._devices[occupancy]
+        allocation = self.part(job, device)
+        left = occupancy.compute_milli, occupancy.memory_bytes
+        self._leave(occupancy.kind, *left, (*occupancy.jobs, job), allocation)
+        return allocation
 
     def _leave(
-        self, kind: str, compute_milli: int, memory_bytes: int, jobs: tuple[Job, ...], grant: Grant
+        self,
+        kind: str,
+        compute_milli: int,
+        memory_bytes: int,
+        jobs: tuple[Job, ...],
+        allocation: Allocation,
     ) -> None:
         """So much was there before a job was granted a part of it."""
-        compute_milli -= grant.compute_milli
+        compute_milli -= allocation.compute_milli
         if compute_milli > 0 and len(jobs) < self._limits.most_members:
-            memory_bytes -= grant.memory_bytes
-            left = self._state.shared.company(kind, compute_milli, memory_bytes, jobs)
-            self._devices[left] = self._devices.get(left, 0) | 1 << grant.device
+            memory_bytes -= allocation.memory_bytes
+            left = self._state.shared.occupancy(kind, compute_milli, memory_bytes, jobs)
+            self._devices[left] = self._devices.get(left, 0) | 1 << allocation.device
             self.present |= 1 << left.number

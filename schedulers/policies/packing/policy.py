@@ -10,10 +10,10 @@ from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.packing.compatibility import Limits, Neighbours
-from presage.schedulers.policies.packing.open_places import Places
+from presage.schedulers.policies.packing.compatibility import CompatibilityCache, Limits
+from presage.schedulers.policies.packing.open_places import SharedCapacity
 from presage.schedulers.policies.placement import consolidated, nearest_nodes
-from presage.schedulers.policies.priority_guard import PassedOver
+from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.shortest_first import ShortestFirst
 
 MOST_SLOWDOWN = 1.5
@@ -50,7 +50,7 @@ class Packing(ShortestFirst):
     ) -> None:
         self._limits = Limits(most_slowdown, most_members, overcommit)
         self._limits.check("packing")
-        self._neighbours = Neighbours(self._limits)
+        self._neighbours = CompatibilityCache(self._limits)
 
     @property
     def overcommit(self) -> float:
@@ -61,16 +61,16 @@ class Packing(ShortestFirst):
         """Start who has a device of its own, then who has a place beside others."""
         if not len(state.pending):
             return []
-        places = Places(state, forecasts, self._limits)
+        places = SharedCapacity(state, forecasts, self._limits)
         actions, idle, head = [], state.idle(), None
         for job in state.pending:
-            grants = consolidated(job, state.cluster, idle)
-            if grants is None:
+            allocations = consolidated(job, state.cluster, idle)
+            if allocations is None:
                 head = job
                 break
-            if job.gpus == 1 and not state.standing(job.job_id).overflows:
-                grants = (places.whole(job, grants[0]),)
-            actions.append(Start(job.job_id, grants))
+            if job.gpus == 1 and not state.status(job.job_id).overflows:
+                allocations = (places.whole(job, allocations[0]),)
+            actions.append(Start(job.job_id, allocations))
         if head is not None:
             self._run_dry(head, state, idle, places)
         while places and len(actions) < len(state.pending):
@@ -84,44 +84,50 @@ class Packing(ShortestFirst):
         self,
         state: State,
         forecasts: Forecasts,
-        places: Places,
+        places: SharedCapacity,
         started: set[str],
         head: Job | None,
     ) -> Iterator[Start]:
         """Who goes beside others, as no more devices are to be had."""
         pending = state.pending
-        shapes = self._neighbours.look(pending.shapes(DEPTH), state, places, forecasts)
+        workload_keys = self._neighbours.look(
+            pending.workload_keys(DEPTH), state, places, forecasts
+        )
         # Places are kept for these, too, though they have none now.
-        others = dict.fromkeys([*pending.urgent_shapes(), *([] if head is None else [head.shape])])
-        shapes += [shape for shape in others if shape not in shapes]
-        passed_over, turns = PassedOver(state), pending.turns(shapes)
+        others = dict.fromkeys(
+            [*pending.latency_sensitive_keys(), *([] if head is None else [head.workload_key])]
+        )
+        workload_keys += [
+            workload_key for workload_key in others if workload_key not in workload_keys
+        ]
+        passed_over, turns = PriorityGuard(state), pending.turns(workload_keys)
         for job in turns:
             if job.job_id in started:
                 continue
-            if state.standing(job.job_id).overflows:
+            if state.status(job.job_id).overflows:
                 passed_over.add(job)
                 continue
-            neighbour = self._neighbours.of.get(job.shape)
+            neighbour = self._neighbours.of.get(job.workload_key)
             place = None if neighbour is None else places.best(neighbour)
             if place is None:
                 if job is head and job.gpus == 1:
                     places.spare_one(job.kinds)
                 passed_over.add(job)
-                turns.pass_over()
+                turns.skip()
                 continue
-            device, company = place
-            if passed_over.forbid(job, (places.part(job, device),)):
-                turns.pass_over()  # it would be where a latency-sensitive job would fit
+            device, occupancy = place
+            if passed_over.blocks(job, (places.part(job, device),)):
+                turns.skip()  # it would be where a latency-sensitive job would fit
                 continue
-            yield Start(job.job_id, (places.beside(job, device, company),))
+            yield Start(job.job_id, (places.beside(job, device, occupancy),))
 
-    def _run_dry(self, head: Job, state: State, idle: IdleDevices, places: Places) -> None:
+    def _run_dry(self, head: Job, state: State, idle: IdleDevices, places: SharedCapacity) -> None:
         """Keep others from where the first job that waits is nearest to having its devices.
 
         Where nobody new is put, idle devices become more: these nodes are the ones again next time.
         """
         if head.gpus == 1:
-            if state.standing(head.job_id).overflows:
+            if state.status(head.job_id).overflows:
                 places.spare_one(head.kinds)
             return  # else it may have a place beside others
         places.spare(nearest_nodes(head, state, idle))

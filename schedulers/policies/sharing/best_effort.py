@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from presage.schedulers.core.action import Action, Preempt, Resize
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.sharing.reclaim import Release, Tenant
 
@@ -19,22 +19,22 @@ class Tenants:
 
     Parameters
     ----------
-    room : Room
+    capacity : FreeCapacity
         What is left; what is given back is added to it.
     least_milli : int
         What a job is left with at least.
     """
 
-    def __init__(self, state: State, room: Room, least_milli: int) -> None:
-        self._state, self._room, self._least_milli = state, room, least_milli
-        self._changed: dict[str, Grant] = {}
+    def __init__(self, state: State, capacity: FreeCapacity, least_milli: int) -> None:
+        self._state, self._capacity, self._least_milli = state, capacity, least_milli
+        self._changed: dict[str, Allocation] = {}
         self._ended: set[str] = set()
 
-    def grant_of(self, job_id: str) -> Grant | None:
+    def allocation_of(self, job_id: str) -> Allocation | None:
         """What a job has of its one device by now; None if it was ended."""
         if job_id in self._ended:
             return None
-        return self._changed.get(job_id) or self._state.standing(job_id).grants[0]
+        return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
     def on(self, device: int) -> list[Tenant]:
         """Best-effort jobs that run on a device."""
@@ -47,12 +47,14 @@ class Tenants:
         ]
 
     @cached_property
-    def held(self) -> Room:
+    def held(self) -> FreeCapacity:
         """What best-effort jobs held of every device when the decision began."""
-        held = Room(np.zeros_like(self._room.compute_milli), np.zeros_like(self._room.memory_bytes))
-        for job_id, standing in self._state.running.items():
+        held = FreeCapacity(
+            np.zeros_like(self._capacity.compute_milli), np.zeros_like(self._capacity.memory_bytes)
+        )
+        for job_id, status in self._state.running.items():
             if not self._state.job(job_id).latency_sensitive:
-                held.give(standing.grants)
+                held.give(status.allocations)
         return held
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
@@ -64,29 +66,29 @@ class Tenants:
 
     def end(self, job_id: str) -> Preempt:
         """Let a job save its state and wait again."""
-        self._room.give(self._grants(job_id))
+        self._capacity.give(self._allocations(job_id))
         self._ended.add(job_id)
         return Preempt(job_id)
 
     def change(self, job_id: str, compute_milli: int) -> Resize:
         """Let a job have another share of its device."""
-        (grant,) = self._grants(job_id)
-        self._room.compute_milli[grant.device] += grant.compute_milli - compute_milli
-        self._changed[job_id] = other = grant._replace(compute_milli=compute_milli)
+        (allocation,) = self._allocations(job_id)
+        self._capacity.compute_milli[allocation.device] += allocation.compute_milli - compute_milli
+        self._changed[job_id] = other = allocation._replace(compute_milli=compute_milli)
         return Resize(job_id, (other,))
 
-    def _grants(self, job_id: str) -> Sequence[Grant]:
+    def _allocations(self, job_id: str) -> Sequence[Allocation]:
         changed = self._changed.get(job_id)
-        return (changed,) if changed else self._state.standing(job_id).grants
+        return (changed,) if changed else self._state.status(job_id).allocations
 
     def _tenant(self, job_id: str, device: int) -> Tenant:
-        job, grants = self._state.job(job_id), self._grants(job_id)
-        grant = next(one for one in grants if one.device == device)
-        standing, costs = self._state.standing(job_id), job.checkpointing
+        job, allocations = self._state.job(job_id), self._allocations(job_id)
+        allocation = next(one for one in allocations if one.device == device)
+        status, costs = self._state.status(job_id), job.checkpointing
         unsaved_s = min(
-            standing.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
+            status.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
         )
-        lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(grants)
+        lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(allocations)
         # A gang goes as fast as its slowest member: to lower one would waste what the others have.
-        least = self._least_milli if len(grants) == 1 else grant.compute_milli
-        return Tenant(job_id, grant.compute_milli, grant.memory_bytes, least, lost_s)
+        least = self._least_milli if len(allocations) == 1 else allocation.compute_milli
+        return Tenant(job_id, allocation.compute_milli, allocation.memory_bytes, least, lost_s)

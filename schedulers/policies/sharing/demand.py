@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import WHOLE
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 
 _NEVER = np.iinfo(np.int64).max  # of a kind that will not do
@@ -31,10 +31,12 @@ class Needs(NamedTuple):
     compute_milli: tuple[int, ...]
     memory_bytes: tuple[int, ...]
 
-    def fit(self, room: Room, devices: DeviceColumns) -> NDArray[np.bool_]:
+    def fit(self, capacity: FreeCapacity, devices: DeviceColumns) -> NDArray[np.bool_]:
         """Which devices have as much left, of compute and of memory (C2): of shape (devices,)."""
-        fits: NDArray[np.bool_] = room.compute_milli >= np.array(self.compute_milli)[devices.kind]
-        fits &= room.memory_bytes >= np.array(self.memory_bytes)[devices.kind]
+        fits: NDArray[np.bool_] = (
+            capacity.compute_milli >= np.array(self.compute_milli)[devices.kind]
+        )
+        fits &= capacity.memory_bytes >= np.array(self.memory_bytes)[devices.kind]
         return fits
 
 
@@ -49,12 +51,12 @@ def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit:
     compute_milli, memory_bytes = [], []
     for kind in kinds:
         will_do = not job.kinds or kind in job.kinds
-        outlook = forecasts.outlook(job, kind) if will_do else None
-        compute_milli.append(_NEVER if outlook is None else share_of(outlook, overcommit))
-        memory_bytes.append(_NEVER if outlook is None else outlook.memory_bytes)
+        prediction = forecasts.prediction(job, kind) if will_do else None
+        compute_milli.append(_NEVER if prediction is None else share_of(prediction, overcommit))
+        memory_bytes.append(_NEVER if prediction is None else prediction.memory_bytes)
     return Needs(tuple(compute_milli), tuple(memory_bytes))
 
 
-def share_of(outlook: Outlook, overcommit: float) -> int:
+def share_of(prediction: RuntimePrediction, overcommit: float) -> int:
     """Thousandths of a device that a job is granted; never less than one."""
-    return min(WHOLE, max(1, math.ceil(outlook.compute_milli / overcommit)))
+    return min(FULL_DEVICE_MILLI, max(1, math.ceil(prediction.compute_milli / overcommit)))

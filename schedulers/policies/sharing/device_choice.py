@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
 
 def choose_device(
-    job: Job, fitting: Sequence[int], state: State, room: Room, forecasts: Forecasts
+    job: Job, fitting: Sequence[int], state: State, capacity: FreeCapacity, forecasts: Forecasts
 ) -> int:
     """Of a node's devices that fit, one at least, the one for a job.
 
@@ -25,7 +25,7 @@ def choose_device(
     runtime_s = {} if job.latency_sensitive else _runtime_s(job, fitting, state, forecasts)
 
     def rank(device: int) -> tuple[float, int, int, int]:
-        left = -int(room.compute_milli[device]), -int(room.memory_bytes[device])
+        left = -int(capacity.compute_milli[device]), -int(capacity.memory_bytes[device])
         return (runtime_s.get(device, 0.0), *left, device)
 
     return min(fitting, key=rank)
@@ -36,7 +36,7 @@ def _runtime_s(
 ) -> dict[int, float]:
     """Of a job on each device (M2): that alone, times what neighbours slow it down by."""
     kind = {device: state.cluster.kind_of(device) for device in fitting}
-    runtime_s = {device: forecasts.outlook(job, kind[device]).runtime_s for device in fitting}
+    runtime_s = {device: forecasts.prediction(job, kind[device]).runtime_s for device in fitting}
     shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
     asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
     for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):

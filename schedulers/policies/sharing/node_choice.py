@@ -7,12 +7,15 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
 
 
 def choose_node(
-    fits: NDArray[np.bool_], room: Room, devices: DeviceColumns, rng: Random | None = None
+    fits: NDArray[np.bool_],
+    capacity: FreeCapacity,
+    devices: DeviceColumns,
+    rng: Random | None = None,
 ) -> int | None:
     """The node with most compute left on a device that fits; None if none is feasible (C3).
 
@@ -24,7 +27,7 @@ def choose_node(
     rng : Random, optional
         Chooses from nodes that are as good as each other; else the first does.
     """
-    left = np.where(fits, room.compute_milli, -1)
+    left = np.where(fits, capacity.compute_milli, -1)
     most = int(left.max())
     if most < 0:
         return None

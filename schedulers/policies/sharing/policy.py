@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Action, Start, Wake
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Standing
-from presage.schedulers.core.queue import Key, urgency
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.placement import consolidated, nearest_nodes
-from presage.schedulers.policies.priority_guard import PassedOver
-from presage.schedulers.policies.sharing.adjustment import Adjustment, not_on_hold
+from presage.schedulers.policies.priority_guard import PriorityGuard
+from presage.schedulers.policies.sharing.adjustment import Rebalancing, not_on_hold
 from presage.schedulers.policies.sharing.best_effort import Tenants
 from presage.schedulers.policies.sharing.demand import Needs
 from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.node_choice import choose_node
 from presage.schedulers.policies.sharing.reclaim import Release, release
 from presage.schedulers.policies.sharing.sharing_settings import Settings
-from presage.schedulers.policies.sharing.workload_cache import Shapes
+from presage.schedulers.policies.sharing.workload_cache import WorkloadCache
 
 TIES = ("first", "random")
 MOST_KNOWN = 10_000  # shapes of jobs of which it is remembered what they need
@@ -56,7 +56,7 @@ class Sharing:
     Requirements C1 to C7 and N1 to N9.
     """
 
-    minds_memory = True  # no job goes to a kind that is foretold to be too small for it (C2)
+    respects_memory = True  # no job goes to a kind that is foretold to be too small for it (C2)
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Sharing:
         self._at_random = ties == "random"
         self._adjusts = True
         self._on_node = False
-        self._shapes: Shapes | None = None  # of one cluster's forecasts
+        self._workload_keys: WorkloadCache | None = None  # of one cluster's forecasts
 
     def of_controller(self) -> Sharing:
         """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
@@ -104,27 +104,34 @@ class Sharing:
         """How many times over a device's compute is granted."""
         return self.settings.overcommit
 
-    def key(self, job: Job, standing: Standing, forecasts: Forecasts) -> Key:
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """By arrival, within a class and a priority."""
-        return (*urgency(job), job.submit_s)
+        return (*priority_key(job), job.submit_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Adjust what runs, if it is time to; then serve who waits."""
-        room = not_on_hold(state)
-        tenants = Tenants(state, room, self.settings.least_milli)
+        capacity = not_on_hold(state)
+        tenants = Tenants(state, capacity, self.settings.least_milli)
         check_s = self.settings.check_s
         look = round(state.now_s / check_s)
         actions: list[Action] = []
         again = False
         if self._adjusts and state.now_s == look * check_s:
-            adjustment = Adjustment(state, forecasts, room, tenants, self.settings)
+            adjustment = Rebalancing(state, forecasts, capacity, tenants, self.settings)
             actions += adjustment.run()
             again = adjustment.hungry or bool(adjustment.late)
         if len(state.pending):
             ties = rng if self._at_random else None
-            shapes = self._known(state, forecasts)
+            workload_keys = self._known(state, forecasts)
             serving = _Serving(
-                state, forecasts, room, tenants, self.settings, ties, shapes, self._on_node
+                state,
+                forecasts,
+                capacity,
+                tenants,
+                self.settings,
+                ties,
+                workload_keys,
+                self._on_node,
             )
             actions += serving.run()
             again |= serving.watch
@@ -134,16 +141,18 @@ class Sharing:
             actions.append(Wake(next_look * check_s))
         return actions
 
-    def _known(self, state: State, forecasts: Forecasts) -> Shapes:
+    def _known(self, state: State, forecasts: Forecasts) -> WorkloadCache:
         """What is remembered; on a node nothing, as no two jobs are taken for alike there."""
-        devices, known = state.cluster.columns, self._shapes
+        devices, known = state.cluster.columns, self._workload_keys
         if (
             known is None
             or self._on_node
             or not known.are_of(devices, forecasts)
             or len(known) > MOST_KNOWN
         ):
-            known = self._shapes = Shapes(devices, forecasts, self.settings.overcommit)
+            known = self._workload_keys = WorkloadCache(
+                devices, forecasts, self.settings.overcommit
+            )
         return known
 
 
@@ -162,32 +171,32 @@ class _Serving:
         self,
         state: State,
         forecasts: Forecasts,
-        room: Room,
+        capacity: FreeCapacity,
         tenants: Tenants,
         settings: Settings,
         ties: Random | None,
-        shapes: Shapes,
+        workload_keys: WorkloadCache,
         on_node: bool,
     ) -> None:
-        self._state, self._forecasts, self._room = state, forecasts, room
+        self._state, self._forecasts, self._capacity = state, forecasts, capacity
         self._tenants, self._settings, self._ties = tenants, settings, ties
         self._idle = state.idle()
         self._devices = state.cluster.columns
-        self._passed_over = PassedOver(state)
+        self._passed_over = PriorityGuard(state)
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
         self._nothing = np.zeros(state.cluster.devices, bool)
         self._for_all = False  # also latency-sensitive jobs have nothing of them
         self._head: Job | None = None
         self._taken: set[int] = set()  # devices that somebody was put on by this decision
-        self._shapes, self._on_node = shapes, on_node
+        self._workload_keys, self._on_node = workload_keys, on_node
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
 
     def run(self) -> list[Action]:
         """What is to be done, in order."""
-        for known in self._shapes.unfit.values():
-            known.begin(self._room)
+        for known in self._workload_keys.unfit.values():
+            known.begin(self._capacity)
         aged = self._aged()
         if aged is not None and not self._serve(aged):
             self._wait_for(aged)
@@ -200,25 +209,25 @@ class _Serving:
                 if not self._serve(job):
                     self._passed_over.add(job)
                     if self._like_others(job):
-                        unfit.add(job.shape)
-                        turns.pass_over()
+                        unfit.add(job.workload_key)
+                        turns.skip()
             elif self._like_others(job):
-                turns.pass_over()
+                turns.skip()
             elif not self._serve(job):
                 self._passed_over.add(job)
-        for urgent, known in self._shapes.unfit.items():
-            known.end(self._room, self._kept_from(urgent=urgent))
+        for urgent, known in self._workload_keys.unfit.items():
+            known.end(self._capacity, self._kept_from(urgent=urgent))
         return self.actions
 
     def _alike(self, job: Job) -> Hashable:
-        return job.job_id if self._on_node else job.shape
+        return job.job_id if self._on_node else job.workload_key
 
     def _like_others(self, job: Job) -> bool:
         """Whether a job may go wherever others of its shape may, and nowhere else."""
         if self._on_node:
             return False
-        standing = self._state.standing(job.job_id)
-        return not standing.overflows and self._home(job, standing) is None
+        status = self._state.status(job.job_id)
+        return not status.overflows and self._home(job, status) is None
 
     def _aged(self) -> Job | None:
         """The first best-effort job, if it has waited for too long (C6)."""
@@ -227,7 +236,7 @@ class _Serving:
         first = next((job for job in self._state.pending if not job.latency_sensitive), None)
         if first is None:
             return None
-        ages_s = self._state.standing(first.job_id).since_s + self._settings.ageing_s
+        ages_s = self._state.status(first.job_id).since_s + self._settings.ageing_s
         if self._state.now_s >= ages_s:
             return first
         self.wake_s = min(self.wake_s, ages_s)
@@ -235,26 +244,26 @@ class _Serving:
 
     def _serve(self, job: Job) -> bool:
         """Start a job, if it fits or can be made room for."""
-        standing = self._state.standing(job.job_id)
-        if job.gpus > 1 or standing.overflows:
+        status = self._state.status(job.job_id)
+        if job.gpus > 1 or status.overflows:
             return self._start_whole(job)
         needs = self._needs(job)
-        home = self._home(job, standing)
+        home = self._home(job, status)
         device = self._device(job, needs) if home is None else self._at_home(needs, home)
         if device is None:
-            return job.latency_sensitive and self._make_room(job, needs)
-        if self._start(job, (self._grant(needs, device),)):
+            return job.latency_sensitive and self._make_capacity(job, needs)
+        if self._start(job, (self._allocation(needs, device),)):
             return True
         # What a latency-sensitive job asks for is of some kinds; of others it may have a device.
         others = self._devices.kind != self._devices.kind[device]
         device = self._device(job, needs, others) if home is None else None
-        return device is not None and self._start(job, (self._grant(needs, device),))
+        return device is not None and self._start(job, (self._allocation(needs, device),))
 
     def _device(self, job: Job, needs: Needs, among: NDArray[np.bool_] | None = None) -> int | None:
         """The controller's choice of a node, and its agent's of a device there."""
-        unfit = self._shapes.unfit[job.latency_sensitive]
+        unfit = self._workload_keys.unfit[job.latency_sensitive]
         kept = self._kept_from(urgent=job.latency_sensitive)
-        fits = unfit.fitting(self._alike(job), needs, self._room, kept)
+        fits = unfit.fitting(self._alike(job), needs, self._capacity, kept)
         if fits is None:
             return None
         if among is not None:
@@ -262,12 +271,12 @@ class _Serving:
         if self._on_node:
             there = np.flatnonzero(fits).tolist()
         else:
-            node = choose_node(fits, self._room, self._devices, self._ties)
+            node = choose_node(fits, self._capacity, self._devices, self._ties)
             of_node = () if node is None else self._state.cluster.devices_of(node)
             there = [device for device in of_node if fits[device]]
         if not there:
             return None
-        return choose_device(job, there, self._state, self._room, self._forecasts)
+        return choose_device(job, there, self._state, self._capacity, self._forecasts)
 
     def _wait_for(self, aged: Job) -> None:
         """Let nobody else have the device that is nearest to having what goes first needs.
@@ -278,8 +287,8 @@ class _Serving:
         if aged.gpus > 1 or self._spared.any():  # a gang's nodes are spared already
             return
         needs, kind = self._needs(aged), self._devices.kind
-        compute = self._room.compute_milli / np.array(needs.compute_milli)[kind]
-        memory = self._room.memory_bytes / np.array(needs.memory_bytes)[kind]
+        compute = self._capacity.compute_milli / np.array(needs.compute_milli)[kind]
+        memory = self._capacity.memory_bytes / np.array(needs.memory_bytes)[kind]
         allowed = self._devices.of_kinds(aged.kinds) if aged.kinds else np.ones_like(self._spared)
         allowed &= self._devices.memory_bytes >= np.array(needs.memory_bytes)[kind]
         if allowed.any():
@@ -289,46 +298,46 @@ class _Serving:
         """Devices that jobs may not have: they run dry for one that goes before them."""
         return self._nothing if urgent and not self._for_all else self._spared
 
-    def _made_room(self, before: Room) -> None:
-        for known in self._shapes.unfit.values():
-            known.grow(before, self._room)
+    def _made_capacity(self, before: FreeCapacity) -> None:
+        for known in self._workload_keys.unfit.values():
+            known.grow(before, self._capacity)
 
     def _at_home(self, needs: Needs, home: int) -> int | None:
         """The device where a job was, if it fits there again."""
-        grant = self._grant(needs, home)
-        room = self._room
-        if self._spared[home] or room.compute_milli[home] < grant.compute_milli:
+        allocation = self._allocation(needs, home)
+        capacity = self._capacity
+        if self._spared[home] or capacity.compute_milli[home] < allocation.compute_milli:
             return None
-        return home if room.memory_bytes[home] >= grant.memory_bytes else None
+        return home if capacity.memory_bytes[home] >= allocation.memory_bytes else None
 
-    def _home(self, job: Job, standing: Standing) -> int | None:
+    def _home(self, job: Job, status: JobStatus) -> int | None:
         """The one device that a job may go to: a best-effort one that was ended stays (N6, N9)."""
-        if job.latency_sensitive or len(standing.was_on) != 1 or standing.overflows:
+        if job.latency_sensitive or len(status.was_on) != 1 or status.overflows:
             return None
-        leaves_s = standing.since_s + self._settings.home_s
-        down = self._state.cluster.node_of[standing.was_on[0]] in self._state.down
+        leaves_s = status.since_s + self._settings.home_s
+        down = self._state.cluster.node_of[status.was_on[0]] in self._state.down
         if down or self._state.now_s >= leaves_s:
             return None
         self.wake_s = min(self.wake_s, leaves_s)
-        return standing.was_on[0]
+        return status.was_on[0]
 
     def _needs(self, job: Job) -> Needs:
-        return self._shapes.needs(self._alike(job), job)
+        return self._workload_keys.needs(self._alike(job), job)
 
-    def _make_room(self, job: Job, needs: Needs) -> bool:
+    def _make_capacity(self, job: Job, needs: Needs) -> bool:
         """Start a latency-sensitive job where best-effort ones make room for it (C4)."""
-        held, room = self._tenants.held, self._room
-        together = Room(
-            room.compute_milli + held.compute_milli, room.memory_bytes + held.memory_bytes
+        held, capacity = self._tenants.held, self._capacity
+        together = FreeCapacity(
+            capacity.compute_milli + held.compute_milli, capacity.memory_bytes + held.memory_bytes
         )
         could = np.flatnonzero(needs.fit(together, self._devices) & ~self._kept_from(urgent=True))
-        could = could[np.argsort(-room.compute_milli[could], kind="stable")]
+        could = could[np.argsort(-capacity.compute_milli[could], kind="stable")]
         found: list[tuple[tuple[int, float, int], int, Release]] = []
         for device in could.tolist():
-            grant = self._grant(needs, device)
+            allocation = self._allocation(needs, device)
             released = release(
-                grant.compute_milli - int(room.compute_milli[device]),
-                grant.memory_bytes - int(room.memory_bytes[device]),
+                allocation.compute_milli - int(capacity.compute_milli[device]),
+                allocation.memory_bytes - int(capacity.memory_bytes[device]),
                 self._tenants.on(device),
             )
             if released is not None:
@@ -338,19 +347,19 @@ class _Serving:
         if not found:
             return False
         _, device, released = min(found)
-        before = room.copy()
+        before = capacity.copy()
         self.actions += self._tenants.carry_out(released, device)
-        self._made_room(before)
+        self._made_capacity(before)
         self.watch = True
-        return self._start(job, (self._grant(needs, device),))
+        return self._start(job, (self._allocation(needs, device),))
 
     def _start_whole(self, job: Job) -> bool:
         """Start a job on devices of its own."""
         if self._head is not None and (self._for_all or not job.latency_sensitive):
             return False
-        grants = consolidated(job, self._state.cluster, self._idle.copy())
-        if grants is not None:
-            return self._start(job, grants)
+        allocations = consolidated(job, self._state.cluster, self._idle.copy())
+        if allocations is not None:
+            return self._start(job, allocations)
         if job.latency_sensitive and self._clear(job):
             return True
         if self._head is None:
@@ -371,27 +380,29 @@ class _Serving:
             and [one.job_id for one in self._tenants.on(device)] == list(there)
         }
         freed.give([device for device in held if not freed.has(device)])
-        grants = consolidated(job, state.cluster, freed)
-        if grants is None:
+        allocations = consolidated(job, state.cluster, freed)
+        if allocations is None:
             return False
-        before = self._room.copy()
+        before = self._capacity.copy()
         for job_id in dict.fromkeys(
-            job_id for grant in grants for job_id in held.get(grant.device, ())
+            job_id for allocation in allocations for job_id in held.get(allocation.device, ())
         ):
             self.actions.append(self._tenants.end(job_id))
-        self._made_room(before)
-        return self._start(job, grants)
+        self._made_capacity(before)
+        return self._start(job, allocations)
 
-    def _start(self, job: Job, grants: tuple[Grant, ...]) -> bool:
-        if self._passed_over.forbid(job, grants):
+    def _start(self, job: Job, allocations: tuple[Allocation, ...]) -> bool:
+        if self._passed_over.blocks(job, allocations):
             return False
-        self._room.take(grants)
-        self._taken.update(grant.device for grant in grants)
-        self._idle.take([grant.device for grant in grants if self._idle.has(grant.device)])
+        self._capacity.take(allocations)
+        self._taken.update(allocation.device for allocation in allocations)
+        self._idle.take(
+            [allocation.device for allocation in allocations if self._idle.has(allocation.device)]
+        )
         self.watch |= job.latency_sensitive
-        self.actions.append(Start(job.job_id, grants))
+        self.actions.append(Start(job.job_id, allocations))
         return True
 
-    def _grant(self, needs: Needs, device: int) -> Grant:
+    def _allocation(self, needs: Needs, device: int) -> Allocation:
         kind = self._devices.kind[device]
-        return Grant(device, needs.compute_milli[kind], needs.memory_bytes[kind])
+        return Allocation(device, needs.compute_milli[kind], needs.memory_bytes[kind])

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from presage.errors import ConfigError
-from presage.schedulers.core.allocation import WHOLE
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 
 URGENT_WEIGHT = 10  # times that a latency-sensitive job's share counts, where shares are weights
 
@@ -54,10 +54,10 @@ class Settings(NamedTuple):
         """
         for name in ("step_milli", "least_milli"):
             value = getattr(self, name)
-            if not (isinstance(value, int) and 1 <= value <= WHOLE):
+            if not (isinstance(value, int) and 1 <= value <= FULL_DEVICE_MILLI):
                 raise ConfigError(
-                    f"sharing: {name}={value}, must be a whole number within 1 and {WHOLE}, "
-                    "thousandths of a device"
+                    f"sharing: {name}={value}, must be a whole number of milli-devices within 1 "
+                    f"and {FULL_DEVICE_MILLI}"
                 )
         for name, least in (("check_s", 1.0), ("overcommit", 1.0), ("home_s", 0.0)):
             if not least <= getattr(self, name) < math.inf:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
 from presage.schedulers.policies.sharing.demand import Needs
 
@@ -15,7 +15,7 @@ _NOTHING = -1  # thousandths that are left of a device that is kept for others
 
 
 class Unfit:
-    """Shapes that fitted nowhere when a decision ended, and what was left of every device then.
+    """Workload keys that fitted nowhere in the last decision, and the free capacity after it.
 
     They may fit now only where more is left than then. So of a long queue that has not changed a
     decision looks at these few devices alone. Nothing follows from it but time: what is left is
@@ -24,66 +24,68 @@ class Unfit:
 
     def __init__(self, devices: DeviceColumns) -> None:
         self._devices = devices
-        self._shapes: set[Hashable] = set()
-        self._then: Room | None = None  # what was left; or less
+        self._workload_keys: set[Hashable] = set()
+        self._then: FreeCapacity | None = None  # what was left; or less
         self._anew: set[Hashable] = set()  # shapes that fit nowhere now
         self._grown = np.zeros(0, np.intp)  # devices of which more is left than then
-        self._least: Room | None = None  # where this decision has made room: what was left before
+        self._least: FreeCapacity | None = (
+            None  # where this decision has made room: what was left before
+        )
 
-    def begin(self, room: Room) -> None:
+    def begin(self, capacity: FreeCapacity) -> None:
         """A decision begins with so much left."""
         self._anew, self._least = set(), None
         if self._then is not None:
-            self._grown = np.flatnonzero(_more(self._then, room))
+            self._grown = np.flatnonzero(_more(self._then, capacity))
 
     def fitting(
-        self, shape: Hashable, needs: Needs, room: Room, kept: NDArray[np.bool_]
+        self, workload_key: Hashable, needs: Needs, capacity: FreeCapacity, kept: NDArray[np.bool_]
     ) -> NDArray[np.bool_] | None:
         """Devices that have room, but for those that are ``kept``; None if there are none (C2).
 
         Both of shape (devices,).
         """
-        if shape in self._shapes and not self._where_it_grew(needs, room, kept):
-            self._anew.add(shape)
+        if workload_key in self._workload_keys and not self._where_it_grew(needs, capacity, kept):
+            self._anew.add(workload_key)
             return None
-        fits = needs.fit(room, self._devices) & ~kept
+        fits = needs.fit(capacity, self._devices) & ~kept
         if fits.any():
             return fits
-        self._anew.add(shape)
+        self._anew.add(workload_key)
         return None
 
-    def grow(self, before: Room, room: Room) -> None:
+    def grow(self, before: FreeCapacity, capacity: FreeCapacity) -> None:
         """More is left than ``before``, as the decision has made room."""
-        more = _more(before, room)
+        more = _more(before, capacity)
         self._grown = np.union1d(self._grown, np.flatnonzero(more))
         least = self._least if self._least is not None else before
         self._least = _lesser(least, before)
 
-    def end(self, room: Room, kept: NDArray[np.bool_]) -> None:
+    def end(self, capacity: FreeCapacity, kept: NDArray[np.bool_]) -> None:
         """The decision ends with so much left, and devices that are ``kept``."""
         # What fitted nowhere before a device grew was not looked for there since.
-        then = room.copy() if self._least is None else _lesser(self._least, room)
+        then = capacity.copy() if self._least is None else _lesser(self._least, capacity)
         then.compute_milli[kept] = _NOTHING
-        self._shapes, self._then = self._anew, then
+        self._workload_keys, self._then = self._anew, then
 
-    def _where_it_grew(self, needs: Needs, room: Room, kept: NDArray[np.bool_]) -> bool:
+    def _where_it_grew(self, needs: Needs, capacity: FreeCapacity, kept: NDArray[np.bool_]) -> bool:
         grown = self._grown
         if not len(grown):
             return False
         kind = self._devices.kind[grown]
-        fits = room.compute_milli[grown] >= np.array(needs.compute_milli)[kind]
-        fits &= room.memory_bytes[grown] >= np.array(needs.memory_bytes)[kind]
+        fits = capacity.compute_milli[grown] >= np.array(needs.compute_milli)[kind]
+        fits &= capacity.memory_bytes[grown] >= np.array(needs.memory_bytes)[kind]
         return bool((fits & ~kept[grown]).any())
 
 
-def _more(before: Room, room: Room) -> NDArray[np.bool_]:
+def _more(before: FreeCapacity, capacity: FreeCapacity) -> NDArray[np.bool_]:
     """Of which devices more is left, of compute or of memory."""
-    more: NDArray[np.bool_] = room.compute_milli > before.compute_milli
-    return more | (room.memory_bytes > before.memory_bytes)
+    more: NDArray[np.bool_] = capacity.compute_milli > before.compute_milli
+    return more | (capacity.memory_bytes > before.memory_bytes)
 
 
-def _lesser(one: Room, other: Room) -> Room:
-    return Room(
+def _lesser(one: FreeCapacity, other: FreeCapacity) -> FreeCapacity:
+    return FreeCapacity(
         np.minimum(one.compute_milli, other.compute_milli),
         np.minimum(one.memory_bytes, other.memory_bytes),
     )

@@ -11,7 +11,7 @@ from presage.schedulers.policies.sharing.demand import Needs, needs_of
 from presage.schedulers.policies.sharing.unplaceable import Unfit
 
 
-class Shapes:
+class WorkloadCache:
     """What jobs of each shape need, and which shapes fit nowhere.
 
     Parameters
@@ -22,8 +22,8 @@ class Shapes:
     Attributes
     ----------
     unfit : dict of bool to Unfit
-        Shapes of best-effort jobs, and (True) of latency-sensitive ones, which may have devices
-        that are kept from others.
+        Workload keys of best-effort jobs, and (True) of latency-sensitive ones, which may have
+        devices that are kept from others.
     """
 
     def __init__(self, devices: DeviceColumns, forecasts: Forecasts, overcommit: float) -> None:
@@ -38,10 +38,10 @@ class Shapes:
         """Whether they are of this cluster, under these forecasts."""
         return devices is self._devices and forecasts is self._forecasts
 
-    def needs(self, shape: Hashable, job: Job) -> Needs:
+    def needs(self, workload_key: Hashable, job: Job) -> Needs:
         """What a job of a shape needs."""
-        found = self._needs.get(shape)
+        found = self._needs.get(workload_key)
         if found is None:
             found = needs_of(job, self._devices.kinds, self._forecasts, self._overcommit)
-            self._needs[shape] = found
+            self._needs[workload_key] = found
         return found

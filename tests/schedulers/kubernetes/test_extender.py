@@ -12,7 +12,7 @@ pytest.importorskip(
 )
 
 from presage.errors import ServiceError
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.kubernetes.api.cache import Cache
 from presage.schedulers.kubernetes.extender.extender import Extender
 from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer
@@ -52,12 +52,14 @@ class Told:
         self.down = False
         self.slow = {frozenset({"8", "4"}): 1.2, frozenset({"8", "2"}): 1.4, frozenset({"8"}): 3.0}
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         if self.down:
             raise ServiceError("localhost:1: no answer")
         seconds = {"v100-16gb": 100.0, "h200": 50.0}
         return [
-            Outlook(seconds[kind], 300, int(job.features.job.name) * GIB) if job.features else None
+            RuntimePrediction(seconds[kind], 300, int(job.features.job.name) * GIB)
+            if job.features
+            else None
             for job, kind in asked
         ]
 

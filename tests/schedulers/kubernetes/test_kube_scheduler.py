@@ -82,7 +82,7 @@ def condition(server: ApiServer, name: str) -> dict[str, Any]:
     return next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
 
 
-def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_room(server):
+def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(server):
     server.create("nodes", node("n1", gpus=8))
     server.create("pods", pod("young", gpus=4, priorityClassName="usual"))
     server.create("pods", pod("gated", gpus=4, gates=["a.b/c"], priorityClassName="urgent"))
@@ -302,7 +302,7 @@ def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_a
     assert "nominatedNodeName" not in bound["status"]
 
 
-def test_nobody_less_urgent_slips_into_room_that_is_being_made(server):
+def test_nobody_less_urgent_slips_into_capacity_that_is_being_made(server):
     server.create("nodes", node("n", gpus=8))
     for name in ("a", "b"):
         server.create("pods", pod(name, gpus=4, nodeName="n"))

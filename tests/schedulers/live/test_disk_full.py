@@ -55,7 +55,7 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
 
 
 @all_faults
-def test_without_room_for_the_journal_jobs_run_on_and_new_ones_are_refused(cluster):
+def test_without_capacity_for_the_journal_jobs_run_on_and_new_ones_are_refused(cluster):
     folder = cluster.folder / "journal"
     with small_disk(folder, "1m"):
         cluster.up("n0", "n1")
@@ -89,7 +89,7 @@ def refused_or_taken(cluster: LiveCluster, name: str) -> None:
 
 
 @all_faults
-def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
+def test_without_capacity_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):
         cluster.up("n0")
@@ -109,7 +109,7 @@ def test_without_room_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
 
 
 @all_faults
-def test_a_job_that_finds_too_little_room_on_a_disk_that_has_some_does_not_fail(cluster):
+def test_a_job_that_finds_too_little_capacity_on_a_disk_that_has_some_does_not_fail(cluster):
     large = cluster.job("large", 5)
     large.environment.update({f"VARIABLE_{number}": "x" * 1000 for number in range(600)})
     with small_disk(cluster.folder / "n0", "1m"):  # it is written twice: as a job and for its shim
@@ -126,7 +126,9 @@ def test_a_job_that_finds_too_little_room_on_a_disk_that_has_some_does_not_fail(
 
 
 @all_faults
-def test_a_job_goes_elsewhere_from_a_node_without_room_which_has_others_once_there_is_some(cluster):
+def test_a_job_goes_elsewhere_from_a_node_without_capacity_which_has_others_once_there_is_some(
+    cluster,
+):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):
         cluster.up("n0")

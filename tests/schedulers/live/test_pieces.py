@@ -64,7 +64,7 @@ def test_the_report_of_a_full_node_fits_into_one_message():
         job_id=name, attempt=2**31 - 1, phase=pb.TASK_ENDED, done=0.5, saved=0.5,
         usage_milli=1.0, memory_bytes=2**60, peak_memory_bytes=2**60, ran_s=1e9, rest_s=1e9,
         why="x" * 1024, exit=pb.Exit(how="x" * 1024),
-        grants=[pb.Grant(device=1023, compute_milli=1000, memory_bytes=2**60)] * 10,
+        allocations=[pb.Allocation(device=1023, compute_milli=1000, memory_bytes=2**60)] * 10,
     )  # fmt: skip
     report = pb.NodeReport(
         node=name, agent_id="a" * 64, tasks=[task] * 1024, problem="x" * 1024,

@@ -25,8 +25,8 @@ def foretold(iterations=ITERATIONS):
     """By the release, without a cluster."""
     features = read_job(MODEL, batch_size=32, iterations=iterations)
     job = Job("job", 0.0, iterations=iterations, features=features)
-    (outlook,) = Predicted(Predictor(load_release(RELEASE))).outlooks([(job, KIND)])
-    return outlook
+    (prediction,) = Predicted(Predictor(load_release(RELEASE))).predictions([(job, KIND)])
+    return prediction
 
 
 def test_n3_what_is_foretold_of_the_rest_is_the_models_answer_for_the_iterations_that_are_left():
@@ -56,15 +56,18 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
         )  # fmt: skip
     until(lambda: set(cluster.phases().values()) == {pb.RUNNING}, what="both run")
 
-    outlook = foretold()
+    prediction = foretold()
     rows = {row.job.job_id: row for row in cluster.all().jobs}
-    assert {row.grants[0].device for row in rows.values()} == {0}
-    assert rows["two"].grants[0].compute_milli == outlook.compute_milli < 500
+    assert {row.allocations[0].device for row in rows.values()} == {0}
+    assert rows["two"].allocations[0].compute_milli == prediction.compute_milli < 500
     (told,) = rows["one"].told
-    assert (told.compute_milli, told.memory_bytes) == (outlook.compute_milli, outlook.memory_bytes)
-    assert told.promised_s == pytest.approx(outlook.promised_s)
+    assert (told.compute_milli, told.memory_bytes) == (
+        prediction.compute_milli,
+        prediction.memory_bytes,
+    )
+    assert told.promised_s == pytest.approx(prediction.promised_s)
     assert told.release_id == load_release(RELEASE).release_id
-    share = f"{outlook.compute_milli / 10:g} %"
+    share = f"{prediction.compute_milli / 10:g} %"
     words = " ".join(asked("explain", "two").split())
     assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words
     assert f"; when it was placed no other node had room for {share} and" in words

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from presage.schedulers.live import job_progress as progress
-from presage.schedulers.live.agent.tasks.task import WHOLE, TaskSpec
+from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 
 TASK, STATE = "PRESAGE_TASK", "PRESAGE_STATE"
@@ -43,4 +43,4 @@ def mps_percent(spec: TaskSpec, compute_milli: int) -> int | None:
         return None
     if spec.grows:  # MPS never gives more than at first; time takes away what is not its share
         return 100
-    return -(-compute_milli * 100 // WHOLE)
+    return -(-compute_milli * 100 // FULL_DEVICE_MILLI)

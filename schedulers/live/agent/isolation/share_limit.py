@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.schedulers.live.agent.isolation.control_groups import Isolation
 from presage.schedulers.live.agent.isolation.duty_cycle import DutyCycle
 from presage.schedulers.live.agent.isolation.job_environment import cpu_count
-from presage.schedulers.live.agent.tasks.task import BY_WEIGHT, FREE, WHOLE, TaskSpec
+from presage.schedulers.live.agent.tasks.task import BY_WEIGHT, FREE, FULL_DEVICE_MILLI, TaskSpec
 
 
 class ShareLimit:
@@ -29,8 +29,8 @@ class ShareLimit:
 
     def __init__(self, spec: TaskSpec, isolation: Isolation, percent: int | None) -> None:
         self.how = ""
-        self.duty = DutyCycle(WHOLE, 0.0)
-        self.most_milli = WHOLE if percent is None else 10 * percent
+        self.duty = DutyCycle(FULL_DEVICE_MILLI, 0.0)
+        self.most_milli = FULL_DEVICE_MILLI if percent is None else 10 * percent
         self._spec = spec
         self._isolation = isolation
         self._by_mps = percent is not None
@@ -43,11 +43,14 @@ class ShareLimit:
         self._milli = compute_milli
         if self._spec.cuda is None:
             how = self._of_cpus(compute_milli)
-            of_time = WHOLE if how else compute_milli
+            of_time = FULL_DEVICE_MILLI if how else compute_milli
         else:
             how, of_time = "mps" if self._by_mps else "", self._of_gpu_time(compute_milli)
         if self._spec.grows and not self._spec.hard and not how.endswith(BY_WEIGHT):
-            how, of_time = FREE, WHOLE  # it waits for nobody, also where nothing can be weighed
+            how, of_time = (
+                FREE,
+                FULL_DEVICE_MILLI,
+            )  # it waits for nobody, also where nothing can be weighed
         self.how = how or "duty cycle"
         self.duty = DutyCycle(of_time, now_s)
         return True
@@ -55,11 +58,11 @@ class ShareLimit:
     def _of_cpus(self, compute_milli: int) -> str:
         if not self._spec.hard:
             return self._isolation.weigh(compute_milli * self._spec.weight)
-        cpus = cpu_count(self._spec) * compute_milli / WHOLE
-        return self._isolation.limit_cpus(None if compute_milli == WHOLE else cpus)
+        cpus = cpu_count(self._spec) * compute_milli / FULL_DEVICE_MILLI
+        return self._isolation.limit_cpus(None if compute_milli == FULL_DEVICE_MILLI else cpus)
 
     def _of_gpu_time(self, compute_milli: int) -> int:
         # MPS has whole hundredths, and never changes them: what is below is a matter of time.
         if self._by_mps and compute_milli > self.most_milli - 10:
-            return WHOLE
-        return compute_milli * WHOLE // self.most_milli
+            return FULL_DEVICE_MILLI
+        return compute_milli * FULL_DEVICE_MILLI // self.most_milli

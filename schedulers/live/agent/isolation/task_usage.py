@@ -15,7 +15,7 @@ from presage.schedulers.live.agent.tasks.processes import (
     seconds,
     stat,
 )
-from presage.schedulers.live.agent.tasks.task import WHOLE
+from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import Task
 
@@ -76,7 +76,7 @@ class CpuMeter:
         # Less than before: a process ended between being counted itself and in its parent.
         used = max(0.0, spent_s - before[1]) / (now_s - before[0])
         self._last = now_s, max(spent_s, before[1])
-        return WHOLE * used / self.cpus
+        return FULL_DEVICE_MILLI * used / self.cpus
 
 
 class GpuMeter:
@@ -130,8 +130,8 @@ class GpuMeter:
         stamps = [sample.timeStamp for sample in samples]
         self._last_us[number] = max([self._last_us[number], *stamps])
         mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # per cent
-        means = [WHOLE / 100 * float(sum(u)) / len(u) for u in mine if u]
-        return min(float(WHOLE), sum(means))
+        means = [FULL_DEVICE_MILLI / 100 * float(sum(u)) / len(u) for u in mine if u]
+        return min(float(FULL_DEVICE_MILLI), sum(means))
 
 
 def _pynvml() -> Any:

@@ -34,11 +34,11 @@ from presage.schedulers.live.agent.tasks.processes import stat
 from presage.schedulers.live.agent.tasks.shim_orders import Orders
 from presage.schedulers.live.agent.tasks.task import (
     ENDED,
+    FULL_DEVICE_MILLI,
     LEASE_OVER,
     NO_START,
     OUT_OF_MEMORY,
     TERMINATED,
-    WHOLE,
     ShimState,
     TaskExit,
     TaskSpec,
@@ -151,7 +151,7 @@ class Shim:
         self._orders.look()
         # Whoever is to save and end does so at once: others wait for what it has.
         ends = self._ending is not None
-        if self._share.set(WHOLE if ends else self._orders.wanted.compute_milli, now_s):
+        if self._share.set(FULL_DEVICE_MILLI if ends else self._orders.wanted.compute_milli, now_s):
             self._state_said &= self._state.compute == self._share.how
             self._state = replace(self._state, compute=self._share.how)
         self._peak_bytes = max(self._peak_bytes, self._isolation.memory_bytes() or 0)

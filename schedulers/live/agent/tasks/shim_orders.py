@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from presage.schedulers.live.agent.lease import LEASE, read_lease
-from presage.schedulers.live.agent.tasks.task import WHOLE, Wanted
+from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, Wanted
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 
 # For a first lease: an agent writes it before it launches a shim.
@@ -28,7 +28,7 @@ class Orders:
     """
 
     def __init__(self, folder: TaskFolder, now_s: float) -> None:
-        self.wanted = Wanted(WHOLE)
+        self.wanted = Wanted(FULL_DEVICE_MILLI)
         self.lease_until_s: float | None = None
         self._folder = folder
         self._no_lease_s = now_s + _FIRST_LEASE_S

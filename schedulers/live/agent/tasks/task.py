@@ -10,7 +10,7 @@ from typing import Any
 from presage.errors import InvalidJobError
 from presage.schedulers.live.agent.isolation.account import Account
 
-WHOLE = 1000
+FULL_DEVICE_MILLI = 1000
 BY_WEIGHT = " weight"  # how what holds a task ends, where that is no limit
 FREE = "free"  # of a task that nothing holds
 TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
@@ -177,15 +177,15 @@ class Wanted:
     An end is for good: a task that is being ended is not saved by wanting none any more.
     """
 
-    compute_milli: int = WHOLE
+    compute_milli: int = FULL_DEVICE_MILLI
     paused: bool = False
     end: End | None = None
 
     def __post_init__(self) -> None:
-        if not (_is_count(self.compute_milli) and 1 <= self.compute_milli <= WHOLE):
+        if not (_is_count(self.compute_milli) and 1 <= self.compute_milli <= FULL_DEVICE_MILLI):
             raise InvalidJobError(
-                f"compute_milli={self.compute_milli!r}, must be within 1 and {WHOLE}; to give a "
-                "task nothing, pause it"
+                f"compute_milli={self.compute_milli!r}, must be within 1 and "
+                f"{FULL_DEVICE_MILLI}; to give a task nothing, pause it"
             )
 
     def to_json(self) -> dict[str, object]:

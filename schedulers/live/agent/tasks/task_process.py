@@ -108,12 +108,12 @@ def create(state: Path, spec: TaskSpec, wanted: Wanted) -> Task:
         said = getattr(error, "strerror", None) or error  # without a name that differs each time
         raise TaskFolderError(
             f"task folder {target} cannot be made ({said}); each attempt at a job has a number of "
-            "its own, and its folder needs room on the disk"
+            "its own, and its folder needs capacity on the disk"
         ) from error
     return Task(TaskFolder(target), spec)
 
 
-def no_room(error: TaskFolderError | InvalidJobError) -> bool:
+def no_capacity(error: TaskFolderError | InvalidJobError) -> bool:
     """Whether :func:`create` failed for a disk that is full or broken, and not for the task."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in _OF_THE_DISK

@@ -6,9 +6,9 @@ from presage.schedulers.live.controller.journal.journal import Entry
 from presage.schedulers.live.controller.journal.records import (
     BY,
     ClockSet,
-    Ended,
     Forgotten,
     Founded,
+    JobResult,
     Leased,
     NodeDrained,
     NodeJoined,
@@ -45,7 +45,7 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each k
         case Submitted():
             return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
         case Placed():
-            return "; ".join(filter(None, (_shares(record.grants), record.why)))
+            return "; ".join(filter(None, (_shares(record.allocations), record.why)))
         case Started():
             return ""
         case Withdrawn():
@@ -53,7 +53,7 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each k
         case Returned():
             saved = f", {record.saved:.0%} of it saved" if record.saved else ""
             return f"{record.why}, after {quantity(record.ran_s, 'seconds')}{saved}"
-        case Ended():
+        case JobResult():
             ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
             return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
         case Forgotten():
@@ -73,6 +73,6 @@ def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each k
             return "the machine was started anew, or the cluster is new"
 
 
-def _shares(grants: list[list[int]]) -> str:
+def _shares(allocations: list[list[int]]) -> str:
     """Such as "30 % of device 0"."""
-    return ", ".join(f"{milli / 10:g} % of device {device}" for device, milli, _ in grants)
+    return ", ".join(f"{milli / 10:g} % of device {device}" for device, milli, _ in allocations)

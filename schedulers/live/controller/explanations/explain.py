@@ -11,7 +11,7 @@ import numpy as np
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.demand import wanted_of
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
-from presage.schedulers.live.controller.scheduling_view import Mirror
+from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.controller.status_messages import status_of
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -26,22 +26,22 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     submitted = job.submitted
     name = "latency-sensitive" if submitted.job.latency_sensitive else "best-effort"
     if job.stage is Stage.WAITING:
-        mirror = core.mirror(now_s)
+        view = core.view(now_s)
         before = f"; it is no. {place} in the queue" if place else ""
         after = f" after {job.why}" if job.why and job.starts else ""
-        if mirror is None:
+        if view is None:
             return f"it waits: {_none_up(core, now_s)}{before}"
-        if job.job_id in mirror.impossible:
-            return f"it waits for other nodes: {mirror.impossible[job.job_id]}"
-        failure = mirror.forecasts.failure
-        if failure and any(told.foretold for told in mirror.told_of(submitted.job)):
+        if job.job_id in view.impossible:
+            return f"it waits for other nodes: {view.impossible[job.job_id]}"
+        failure = view.forecasts.failure
+        if failure and any(told.foretold for told in view.told_of(submitted.job)):
             failure = ""  # it was about others
-        untold = f"; nothing is foretold now ({failure})" if failure else ""
+        missing = f"; nothing is foretold now ({failure})" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
-            return f"it waits{after}: {_held_by(mirror, job, now_s)}{before}{untold}"
+            return f"it waits{after}: {_held_by(view, job, now_s)}{before}{missing}"
         gpus = submitted.job.gpus
         where = "device has" if gpus == 1 else f"node has {gpus} devices that have"
-        return f"it waits{after}: no {where} left what it needs, as a {name} job{before}{untold}"
+        return f"it waits{after}: no {where} left what it needs, as a {name} job{before}{missing}"
     if job.stage in AT_NODE:
         status = status_of(core, job, now_s)  # its agent may have chosen otherwise
         doing = {
@@ -51,7 +51,7 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
             pb.LEAVING: "it is leaving",
         }[status.phase]
         share = ", ".join(
-            f"{one.compute_milli / 10:g} % of device {one.device}" for one in status.grants
+            f"{one.compute_milli / 10:g} % of device {one.device}" for one in status.allocations
         )
         late = "; it will be late" if status.late else ""
         why = f": {status.why}" if status.why else ""
@@ -93,11 +93,11 @@ def _silence(core: Core, job: LiveJob, now_s: float) -> str:
     return f"; of that node nothing was heard for {silent_s:.0f} s, {after}"
 
 
-def _held_by(mirror: Mirror, job: LiveJob, now_s: float) -> str:
+def _held_by(view: SchedulingView, job: LiveJob, now_s: float) -> str:
     """What keeps a job from a device that it would fit on."""
-    standing = mirror.ledger.standing(job.job_id)
-    if isinstance(mirror.policy, Sharing) and len(standing.was_on) == 1:
-        leaves_s = standing.since_s + mirror.policy.settings.home_s - now_s
+    status = view.ledger.status(job.job_id)
+    if isinstance(view.policy, Sharing) and len(status.was_on) == 1:
+        leaves_s = status.since_s + view.policy.settings.home_s - now_s
         if leaves_s > 0 and not job.submitted.job.latency_sensitive:
             return f"it is to go on on node {job.node} again, or elsewhere in {leaves_s:.0f} s"
     return "others go before it"
@@ -108,22 +108,22 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
 
     Its own come first, then those that will do, then the emptiest; what it has counts as left.
     """
-    mirror = core.mirror(now_s)
-    if mirror is None:
+    view = core.view(now_s)
+    if view is None:
         return []
-    columns, room = mirror.cluster.columns, mirror.ledger.room
-    held = mirror.grants_of(job.job_id)
+    columns, capacity = view.cluster.columns, view.ledger.capacity
+    held = view.allocations_of(job.job_id)
     if held:
-        room = room.copy()
-        room.give(held)  # what it has counts as left
-    here = {grant.device for grant in held}
-    wanted = mirror.job_of(job)
-    needs = wanted_of(mirror.policy, wanted, job.overflows, mirror.cluster, mirror.forecasts)
-    fits = needs.fit(room, columns)
-    on_node = np.bincount(columns.node[fits], minlength=len(mirror.cluster.nodes))[columns.node]
+        capacity = capacity.copy()
+        capacity.give(held)  # what it has counts as left
+    here = {allocation.device for allocation in held}
+    wanted = view.job_of(job)
+    needs = wanted_of(view.policy, wanted, job.overflows, view.cluster, view.forecasts)
+    fits = needs.fit(capacity, columns)
+    on_node = np.bincount(columns.node[fits], minlength=len(view.cluster.nodes))[columns.node]
     will_do = fits & (on_node >= wanted.gpus)
     elsewhere = ~np.isin(np.arange(len(fits)), list(here))
-    best = np.lexsort((-room.compute_milli, ~will_do, elsewhere))
+    best = np.lexsort((-capacity.compute_milli, ~will_do, elsewhere))
     for kinds in (job.submitted.job.kinds, wanted.kinds):  # as its user allows; and as will do
         if kinds:
             best = best[columns.of_kinds(kinds)[best]]
@@ -134,14 +134,14 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
         number = columns.kind[device]
         kind = columns.kinds[number]
         row = pb.Candidate(
-            node=mirror.node_of(device),
-            device=mirror.number_in_node(device),
+            node=view.node_of(device),
+            device=view.number_in_node(device),
             kind=kind,
-            left_compute_milli=int(room.compute_milli[device]),
-            left_memory_bytes=int(room.memory_bytes[device]),
+            left_compute_milli=int(capacity.compute_milli[device]),
+            left_memory_bytes=int(capacity.memory_bytes[device]),
             need_compute_milli=needs.compute_milli[number],
             need_memory_bytes=needs.memory_bytes[number],
-            runtime_s=mirror.forecasts.outlook(wanted, kind).runtime_s,
+            runtime_s=view.forecasts.prediction(wanted, kind).runtime_s,
         )
         row.verdict = HERE if device in here else _verdict(row, int(on_node[device]), wanted.gpus)
         found.append(row)
@@ -157,16 +157,16 @@ def _verdict(row: pb.Candidate, on_node: int, gpus: int) -> str:
     return FITS if on_node >= gpus else f"{FITS}, but its node has {on_node} of {gpus}"
 
 
-def place_of(mirror: Mirror | None, job_id: str) -> int:
+def place_of(view: SchedulingView | None, job_id: str) -> int:
     """Place in the queue, from 1, of a job; 0 if it does not wait."""
-    if mirror is None or job_id not in mirror.ledger.jobs:
+    if view is None or job_id not in view.ledger.jobs:
         return 0
-    pending = (job.job_id for job in mirror.ledger.pending)
+    pending = (job.job_id for job in view.ledger.pending)
     return next((place for place, one in enumerate(pending, 1) if one == job_id), 0)
 
 
-def queue_places(mirror: Mirror | None) -> dict[str, int]:
+def queue_places(view: SchedulingView | None) -> dict[str, int]:
     """Places in the queue, from 1, of jobs that wait."""
-    if mirror is None:
+    if view is None:
         return {}
-    return {job.job_id: place for place, job in enumerate(mirror.ledger.pending, 1)}
+    return {job.job_id: place for place, job in enumerate(view.ledger.pending, 1)}

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.action import Action, Preempt, Resize, Start
-from presage.schedulers.core.allocation import WHOLE, Grant
-from presage.schedulers.core.capacity.free_capacity import Room
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
-from presage.schedulers.core.job_status import Standing
+from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.demand import wanted_of
@@ -30,21 +30,21 @@ class Before(NamedTuple):
 
     Attributes
     ----------
-    room : Room
+    capacity : FreeCapacity
         What was left of every device.
-    standings : dict of str to Standing
+    statuses : dict of str to JobStatus
         Of the jobs that it is about.
     """
 
-    room: Room
-    standings: dict[str, Standing]
+    capacity: FreeCapacity
+    statuses: dict[str, JobStatus]
 
     @classmethod
     def of(cls, actions: Iterable[Action], ledger: Ledger) -> Before:
         """Of actions that may be of no use: nobody has checked them yet."""
         named = [getattr(action, "job_id", None) for action in actions]
         known = [name for name in named if isinstance(name, str) and name in ledger.jobs]
-        return cls(ledger.room.copy(), {name: ledger.standing(name) for name in known})
+        return cls(ledger.capacity.copy(), {name: ledger.status(name) for name in known})
 
 
 class _Given(NamedTuple):
@@ -52,7 +52,7 @@ class _Given(NamedTuple):
 
     job_id: str
     how: str
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
 
 
 def reasons_of(
@@ -72,20 +72,20 @@ def reasons_of(
     node_number : ndarray of shape (devices,)
         The live node that each device is in.
     """
-    room, given, reasons = before.room, list[_Given](), {}
+    capacity, given, reasons = before.capacity, list[_Given](), {}
     for action in actions:
         match action:
             case Preempt():
-                had = before.standings[action.job_id].grants
+                had = before.statuses[action.job_id].allocations
                 given.append(_Given(action.job_id, "ends", had))
             case Resize():
-                had = before.standings[action.job_id].grants
+                had = before.statuses[action.job_id].allocations
                 given.append(_Given(action.job_id, "is lowered", had))
             case Start():
-                standing = before.standings[action.job_id]
-                one = _Choice(action, standing, ledger, policy, forecasts, room, node_number)
+                status = before.statuses[action.job_id]
+                one = _Choice(action, status, ledger, policy, forecasts, capacity, node_number)
                 reasons[action.job_id] = one.reason(given)
-                room.take(action.grants)
+                capacity.take(action.allocations)
     return reasons
 
 
@@ -95,27 +95,31 @@ class _Choice:
     def __init__(
         self,
         start: Start,
-        standing: Standing,
+        status: JobStatus,
         ledger: Ledger,
         policy: Policy,
         forecasts: Forecasts,
-        room: Room,
+        capacity: FreeCapacity,
         node_number: NDArray[np.int64],
     ) -> None:
-        self._grants, self._room, self._node_number = start.grants, room, node_number
-        self._job, self._standing = ledger.jobs[start.job_id], standing
+        self._allocations, self._capacity, self._node_number = (
+            start.allocations,
+            capacity,
+            node_number,
+        )
+        self._job, self._status = ledger.jobs[start.job_id], status
         self._columns, self._policy, self._forecasts = ledger.cluster.columns, policy, forecasts
-        self._kind = ledger.cluster.kind_of(start.grants[0].device)
+        self._kind = ledger.cluster.kind_of(start.allocations[0].device)
         self._needs: Needs = wanted_of(
-            policy, self._job, standing.overflows, ledger.cluster, forecasts
+            policy, self._job, status.overflows, ledger.cluster, forecasts
         )
 
     def reason(self, given: Sequence[_Given]) -> str:
         """In a few words."""
-        here = [grant.device for grant in self._grants]
-        if self._standing.was_on and set(here) == set(self._standing.was_on):
+        here = [allocation.device for allocation in self._allocations]
+        if self._status.was_on and set(here) == set(self._status.was_on):
             return "it had been there before"
-        fits = self._needs.fit(self._room, self._columns)
+        fits = self._needs.fit(self._capacity, self._columns)
         if not fits[here].all():
             makers = tuple(dict.fromkeys(self._makers(given)))
             more = len(makers) - MOST_NAMED
@@ -134,16 +138,16 @@ class _Choice:
             return f"no other node had room for {self._wanted()}"
         found = f"{nodes} nodes had room for {self._wanted()}"
         mine = fits & (self._node_number == self._node_number[here[0]])
-        left = self._room.compute_milli
+        left = self._capacity.compute_milli
         most = int(left[mine].max())
         if len(here) == 1 and most == int(left[fits].max()):
             return f"{found}, and none a device with more left than here, {_part(most)}"
         return found
 
     def _makers(self, given: Sequence[_Given]) -> Iterator[str]:
-        here = {grant.device for grant in self._grants}
-        for job_id, how, grants in given:
-            if not here.isdisjoint(grant.device for grant in grants):
+        here = {allocation.device for allocation in self._allocations}
+        for job_id, how, allocations in given:
+            if not here.isdisjoint(allocation.device for allocation in allocations):
                 yield f"{job_id} {how}"
 
     def _wanted(self) -> str:
@@ -152,15 +156,18 @@ class _Choice:
         milli, memory = self._needs.compute_milli[number], self._needs.memory_bytes[number]
         if self._job.gpus > 1:
             return f"{self._job.gpus} devices"
-        if milli < WHOLE or memory < self._columns.memory_bytes[self._grants[0].device]:
+        if (
+            milli < FULL_DEVICE_MILLI
+            or memory < self._columns.memory_bytes[self._allocations[0].device]
+        ):
             return f"{_part(milli)} and {quantity(memory, 'bytes')} of a device"
-        if self._standing.overflows:
+        if self._status.overflows:
             return "a whole device, as it ran out of memory before"
-        untold = self._forecasts.outlook(self._job, self._kind).runtime_s == math.inf
+        missing = self._forecasts.prediction(self._job, self._kind).runtime_s == math.inf
         shared = isinstance(self._policy, Sharing | Packing)
-        return "a whole device" + (self._untold() if shared and untold else "")
+        return "a whole device" + (self._missing() if shared and missing else "")
 
-    def _untold(self) -> str:
+    def _missing(self) -> str:
         """That nothing is foretold of it; and why, if it might have been."""
         described = self._job.features is not None or self._job.model
         failure = self._forecasts.failure if described else ""

@@ -40,7 +40,7 @@ class Placed:
 
     Attributes
     ----------
-    grants : list of [device, compute_milli, memory_bytes]
+    allocations : list of [device, compute_milli, memory_bytes]
         Devices of the node, from 0, as the controller foresees them.
     told : list of JSON objects
         What it was foretold, by kind of device.
@@ -53,7 +53,7 @@ class Placed:
     job_id: str
     attempt: int
     node: str
-    grants: list[list[int]]
+    allocations: list[list[int]]
     told: list[dict[str, Any]]
     at_s: float
     kinds: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Returned:
         Part of the job that its last checkpoint holds.
     overflowed, failed : bool
         It ran out of memory; it failed by itself.
-    grants : list of [device, compute_milli, memory_bytes]
+    allocations : list of [device, compute_milli, memory_bytes]
         What it had of its node when it was sent away: it may go on there.
     small_bytes : int
         Memory of the device that it ran out of by itself.
@@ -105,19 +105,19 @@ class Returned:
     overflowed: bool
     failed: bool
     at_s: float
-    grants: list[list[int]] = field(default_factory=list)
+    allocations: list[list[int]] = field(default_factory=list)
     small_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobResult:
     """A job is over: finished, failed, cancelled or rejected.
 
     Attributes
     ----------
     at_s, at_unix_s : float
         When it was: its node may have been out of reach for a while since.
-    grants : list of [device, compute_milli, memory_bytes]
+    allocations : list of [device, compute_milli, memory_bytes]
         What it had of its node in the end, where that is known.
     """
 
@@ -128,7 +128,7 @@ class Ended:
     ran_s: float
     at_s: float
     at_unix_s: float
-    grants: list[list[int]] = field(default_factory=list)
+    allocations: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class ClockSet:
 
 
 Record = (
-    Submitted | Placed | Started | Withdrawn | Returned | Ended | Forgotten
+    Submitted | Placed | Started | Withdrawn | Returned | JobResult | Forgotten
     | NodeJoined | NodeDrained | NodeLost | ClockSet | Leased | Founded
 )  # fmt: skip
 BY = "by"  # of a row: the caller that caused the record
@@ -201,7 +201,7 @@ BY = "by"  # of a row: the caller that caused the record
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
-        Submitted, Placed, Started, Withdrawn, Returned, Ended, Forgotten,
+        Submitted, Placed, Started, Withdrawn, Returned, JobResult, Forgotten,
         NodeJoined, NodeDrained, NodeLost, ClockSet, Leased, Founded,
     )
 }  # fmt: skip

@@ -279,9 +279,9 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
 
     for why, times in run.forecasts.failures.items():
         say(f"{name}: forecaster failed {times:,} times: {why}", err=True)
-    for kind, jobs in run.forecasts.untold.items() if foretells else ():
+    for kind, jobs in run.forecasts.missing.items() if foretells else ():
         say(f"{name}: nothing is foretold of {jobs:,} jobs on {kind!r}", err=True)
-    for kind, jobs in run.forecasts.strange.items():
+    for kind, jobs in run.forecasts.out_of_domain.items():
         say(
             f"{name}: {jobs:,} jobs on {kind!r} are unlike all that the release learnt from: its "
             "bounds of memory promise nothing there",
@@ -291,9 +291,7 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
     if rejected:
         job_id, why = rejected[0]
         say(f"{name}: rejected jobs: {len(rejected):,}, first {job_id!r}: {why}", err=True)
-    starved = [
-        job_id for job_id in run.ledger.jobs if run.ledger.standing(job_id).phase not in ENDED
-    ]
+    starved = [job_id for job_id in run.ledger.jobs if run.ledger.status(job_id).phase not in ENDED]
     if starved:
         say(
             f"{name}: jobs never started, or not again: {len(starved):,}, first {starved[0]!r}",

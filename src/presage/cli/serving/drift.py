@@ -147,7 +147,7 @@ def _counts(answered: Answered) -> dict[str, int]:
         "of_other_releases": answered.of_others,
         "of_no_release": answered.of_none,
         "refused": answered.refused,
-        "never_reported_alone": answered.untold,
+        "never_reported_alone": answered.missing,
     }
 
 
@@ -187,9 +187,9 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         )
     if answered.refused:
         console.print(f"{answered.refused:,} are of no job that can be: `presage outcomes ingest`")
-    if answered.untold:
+    if answered.missing:
         console.print(
-            f"{answered.untold:,} of jobs with neighbours tell no slowdown: the job was never "
+            f"{answered.missing:,} of jobs with neighbours tell no slowdown: the job was never "
             "reported alone before"
         )
     drifted = [row for row in rows if row.drift]

@@ -36,7 +36,7 @@ while True:
     run.step(done)
 """
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
-WHOLE = Wanted()
+FULL_DEVICE_MILLI = Wanted()
 NEVER_MIND = Wanted(end=End(checkpoint=False, why="the test is over"))
 
 
@@ -59,7 +59,9 @@ class Node:
     def lease(self, for_s: float) -> None:
         write_lease(self.state, boottime_s() + for_s)
 
-    def make(self, code: str, *, job_id: str = "job", wanted: Wanted = WHOLE, **spec) -> Task:
+    def make(
+        self, code: str, *, job_id: str = "job", wanted: Wanted = FULL_DEVICE_MILLI, **spec
+    ) -> Task:
         said = {
             "attempt": 1,
             "command": (sys.executable, "-c", code),

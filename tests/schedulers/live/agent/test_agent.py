@@ -18,8 +18,8 @@ import grpc
 import pytest
 
 from presage.errors import ConfigError, RefusedAgentError, TaskFolderError
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent import agent as agent_module
 from presage.schedulers.live.agent.agent import Agent, AgentOptions
@@ -32,7 +32,7 @@ from presage.schedulers.live.agent.tasks.task import End
 from presage.schedulers.live.agent.tasks.task_folder import TASKS, TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import launch
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import write_grants, write_job, write_told
+from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_told
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.client.credentials import Credentials
@@ -44,12 +44,12 @@ CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
 SHOWS_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
-def order(name, code, *grants, **values):
-    grants = grants or (Grant(0, 1000, GIB),)
-    job = Job(name, 0.0, gpus=len(grants), memory_bytes=GIB)
+def order(name, code, *allocations, **values):
+    allocations = allocations or (Allocation(0, 1000, GIB),)
+    job = Job(name, 0.0, gpus=len(allocations), memory_bytes=GIB)
     submitted = SubmittedJob(job, (sys.executable, "-c", code), grace_s=5.0)
     return pb.TaskOrder(
-        job=write_job(submitted), attempt=1, grants=write_grants(grants),
+        job=write_job(submitted), attempt=1, allocations=write_allocations(allocations),
         **values,
     )  # fmt: skip
 
@@ -230,8 +230,8 @@ for done in range(run.first + 1, {iterations} + 1):
 """
 
 
-def test_n6_a_process_that_makes_room_for_a_late_one_saves_ends_and_goes_on_after_it(state):
-    half, told = Grant(0, 500, GIB), Outlook(1.5, 500, GIB, high_s=1.8)
+def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_after_it(state):
+    half, told = Allocation(0, 500, GIB), RuntimePrediction(1.5, 500, GIB, high_s=1.8)
     urgent = order("urgent", STEPS.format(iterations=350), half)
     urgent.job.latency_sensitive = True
     urgent.told.append(write_told("cpu-1", told))
@@ -261,7 +261,7 @@ def test_n6_a_process_that_makes_room_for_a_late_one_saves_ends_and_goes_on_afte
     assert first.seen.exit is not None
     assert first.seen.exit.asked
     assert first.seen.saved > 0
-    assert had.grants[0].compute_milli == 1000
+    assert had.allocations[0].compute_milli == 1000
     assert int(played.folder("other.2").log.read_text().split()[1]) == round(
         first.seen.saved * 5000
     )
@@ -299,7 +299,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
     assert 2 <= reports <= ran_s + 3  # one a second, and those that it began
 
 
-@pytest.mark.parametrize("damaged", ["order", "job", "grants", "spec"])
+@pytest.mark.parametrize("damaged", ["order", "job", "allocations", "spec"])
 def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, damaged):
     played = Played(state)
     one = order("job", SLEEPS)
@@ -312,8 +312,8 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
         spec["more"]["order"]["no such field"] = 1
     elif damaged == "job":
         spec["more"]["order"]["job"]["job_id"] = ""
-    elif damaged == "grants":
-        spec["more"]["grants"] = [[0, "all", 1]]
+    elif damaged == "allocations":
+        spec["more"]["allocations"] = [[0, "all", 1]]
         folder.wanted_file.unlink()
     path.write_text("{" if damaged == "spec" else json.dumps(spec))
     held = []
@@ -373,8 +373,12 @@ def test_orders_of_many_megabytes_are_heard(state):
 def test_a_job_of_several_gpus_is_given_all_of_them(state):
     h100, other_h100 = (Slot("h100", 80 * GIB, cuda=number) for number in (4, 6))
     played = Played(state, h100, Slot("a100", 40 * GIB, cuda=1), other_h100)
-    grants = [Grant(0, 1000, 20 * GIB), Grant(1, 1000, 20 * GIB), Grant(2, 1000, 20 * GIB)]
-    played.lives(orders(order("gang", SHOWS_GPUS, *grants)), lambda: played.ended("gang"))
+    allocations = [
+        Allocation(0, 1000, 20 * GIB),
+        Allocation(1, 1000, 20 * GIB),
+        Allocation(2, 1000, 20 * GIB),
+    ]
+    played.lives(orders(order("gang", SHOWS_GPUS, *allocations)), lambda: played.ended("gang"))
 
     folder = played.folder("gang.1")
     assert folder.log.read_text() == "4,1,6\n"
@@ -387,7 +391,7 @@ def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(
     (state / "checkpoints").mkdir()
     (state / "checkpoints" / "job").write_text("a file where its folder would be")
     played = Played(state)
-    half = Grant(0, 500, GIB)
+    half = Allocation(0, 500, GIB)
     both = orders(order("job", "pass", half), order("other", "pass", half))
     played.lives(both, lambda: played.ended("job") and played.ended("other"))
     over = played.agent.core.tasks["job", 1].seen
@@ -398,14 +402,14 @@ def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(
     assert played.agent._problem == ""
 
 
-def test_from_a_node_without_room_tasks_go_back_and_it_says_why(state, monkeypatch):
+def test_from_a_node_without_capacity_tasks_go_back_and_it_says_why(state, monkeypatch):
     monkeypatch.setattr(agent_module, "PROBE_S", 0.2)
     checkpoints = state / "checkpoints"
     checkpoints.write_text("no folder can be here")
     played = Played(state)
     said: list[str] = []
 
-    def makes_room() -> bool:
+    def makes_capacity() -> bool:
         said.append(played.agent._problem)
         checkpoints.unlink()
         return True
@@ -413,7 +417,7 @@ def test_from_a_node_without_room_tasks_go_back_and_it_says_why(state, monkeypat
     played.lives(
         orders(order("job", "pass")),
         lambda: played.ended("job"),
-        makes_room,
+        makes_capacity,
         lambda: played.agent._problem == "",
     )
     assert said[0].endswith("checkpoints takes no file (File exists); make room there")
@@ -560,7 +564,7 @@ def test_tasks_that_are_cancelled_where_no_process_can_begin_are_over_at_once(st
         raise TaskFolderError("no shim")
 
     monkeypatch.setattr(agent_module, "launch", refuses)
-    played, third = Played(state), Grant(0, 300, GIB // 4)
+    played, third = Played(state), Allocation(0, 300, GIB // 4)
     names = ["one", "two", "three"]
     ends = [order(name, "pass", third, end="cancelled") for name in names[1:]]
     played.lives(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.live.agent import agent as agent_module
 from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
 from presage.schedulers.live.agent.lease import boottime_s, read_lease
@@ -234,7 +234,7 @@ class Reports:
 
 
 def hostile(seed: int, seconds: float, victim: Path, program: Path = PROGRAM, **values):
-    job = order("hostile", "", Grant(0, 1000, GIB), **values)
+    job = order("hostile", "", Allocation(0, 1000, GIB), **values)
     job.job.command[:] = [PYTHON, *map(str, (program, seed, seconds, victim))]
     job.job.folder = "/"
     return job
@@ -251,7 +251,7 @@ for done in range(20):
 
 
 def honest() -> object:
-    job = order("honest", HONEST, Grant(1, 1000, GIB))
+    job = order("honest", HONEST, Allocation(1, 1000, GIB))
     job.job.environment["PYTHONPATH"] = SOURCE
     return job
 

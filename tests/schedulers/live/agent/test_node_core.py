@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from presage.errors import ServiceError
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent.controller_forecasts import (
     SecondForecasts,
@@ -16,7 +16,7 @@ from presage.schedulers.live.agent.controller_forecasts import (
 from presage.schedulers.live.agent.node_core import BY_TOLD_S, PATIENCE_S, NodeCore
 from presage.schedulers.live.agent.node_task import Seen, Step
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import write_grants, write_job, write_told
+from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_told
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 GIB = 2**30
@@ -29,9 +29,9 @@ class Second:
     def __init__(self, runtime_s=50.0, milli=200):
         self._runtime_s, self._milli = runtime_s, milli
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         runtime_s = self._runtime_s
-        known = Outlook(runtime_s, self._milli, GIB, high_s=1.2 * runtime_s)
+        known = RuntimePrediction(runtime_s, self._milli, GIB, high_s=1.2 * runtime_s)
         return [known if job.model == "known" else None for job, _ in asked]
 
     def slowdowns(self, asked):
@@ -61,12 +61,12 @@ class Node:
     def order(self, name, milli, *, device=0, model="", runtime_s=100.0, others=None, **values):
         submitted = SubmittedJob(Job(name, 0.0, model=model, **values), ("train",))
         told = [
-            write_told(kind, Outlook(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
+            write_told(kind, RuntimePrediction(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
             for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
         ]
         self._orders[name] = pb.TaskOrder(
             job=write_job(submitted), attempt=1, told=told,
-            grants=write_grants([Grant(device, milli, GIB)]),
+            allocations=write_allocations([Allocation(device, milli, GIB)]),
         )  # fmt: skip
 
     def obey(self, now_s):
@@ -79,15 +79,15 @@ class Node:
 
     def runs(self, now_s, *, usage_milli=None, **done):
         for name, part in done.items():
-            milli = self.grant(name).compute_milli if usage_milli is None else usage_milli
+            milli = self.allocation(name).compute_milli if usage_milli is None else usage_milli
             self.core.see((name, 1), Seen(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s)
         self.core.decide(now_s)
 
     def task(self, name):
         return self.core.tasks[name, 1]
 
-    def grant(self, name):
-        return self.task(name).grants[0]
+    def allocation(self, name):
+        return self.task(name).allocations[0]
 
 
 def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever_it_is_told():
@@ -96,7 +96,7 @@ def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever
         node.order(name, 600, latency_sensitive=True)
     node.obey(1.0)
 
-    assert {node.grant("one").device, node.grant("two").device} == {0, 1}
+    assert {node.allocation("one").device, node.allocation("two").device} == {0, 1}
     assert node.task("three").step is Step.WAITING
     assert not node.task("three").end
 
@@ -112,11 +112,11 @@ def test_n8_second_predictor_goes_before_what_the_controller_sent():
     node.order("other", 700)
     node.obey(1.0)
 
-    assert node.grant("known").compute_milli == 200
-    assert node.grant("other").compute_milli == 700
+    assert node.allocation("known").compute_milli == 200
+    assert node.allocation("other").compute_milli == 700
 
 
-def test_n8_where_the_second_predictor_finds_no_room_the_controllers_word_counts():
+def test_n8_where_the_second_predictor_finds_no_capacity_the_controllers_word_counts():
     node = Node(Second(milli=900), kinds=("v100",))
     node.order("beside", 600)
     node.order("known", 300, model="known")
@@ -126,7 +126,7 @@ def test_n8_where_the_second_predictor_finds_no_room_the_controllers_word_counts
     node.core.decide(1.0 + BY_TOLD_S + 0.5)
     node.core.decide(1.0 + BY_TOLD_S + 1.0)
     assert node.task("known").step is Step.GRANTED
-    assert node.grant("known").compute_milli == 300
+    assert node.allocation("known").compute_milli == 300
 
 
 class Silent:
@@ -136,7 +136,7 @@ class Silent:
         self.asked = 0
         self._error = error or ServiceError("nobody is there")
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         self.asked += 1
         raise self._error
 
@@ -150,7 +150,9 @@ def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
     node.order("there", 100, device=1, latency_sensitive=True, kinds=("v100",))
     node.order("huge", 300, device=1, latency_sensitive=True, kinds=("v100",))
     node.obey(1.0)
-    assert node.grant("there").device == node.grant("huge").device == 1  # though the other is empty
+    assert (
+        node.allocation("there").device == node.allocation("huge").device == 1
+    )  # though the other is empty
 
 
 @pytest.mark.parametrize("error", [ServiceError("nobody is there"), ValueError("NaN %")], ids=str)
@@ -158,7 +160,7 @@ def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_coun
     node = Node(Silent(error))
     node.order("job", 300, latency_sensitive=True)
     node.obey(1.0)
-    assert node.grant("job").compute_milli == 300
+    assert node.allocation("job").compute_milli == 300
 
     node.runs(130.0, job=0.5)  # of 100 s; promised are 120
     assert node.task("job").late
@@ -171,7 +173,7 @@ def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
         node.order(f"job-{number}", 100)
     node.obey(1.0)
 
-    assert all(node.grant(f"job-{number}").compute_milli == 100 for number in range(20))
+    assert all(node.allocation(f"job-{number}").compute_milli == 100 for number in range(20))
     assert second.asked == 1
 
 
@@ -196,8 +198,8 @@ def test_tasks_that_were_told_differently_are_not_taken_for_alike():
     node.order("known", 300, model="one")
     node.obey(1.0)
 
-    assert node.grant("unknown").compute_milli == 1000
-    assert node.grant("known").compute_milli == 300
+    assert node.allocation("unknown").compute_milli == 1000
+    assert node.allocation("known").compute_milli == 300
 
 
 @pytest.mark.parametrize("anew_s", [50.0, 150.0])
@@ -208,19 +210,19 @@ def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
     (cluster,) = node._known
     job = node.task("known").submitted.job
 
-    assert node._known[cluster].outlook(job, "v100").runtime_s == anew_s
-    assert node._known[cluster].outlook(job, "v100").promised_s == 120.0
+    assert node._known[cluster].prediction(job, "v100").runtime_s == anew_s
+    assert node._known[cluster].prediction(job, "v100").promised_s == 120.0
 
 
 def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     node = Node()
     node.order("first", 300, latency_sensitive=True)
     node.obey(1.0)
-    assert node.grant("first").device == 0
+    assert node.allocation("first").device == 0
 
     node.order("second", 300, device=0, latency_sensitive=True)
     node.obey(2.0)
-    assert node.grant("second").device == 1
+    assert node.allocation("second").device == 1
 
 
 def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_to_take_least():
@@ -229,11 +231,11 @@ def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_t
     node.obey(1.0)
     node.order("task", 300, others={"k80": 1000.0})
     node.obey(2.0)
-    assert node.grant("there").device == node.grant("task").device == 1
+    assert node.allocation("there").device == node.allocation("task").device == 1
 
     node.order("urgent", 300, others={"k80": 1000.0}, latency_sensitive=True)
     node.obey(3.0)
-    assert node.grant("urgent").device == 0  # N1: where most is left
+    assert node.allocation("urgent").device == 0  # N1: where most is left
 
 
 def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it():
@@ -270,7 +272,7 @@ def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
     node.runs(15.0, task=0.05)
     node.runs(30.0, task=0.1)  # by what is foretold of the rest alone it would be in time
     assert node.task("task").late
-    assert node.grant("task").compute_milli > 300
+    assert node.allocation("task").compute_milli > 300
 
 
 def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():
@@ -289,8 +291,8 @@ def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
     node = Node()
     node.order("job", 300)
     node.order("new", 300)
-    grants = (Grant(0, 300, GIB),)
-    node.core.restore(node._orders["job"], grants, 1.0, end="", paused=False, ran_s=50.0)
+    allocations = (Allocation(0, 300, GIB),)
+    node.core.restore(node._orders["job"], allocations, 1.0, end="", paused=False, ran_s=50.0)
     node.obey(1.0)
 
     assert node.task("job").in_part
@@ -306,7 +308,7 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
     for name, milli in had.items():
         # Their devices were the agent's choice: where the processes are, they stay.
         node.core.restore(
-            node._orders[name], (Grant(0, milli, GIB),), 1.0, end="", paused=name == "paused",
+            node._orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
             ran_s=5.0,
         )  # fmt: skip
     node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
@@ -315,8 +317,9 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
         node.core.decide(look)
 
     assert not node.task("paused").paused
-    assert {name: node.grant(name) for name in had} == {
-        "paused": Grant(0, 500, GIB), "lowered": Grant(0, 400, GIB), "raised": Grant(0, 100, GIB)
+    assert {name: node.allocation(name) for name in had} == {
+        "paused": Allocation(0, 500, GIB), "lowered": Allocation(0, 400, GIB), "raised":
+        Allocation(0, 100, GIB)
     }  # fmt: skip
     assert not node.task("lowered").steady
 
@@ -324,7 +327,7 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
 def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
     node = Node()
     node.order("gang", 1000, gpus=2)
-    node._orders["gang"].grants.extend(write_grants([Grant(1, 1000, 8 * GIB)]))
+    node._orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
     node.core.obey(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
     node.core.decide(1.0)
     node.core.made(("gang", 1))
@@ -343,11 +346,11 @@ def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node.order("late", 300, latency_sensitive=True)
     node.obey(1.0)
     node.runs(5.0, late=0.01)
-    assert node.grant("late").compute_milli == 300
+    assert node.allocation("late").compute_milli == 300
 
     node.runs(CHECK_S + 1, late=0.02)  # of 100 s a tenth has passed
     assert node.task("late").late
-    assert node.grant("late").compute_milli > 300
+    assert node.allocation("late").compute_milli > 300
 
 
 def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
@@ -362,7 +365,7 @@ def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
         for second in range(2, 12):
             done += stride(second)
             node.runs(float(second), urgent=done, other=0.001 * second)
-        return node.grant("urgent").compute_milli > 500, bool(node.task("other").end)
+        return node.allocation("urgent").compute_milli > 500, bool(node.task("other").end)
 
     assert ends(lambda second: 0.01) == (False, False)
     assert ends(lambda second: 0.005 + 0.005 * (second % 2)) == (True, False)
@@ -384,14 +387,14 @@ def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_
         node.runs(late_s + look * CHECK_S, **running)
         for device in (0, 1):
             shares = [
-                grant.compute_milli
+                allocation.compute_milli
                 for task in node.core.tasks.values()
                 if not task.end
-                for grant in task.grants
-                if grant.device == device
+                for allocation in task.allocations
+                if allocation.device == device
             ]
             assert sum(shares) <= 1000
-    assert node.grant("late").compute_milli == 1000
+    assert node.allocation("late").compute_milli == 1000
 
 
 def reported(node, name):
@@ -403,15 +406,15 @@ def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_
     node = Node(kinds=("v100",) * 3)
     node.order("silent", 300, runtime_s=100.0)
     node.order("says", 300, runtime_s=100.0)
-    node.order("untold", 1000, device=2, runtime_s=float("inf"))
+    node.order("missing", 1000, device=2, runtime_s=float("inf"))
     node.obey(1.0)
-    for name, done in (("silent", None), ("says", 0.1), ("untold", None)):
+    for name, done in (("silent", None), ("says", 0.1), ("missing", None)):
         node.core.see((name, 1), Seen(40.0, done, 0.0, 300.0, GIB, GIB), 41.0)
     node.core.decide(41.0)
 
-    rows = {name: reported(node, name) for name in ("silent", "says", "untold")}
+    rows = {name: reported(node, name) for name in ("silent", "says", "missing")}
     assert {name: (row.done, row.done_guessed) for name, row in rows.items()} == {
-        "silent": (pytest.approx(0.4), True), "says": (0.1, False), "untold": (0.0, False)
+        "silent": (pytest.approx(0.4), True), "says": (0.1, False), "missing": (0.0, False)
     }  # fmt: skip
     assert all(row.saved == 0 for row in rows.values())  # nobody guesses that
 

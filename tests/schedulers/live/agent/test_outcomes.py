@@ -7,7 +7,7 @@ import os
 import pytest
 
 from presage.errors import ServiceError
-from presage.schedulers.core.allocation import Grant
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent.node_task import NodeTask, Seen, Step
 from presage.schedulers.live.agent.outcome_outbox import MOST_BYTES, MOST_KEPT, Outbox, outcome_of
@@ -32,7 +32,7 @@ def task(name, milli=1000, **how):
     seen = Seen(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
     return NodeTask(
         pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, seen=seen, busy_s=RAN_S / 2,
-        grants=(Grant(0, milli, GIB),), first=(10.0, 0.1), last=(90.0, 0.9),
+        allocations=(Allocation(0, milli, GIB),), first=(10.0, 0.1), last=(90.0, 0.9),
     )  # fmt: skip
 
 
@@ -103,8 +103,8 @@ def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_devi
     assert told(one).release_id == "the release"
 
 
-@pytest.mark.parametrize("changed", ["share", "company"])
-def test_times_are_left_out_where_one_share_and_one_company_do_not_describe_the_run(changed):
+@pytest.mark.parametrize("changed", ["share", "occupancy"])
+def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_the_run(changed):
     one, other = task("one"), task("other")
     one.order.told.add(kind=DEVICE.kind, release_id="the release")
     if changed == "share":
@@ -131,7 +131,7 @@ def test_a_neighbour_is_named_or_was_there_too_briefly_to_matter(beside_s, named
 def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_job_alone():
     one, other = task("one"), task("other")
     job = Job("other", 0.0, iterations=1000)
-    other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, grants=other.grants)
+    other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, allocations=other.allocations)
 
     row = told(one, together(one, other))
     assert not row.neighbours

@@ -479,11 +479,11 @@ def test_a_log_that_grows_keeps_its_end(node):
 
 
 def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monkeypatch):
-    def has_no_room(target, source, at, count):
+    def has_no_capacity(target, source, at, count):
         os.write(target, b"a part")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "sendfile", has_no_room)
+    monkeypatch.setattr(os, "sendfile", has_no_capacity)
     log = tmp_path / "log"
     log.write_bytes(bytes(100))
 

@@ -285,7 +285,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         found = [json.loads(watching.stdout.readline()) for _ in range(4)]
     finally:
         watching.kill()
-    assert [event["what"] for event in found] == ["Submitted", "Placed", "Started", "Ended"]
+    assert [event["what"] for event in found] == ["Submitted", "Placed", "Started", "JobResult"]
     assert {event["job_id"] for event in found} == {"seen"}
 
 

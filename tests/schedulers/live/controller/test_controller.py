@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from presage.errors import JournalError, RefusedAgentError, ServiceError
-from presage.schedulers.core.forecasts import Outlook
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.forecasters import prediction_cache as fresh_forecasts
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
@@ -67,7 +67,7 @@ class Away(NoForecasts):
 
     asked = 0
 
-    def outlooks(self, asked: Sequence[tuple[Job, str]]) -> list[Outlook | None]:
+    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         Away.asked += 1
         if Away.asked <= 3:
             raise ServiceError("nobody is there")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from presage.errors import InvalidJobError, UnknownJobError
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.cluster_service import failed_within, in_order
 from presage.schedulers.live.controller.controller_core import END_S, LOST_S, Core
@@ -18,7 +18,7 @@ from presage.schedulers.live.controller.explanations.explain import (
     sentence_of,
 )
 from presage.schedulers.live.controller.journal.records import Leased, Placed, of_json, to_json
-from presage.schedulers.live.controller.replayed_state import Book, Stage
+from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
 from presage.schedulers.live.controller.status_messages import node_status, status_of
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job, read_told, write_job
@@ -37,7 +37,7 @@ V100, K80 = ("v100", 16 * GIB), ("k80", 12 * GIB)
 class Told:
     """Foretells a job whose model is its thousandths: twice as long on a k80."""
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         return [self._of(job, kind) for job, kind in asked]
 
     def slowdowns(self, asked):
@@ -49,7 +49,7 @@ class Told:
         runtime_s = 100.0 if kind == "v100" else 200.0
         memory_bytes = 40 * GIB if job.model == "301" else 4 * GIB
         high_s, release_id = 1.2 * runtime_s, f"of {kind}"
-        return Outlook(
+        return RuntimePrediction(
             runtime_s, int(job.model), memory_bytes, high_s=high_s, release_id=release_id
         )
 
@@ -66,7 +66,7 @@ class World:
         self.core = self.begin()
 
     def begin(self):
-        book = Book()
+        book = ReplayedState()
         for row in self.rows:
             book.apply(of_json(row))
         return Core(
@@ -142,7 +142,7 @@ def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_
 
     (order,) = world.core.orders("a").tasks
     assert order.job.command == ["train", "job"]
-    assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.grants] == [
+    assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.allocations] == [
         (0, 300, 4 * GIB)
     ]
     told = read_told(order.told)
@@ -239,11 +239,11 @@ def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses(
     world.decide()
 
     def has(milli):
-        return [pb.Grant(device=0, compute_milli=milli, memory_bytes=4 * GIB)]
+        return [pb.Allocation(device=0, compute_milli=milli, memory_bytes=4 * GIB)]
 
     # Its agent gave all of the device to one while the other saves its state: 1,100 thousandths.
-    urgent = task("urgent", grants=has(1000))
-    leaving = task("best effort", phase=pb.TASK_ENDING, grants=has(100))
+    urgent = task("urgent", allocations=has(1000))
+    leaving = task("best effort", phase=pb.TASK_ENDING, allocations=has(100))
     world.report("a", tasks=[leaving, urgent])
     assert world.decide() == []
     gone = ended("best effort", asked=True, why="too little is left")
@@ -356,7 +356,7 @@ def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone
     world.decide()
     (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "grows")
     assert order.alone
-    assert order.grants[0].compute_milli == 1000
+    assert order.allocations[0].compute_milli == 1000
     world.report("a", tasks=[ended("grows", 2, out_of_memory=True)])
     assert world.stage("grows") is Stage.FAILED
 
@@ -382,9 +382,9 @@ def overflowed_alone(world):
     world.submit("grows", model="300")
     world.decide()
     for attempt in (1, 2):
-        grant = pb.Grant(device=0, compute_milli=1000, memory_bytes=12 * GIB)
+        allocation = pb.Allocation(device=0, compute_milli=1000, memory_bytes=12 * GIB)
         over = ended("grows", attempt, out_of_memory=True)
-        over.grants.append(grant)
+        over.allocations.append(allocation)
         world.report("a", [K80], tasks=[over])
         world.report("a", [K80])
         world.decide()
@@ -416,7 +416,9 @@ def test_a_gang_that_ran_out_of_memory_needs_as_many_larger_devices_on_one_node(
     for attempt in (1, 2):
         world.decide()
         out = ended("gang", attempt, out_of_memory=True)
-        out.grants.extend([pb.Grant(device=i, compute_milli=1000, memory_bytes=1) for i in (0, 1)])
+        out.allocations.extend(
+            [pb.Allocation(device=i, compute_milli=1000, memory_bytes=1) for i in (0, 1)]
+        )
         world.report("a", [V100, V100], tasks=[out])
 
     assert world.stage("gang") is Stage.FAILED
@@ -485,11 +487,11 @@ def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
     world.report("a", [V100, K80], tasks=[task("job", ran_s=0.001)])
     over = ended("job", finished=True)
     over.ran_s = world.now_s = 200.0
-    over.grants.append(pb.Grant(device=1, compute_milli=300, memory_bytes=4 * GIB))
+    over.allocations.append(pb.Allocation(device=1, compute_milli=300, memory_bytes=4 * GIB))
     world.report("a", [V100, K80], tasks=[over])
 
     status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
-    assert [grant.device for grant in status.grants] == [1]
+    assert [allocation.device for allocation in status.allocations] == [1]
     assert not status.late
 
 
@@ -527,7 +529,7 @@ def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back()
     world.report("a")
     world.submit("runs", "waits", model="700")
     world.decide()
-    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Withdrawn", "Ended"]
+    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Withdrawn", "JobResult"]
     (order,) = world.core.orders("a").tasks
     assert order.end
     assert order.discard
@@ -558,7 +560,7 @@ def test_a_snapshot_and_the_entries_after_it_are_the_book():
     world.report("a", tasks=[task("one"), ended("two", finished=True)])
     rows |= world.core.book.changed()
 
-    assert Book.of_rows(rows) == world.begin().book
+    assert ReplayedState.of_rows(rows) == world.begin().book
 
 
 def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
@@ -581,7 +583,7 @@ def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
     rows |= world.core.book.changed()
     assert rows["job three"] is None
     kept = {key: row for key, row in rows.items() if row is not None}
-    assert Book.of_rows(kept) == world.begin().book == world.core.book
+    assert ReplayedState.of_rows(kept) == world.begin().book == world.core.book
 
 
 def test_no_task_of_a_forgotten_job_passes_for_one_of_the_next_job_of_its_name():
@@ -607,7 +609,7 @@ def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
     world.submit("for k80", model="900", kinds=("k80",))
     world.decide()
 
-    found = {one.job.job_id: one.grants[0].device for one in world.core.orders("a").tasks}
+    found = {one.job.job_id: one.allocations[0].device for one in world.core.orders("a").tasks}
     assert found == {"large": 0, "for k80": 1}
 
 
@@ -616,13 +618,13 @@ def test_features_of_one_name_are_alike_only_if_they_say_the_same():
         features = serving_wire.write_job(make_job(batch_size=batch_size))
         features.job_id, features.iterations = name, iterations
         row = pb.Job(job_id="x", command=["train"], features=features)
-        return read_job(row, 0.0, "job").job.shape
+        return read_job(row, 0.0, "job").job.workload_key
 
     assert named("model", 4) != named("model", 8)
     assert named("model", 4) == named("other", 4) == named("model", 4, iterations=99)
     features = serving_wire.write_job(make_job())
     taken = read_job(pb.Job(job_id="x", command=["train"], features=features), 0.0, "job")
-    assert read_job(write_job(taken), 0.0, "job").job.shape == taken.job.shape
+    assert read_job(write_job(taken), 0.0, "job").job.workload_key == taken.job.workload_key
 
 
 def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go():
@@ -631,7 +633,7 @@ def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go()
     world.report("b", [K80], agent_id="two")
     world.submit("long", model="1000")
     world.decide()
-    world.report("a", tasks=[task("long", grants=whole(V100))])
+    world.report("a", tasks=[task("long", allocations=whole(V100))])
     world.submit("urgent", model="1000", latency_sensitive=True, kinds=("v100",))
     world.decide()
 
@@ -642,7 +644,7 @@ def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go()
 
 
 def whole(device):
-    return [pb.Grant(device=0, compute_milli=1000, memory_bytes=device[1])]
+    return [pb.Allocation(device=0, compute_milli=1000, memory_bytes=device[1])]
 
 
 def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
@@ -654,7 +656,7 @@ def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
 
     assert world.decide() == ["Placed"]
     assert not world.core.problem
-    impossible = world.core.mirror(world.now_s).impossible
+    impossible = world.core.view(world.now_s).impossible
     assert impossible == {"wide": "it needs 2 devices of one node; the largest that is up has 1"}
     world.report("c", [V100, V100], agent_id="three")
     assert world.decide() == ["Placed"]
@@ -665,13 +667,13 @@ def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs(
     world.report("a", [V100, V100])
     world.submit("one", "two", model="900")
     world.decide()
-    had = {one.job.job_id: one.grants for one in world.core.orders("a").tasks}
-    world.report("a", [V100, V100], tasks=[task(name, grants=had[name]) for name in had])
-    second = next(name for name, grants in had.items() if grants[0].device == 1)
+    had = {one.job.job_id: one.allocations for one in world.core.orders("a").tasks}
+    world.report("a", [V100, V100], tasks=[task(name, allocations=had[name]) for name in had])
+    second = next(name for name, allocations in had.items() if allocations[0].device == 1)
     gone = ended(second, asked=True, why="the node has not its devices any more")
-    gone.grants.extend(had[second])
+    gone.allocations.extend(had[second])
     first = next(name for name in had if name != second)
-    world.report("a", [V100], tasks=[gone, task(first, grants=had[first])])
+    world.report("a", [V100], tasks=[gone, task(first, allocations=had[first])])
 
     assert world.decide() == []
     assert world.stage(second) is Stage.WAITING
@@ -702,13 +704,15 @@ def test_a_job_runs_on_in_a_policys_eyes_however_often_its_node_is_looked_at():
     world.report("a", [V100, V100])
     world.submit("one", "two", model="1000")
     world.decide()
-    tasks = [task(one.job.job_id, grants=one.grants) for one in world.core.orders("a").tasks]
+    tasks = [
+        task(one.job.job_id, allocations=one.allocations) for one in world.core.orders("a").tasks
+    ]
     world.report("a", [V100, V100], tasks=tasks)
     world.now_s = 90.0
     world.report("a", [V100, V100], tasks=[tasks[0], ended("two", finished=True)])
 
-    standing = world.core.mirror(world.now_s).ledger.standing("one")
-    assert standing.attained_at(90.0) == pytest.approx(90.0, abs=2.0)
+    status = world.core.view(world.now_s).ledger.status("one")
+    assert status.attained_at(90.0) == pytest.approx(90.0, abs=2.0)
 
 
 def test_nodes_that_were_lost_long_ago_are_forgotten():
@@ -732,7 +736,7 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     world.submit("first", "second", "runs", "urgent", model="900")
     world.submit("ahead", model="900", latency_sensitive=True)
     world.decide()
-    places = queue_places(world.core.mirror(0.0))
+    places = queue_places(world.core.view(0.0))
 
     def names(*, ended):
         return [job.job_id for job in in_order(world.core.book, places, ended=ended)]
@@ -740,7 +744,7 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     assert names(ended=False)[0] == "ahead"
     assert names(ended=False)[1:] == ["first", "second", "runs", "urgent"]
     assert names(ended=True)[-2:] == ["done", "old"]
-    assert [place_of(world.core.mirror(0.0), name) for name in ("first", "urgent", "ahead")] == [
+    assert [place_of(world.core.view(0.0), name) for name in ("first", "urgent", "ahead")] == [
         1, 4, 0,
     ]  # fmt: skip
 
@@ -775,7 +779,7 @@ def test_why_a_job_waits_is_said_by_what_it_waits_for():
     world.decide()
     assert why("moved").startswith("it was given to node a with 45 %")
     gone = ended("moved", asked=True, why="too little is left")
-    gone.grants.extend([pb.Grant(device=0, compute_milli=450, memory_bytes=4 * GIB)])
+    gone.allocations.extend([pb.Allocation(device=0, compute_milli=450, memory_bytes=4 * GIB)])
     urgent = [submitted("urgent", model="1600", latency_sensitive=True)]
     world.write(world.core.submit(urgent, 0.0, 0.0)[0])
     world.report("a", tasks=[gone])

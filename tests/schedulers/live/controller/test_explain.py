@@ -95,7 +95,7 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
     assert why(world, "job") == f"it was given to node a with 30 % of device 0, attempt 1{only}"
 
     moved = task("job", late=True, why="given 90 % of the device")
-    moved.grants.append(pb.Grant(device=1, compute_milli=900, memory_bytes=4 * GIB))
+    moved.allocations.append(pb.Allocation(device=1, compute_milli=900, memory_bytes=4 * GIB))
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job") == (
         "it runs on node a with 90 % of device 1, attempt 1; it will be late: "
@@ -122,7 +122,7 @@ def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
 class Nobody:
     """Whom nobody reaches."""
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         raise ServiceError("nobody is there")
 
 
@@ -137,9 +137,9 @@ def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
     world.submit("first", "second", model="300")
     world.decide()
 
-    room = "nodes had room for 30 % and 4,096 MiB of a device, and none a device with more left"
-    assert chosen(world, "first") == f"3 {room} than here, 100 %"
-    assert chosen(world, "second") == f"3 {room} than here, 100 %"
+    capacity = "nodes had room for 30 % and 4,096 MiB of a device, and none a device with more left"
+    assert chosen(world, "first") == f"3 {capacity} than here, 100 %"
+    assert chosen(world, "second") == f"3 {capacity} than here, 100 %"
     assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
     assert world.begin().book.jobs["first"].chosen == chosen(world, "first")
     (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
@@ -153,7 +153,7 @@ def test_a_record_of_before_that_says_no_reason_is_read():
     assert of_json(row) == before
 
 
-def test_who_makes_room_for_a_job_is_said():
+def test_who_makes_capacity_for_a_job_is_said():
     world = World()
     world.report("a")
     world.submit("keeps", model="600")
@@ -173,7 +173,7 @@ def test_a_job_that_goes_on_where_it_was_says_so():
     world.submit("moved", model="900")
     world.decide()
     gone = ended("moved", asked=True, why="too little is left")
-    gone.grants.extend([pb.Grant(device=0, compute_milli=900, memory_bytes=4 * GIB)])
+    gone.allocations.extend([pb.Allocation(device=0, compute_milli=900, memory_bytes=4 * GIB)])
     world.report("a", tasks=[gone])
     world.decide()
 
@@ -202,7 +202,7 @@ def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
     world = World()
     world.report("a", [V100, K80])
     world.submit("job", model="300")
-    (v100, k80) = world.core.mirror(0.0).told_of(world.core.book.jobs["job"].submitted.job)
+    (v100, k80) = world.core.view(0.0).told_of(world.core.book.jobs["job"].submitted.job)
 
     assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.promised_s) == (
         "v100", 300, 100.0, 120.0,
@@ -215,7 +215,7 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
     world.report("a")
     world.submit("holds", "waits")
     world.decide()
-    world.core.mirror(0.0).forecasts.failures["nobody is there"] = 3
+    world.core.view(0.0).forecasts.failures["nobody is there"] = 3
 
     assert why(world, "waits") == (
         "it waits: no device has left what it needs, as a best-effort job; "
@@ -226,7 +226,7 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
 def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
     world = World()
     world.report("a", [V100] * 2)
-    world.core.mirror(0.0).forecasts._forecaster = Nobody()
+    world.core.view(0.0).forecasts._forecaster = Nobody()
     world.submit("described", model="1000")
     world.submit("bare")
     world.decide()

@@ -471,7 +471,7 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_room(tmp_path):
+def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_capacity(tmp_path):
     with small_disk(tmp_path, "1m"):
         (tmp_path / "filler").write_bytes(bytes(300_000))
         acknowledged = 0
@@ -491,7 +491,7 @@ def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_r
             assert numbers(journal)[-2:] == [acknowledged - 1, "after"]
 
 
-def test_a_disk_without_any_room_is_said_when_the_journal_is_opened(tmp_path):
+def test_a_disk_without_any_capacity_is_said_when_the_journal_is_opened(tmp_path):
     with small_disk(tmp_path, "64k"):
         (tmp_path / "filler").write_bytes(bytes(60_000))
         with pytest.raises(JournalError, match=r"cannot be.*make room"):

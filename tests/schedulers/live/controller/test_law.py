@@ -14,15 +14,15 @@ from random import Random
 
 import pytest
 
-from presage.schedulers.core.allocation import Grant
-from presage.schedulers.core.forecasts import Forecasts, Outlook
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent.controller_forecasts import ToldForecasts, ToldJobs
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Seen, Step
 from presage.schedulers.live.controller.controller_core import END_S, Core
 from presage.schedulers.live.controller.journal.records import of_json, to_json
-from presage.schedulers.live.controller.replayed_state import OVER, Book, Stage
+from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.policy import Sharing
@@ -36,7 +36,7 @@ DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
 class Told:
     """Foretells the jobs whose model is their share of a device and their run time."""
 
-    def outlooks(self, asked):
+    def predictions(self, asked):
         return [self._of(job) for job, _ in asked]
 
     def slowdowns(self, asked):
@@ -46,7 +46,7 @@ class Told:
         if not job.model:
             return None
         milli, runtime_s = map(int, job.model.split())
-        return Outlook(float(runtime_s), milli, 4 * GIB, high_s=1.3 * runtime_s)
+        return RuntimePrediction(float(runtime_s), milli, 4 * GIB, high_s=1.3 * runtime_s)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Process:
     """A task on a node's disk, and whether it runs."""
 
     order: pb.TaskOrder
-    grants: tuple[Grant, ...]
+    allocations: tuple[Allocation, ...]
     began_s: float | None = None
     done: float = 0.0
     saved: float = 0.0
@@ -101,7 +101,7 @@ class World:
     # The controller
 
     def begin_controller(self):
-        book = Book()
+        book = ReplayedState()
         for row in self.journal:
             book.apply(of_json(row))
         sharing = self.policy == "sharing"
@@ -194,7 +194,7 @@ class World:
             process = node.disk[name]
             node.agent.restore(
                 process.order,
-                process.grants,
+                process.allocations,
                 self.now_s,
                 end=process.why,
                 paused=False,
@@ -224,7 +224,7 @@ class World:
         for task in tuple(agent.ready()):
             if self.now_s >= node.lease_s:
                 break
-            node.disk[task.name] = Process(task.order, task.grants)
+            node.disk[task.name] = Process(task.order, task.allocations)
             if self.chance(0.02):
                 node.agent = None
                 return

@@ -328,7 +328,7 @@ def test_an_earlier_jobs_history_is_not_shown_to_another_user_of_its_id(tmp_path
         seen = [event for event in watched(bob) if event.job_id == "same"]
 
         assert [(event.what, event.by) for event in seen] == [
-            ("Submitted", ""), ("Ended", ""), ("Submitted", "bob")
+            ("Submitted", ""), ("JobResult", ""), ("Submitted", "bob")
         ]  # fmt: skip
         assert [event.by for event in bob.explain("same").history] == ["bob"]
     users.stop()

@@ -83,13 +83,13 @@ def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
 
     assert [(event.what, event.by) for event in history] == [
         ("Submitted", "ann"),
-        ("Ended", "root"),
+        ("JobResult", "root"),
     ]
     with Journal.open(str(users.journal)) as journal:
         rows = [entry.record for entry in journal.read()]
     by = {(row["what"], row.get("job_id") or row.get("node")): row.get("by") for row in rows}
     assert by["Submitted", "anns"] == "ann"
-    assert by["Ended", "anns"] == "root"
+    assert by["JobResult", "anns"] == "root"
     assert by["Submitted", "bobs"] == "bob"
     assert by["NodeJoined", "n0"] == "n0"
     assert by["NodeDrained", "n0"] == "root"

@@ -89,8 +89,8 @@ def test_a_guess_of_what_is_done_is_shown_and_gone_by_but_never_kept():
     shown = status(world)
     assert (shown.done, shown.done_guessed) == (pytest.approx(0.4), True)
     assert shown.remaining_s == pytest.approx(60.0)
-    mirror = world.core.mirror(world.now_s)
-    assert mirror.state(world.now_s).progress("job") == pytest.approx(0.4)
+    view = world.core.view(world.now_s)
+    assert view.state(world.now_s).progress("job") == pytest.approx(0.4)
 
     over = ended("job", lost=True, how="its node was shut down")
     over.done, over.done_guessed = 0.9, True
@@ -107,12 +107,12 @@ def test_what_nobody_foretells_is_in_nobodys_domain():
     world = World()
     world.report("a", [V100] * 2)
     world.submit("told", model="300")
-    world.submit("untold")
+    world.submit("missing")
     world.decide()
 
-    told, untold = (world.core.book.jobs[name].told_messages[0] for name in ("told", "untold"))
+    told, missing = (world.core.book.jobs[name].told_messages[0] for name in ("told", "missing"))
     assert (told.foretold, told.in_domain) == (True, True)
-    assert (untold.foretold, untold.in_domain) == (False, False)
+    assert (missing.foretold, missing.in_domain) == (False, False)
 
 
 @pytest.mark.parametrize(("guessed", "done"), [(True, 0.0), (False, 0.5)])

@@ -87,8 +87,10 @@ def running(name, node="node-00", devices=(0,), *, milli=400, memory_bytes=20 * 
     } | fields  # fmt: skip
     for key in ("memory_bytes", "peak_memory_bytes"):
         status[key] = int(status[key])
-    grants = [pb.Grant(device=d, compute_milli=milli, memory_bytes=memory_bytes) for d in devices]
-    return pb.JobStatus(job=pb.Job(**job), node=node, grants=grants, **status)
+    allocations = [
+        pb.Allocation(device=d, compute_milli=milli, memory_bytes=memory_bytes) for d in devices
+    ]
+    return pb.JobStatus(job=pb.Job(**job), node=node, allocations=allocations, **status)
 
 
 def waiting(name, place, **fields):
@@ -111,11 +113,11 @@ def holding(there, jobs):
     found = pb.NodeStatus()
     found.CopyFrom(there)
     for row in jobs:
-        for grant in row.grants if row.node == there.name else ():
-            if grant.device < len(found.devices):
-                device = found.devices[grant.device]
-                device.left_compute_milli -= grant.compute_milli
-                device.left_memory_bytes -= grant.memory_bytes
+        for allocation in row.allocations if row.node == there.name else ():
+            if allocation.device < len(found.devices):
+                device = found.devices[allocation.device]
+                device.left_compute_milli -= allocation.compute_milli
+                device.left_memory_bytes -= allocation.memory_bytes
                 device.job_ids.append(row.job.job_id)
     return found
 

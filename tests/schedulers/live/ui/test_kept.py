@@ -8,7 +8,7 @@ import pytest
 
 from presage.errors import ServiceError
 from presage.schedulers.live.ui import cached_value as kept
-from presage.schedulers.live.ui.cached_value import Kept
+from presage.schedulers.live.ui.cached_value import CachedValue
 
 
 class Clock:
@@ -40,7 +40,7 @@ def test_an_answer_that_takes_long_is_asked_for_less_often(clock, takes_s, rests
             raise ServiceError("it is slow")
         return len(asked)
 
-    one = Kept(ask, 0.8)
+    one = CachedValue(ask, 0.8)
     for _ in range(3):
         one.read()
     clock.now_s += rests_s - 0.01

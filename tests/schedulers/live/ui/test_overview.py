@@ -240,7 +240,7 @@ def test_nodes_are_in_the_order_of_their_numbers():
     assert [one.name for one in view_of(found).nodes] == ["7", "a", "n9", "n9b", "n10", "²"]
 
 
-def test_a_controller_that_says_strange_things_is_shown_too():
+def test_a_controller_that_says_out_of_domain_things_is_shown_too():
     found = listing(
         [
             running("nowhere", "gone", devices=(0,)),

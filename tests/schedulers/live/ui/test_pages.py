@@ -18,11 +18,11 @@ import pytest
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui import log_tail as tail
-from presage.schedulers.live.ui.log_tail import Tail, last_lines
+from presage.schedulers.live.ui.log_tail import LogTail, last_lines
 from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.page_server import serve_pages
 from presage.schedulers.live.ui.pages import application
-from presage.schedulers.live.ui.poller import Lookout
+from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.printable import is_visible
 from tests.schedulers.live.ui.conftest import served
@@ -41,9 +41,9 @@ def stand_in():
 
 @pytest.fixture
 def client(stand_in):
-    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+    with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
         hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
-        yield let_in(application(lookout, stand_in.target, access, hosts=hosts), access)
+        yield let_in(application(poller, stand_in.target, access, hosts=hosts), access)
 
 
 def let_in(app, access, host="localhost"):
@@ -138,9 +138,9 @@ def test_another_name_for_this_host_is_refused(client, host):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:50062", "LOCALHOST:1"])
 def test_a_forwarded_port_is_this_host_too(stand_in, host):
-    with Lookout(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as lookout:
+    with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
         hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
-        asking = let_in(application(lookout, stand_in.target, access, hosts=hosts), access, host)
+        asking = let_in(application(poller, stand_in.target, access, hosts=hosts), access, host)
         assert asking.get("/", base_url=f"http://{host}").status_code == 200
 
 
@@ -228,7 +228,7 @@ def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
         return answer
 
     with ThreadPoolExecutor(1) as threads:
-        one = Tail(ask, threads)
+        one = LogTail(ask, threads)
         said = []
         while answers:
             one.read()
@@ -259,9 +259,9 @@ def test_a_controller_that_is_not_there_is_said_and_no_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{taken.getsockname()[1]}"
-    with Lookout(lambda: ClusterClient(target, timeout_s=2.0)) as lookout:
+    with Poller(lambda: ClusterClient(target, timeout_s=2.0)) as poller:
         access = PageAccess()
-        asking = let_in(application(lookout, target, access), access, "any.example")
+        asking = let_in(application(poller, target, access), access, "any.example")
         for path in ("/", "/jobs/a"):
             page = asking.get(path, base_url="http://any.example")
             assert page.status_code == 200

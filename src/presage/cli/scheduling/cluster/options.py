@@ -68,7 +68,7 @@ def connected(
         As :func:`check_controller` and ``read_credentials`` do.
     """
     from presage.schedulers.live.client.client import ClusterClient
-    from presage.serving.client.channel import read_credentials
+    from presage.serving.client.credentials import read_credentials
 
     check_controller(target)
     with ClusterClient(target, credentials=read_credentials(token_file, ca, cert, key)) as client:

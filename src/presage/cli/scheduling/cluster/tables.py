@@ -24,7 +24,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             row.job.job_id,
             "latency-sensitive" if row.job.latency_sensitive else "best-effort",
             phase_of(row),
-            row.node if row.grants and row.phase not in (pb.WAITING, pb.REJECTED) else "",
+            row.node if row.allocations and row.phase not in (pb.WAITING, pb.REJECTED) else "",
             shares_of(row),
             done_of(row) if row.started_unix_s else "",
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
@@ -145,7 +145,7 @@ def shares_of(row: pb.JobStatus) -> str:
     """Of each of its devices, where it has any."""
     if row.phase not in (pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING):
         return ""
-    return ", ".join(f"{grant.compute_milli / 10:g} %" for grant in row.grants)
+    return ", ".join(f"{allocation.compute_milli / 10:g} %" for allocation in row.allocations)
 
 
 def done_of(row: pb.JobStatus) -> str:
