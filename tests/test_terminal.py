@@ -47,8 +47,8 @@ from tests.schedulers.live.ui.stand_in import StandIn, listing, running, waiting
 SOURCE = Path(presage.__file__).parent
 # Of rich: all of it, or a bar's columns.
 USES_RICH = {
-    "src/presage/system/terminal.py": "rich",
-    "src/presage/system/progress.py": "rich.progress",
+    "system/terminal.py": "rich",
+    "system/progress.py": "rich.progress",
     "pipelines/stages/profile.py": "rich.progress",
 }
 

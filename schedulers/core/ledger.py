@@ -308,13 +308,13 @@ class Ledger:
 
     def _check_gang(self, job: Job, allocations: Sequence[Allocation], *, least: int) -> None:
         if not isinstance(allocations, tuple):
-            raise ImpossibleActionError(f"grants are no tuple, but {_kind(allocations)}")
+            raise ImpossibleActionError(f"allocations are no tuple, but {_kind(allocations)}")
         if not (least or job.fewest_gpus) <= len(allocations) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
             raise ImpossibleActionError(f"{len(allocations)} members of a gang that needs {needs}")
         for allocation in allocations:
             if type(allocation) is not Allocation:
-                raise ImpossibleActionError(f"among grants there is {_kind(allocation)}")
+                raise ImpossibleActionError(f"among allocations there is {_kind(allocation)}")
             device, compute, memory = allocation
             if not (type(device) is type(compute) is type(memory) is int) or (
                 not 0 <= device <= _MOST or not 1 <= compute <= _MOST or not 0 <= memory <= _MOST
@@ -555,7 +555,7 @@ def _kind(thing: object) -> str:
 
 
 def _unsound(allocation: Allocation) -> str:
-    """What is wrong with a grant wherever it is."""
+    """Return what is wrong with an allocation, whatever its device; "" if nothing is."""
     for field, part in zip(Allocation._fields, allocation, strict=True):
         if type(part) is not int:
             return f"{field} is no whole number, but {_kind(part)}"
@@ -563,7 +563,9 @@ def _unsound(allocation: Allocation) -> str:
             return f"{field} is beyond 64 bits"
     if allocation.device < 0:
         return f"there is no device {allocation.device}"
-    return f"a grant of {allocation.compute_milli} thousandths, {allocation.memory_bytes} bytes"
+    return (
+        f"an allocation of {allocation.compute_milli} thousandths, {allocation.memory_bytes} bytes"
+    )
 
 
 _MOST = 2**63 - 1

@@ -88,7 +88,7 @@ def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
         (Start("gang", (part(1), part(1))), "two members on n0/1"),
         (Start("gang", (part(1),)), "1 members of a gang that needs 2"),
         (Start("b", (part(7),)), "there is no device 7"),
-        (Start("b", (part(1, 0),)), "a grant of 0 thousandths"),
+        (Start("b", (part(1, 0),)), "an allocation of 0 thousandths"),
         (Start("a", (part(1),)), "it is running"),
         (Start("picky", (part(1),)), "n0/1 is a v100, and it runs on a100"),
         (Start("nobody", (part(1),)), "there is no such job"),
@@ -290,7 +290,7 @@ ANY_WAKE: Any = Wake
         (ANY_START("a", {WHOLE_DEVICE}), "allocations are no tuple, but something of type set"),
         (
             ANY_START("a", ((0, FULL_DEVICE_MILLI, GIB),)),
-            "among grants there is something of type tuple",
+            "among allocations there is something of type tuple",
         ),
         (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli is no whole number, but"),
         (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device is no whole number, but"),
