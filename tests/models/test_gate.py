@@ -597,7 +597,7 @@ def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
 def test_nothing_heavy_is_imported_when_there_is_nothing_to_do(run, registry, releases):
     run(releases["good"])
     code = (
-        "import sys; from presage.pipelines import promote\n"
+        "import sys; from presage.pipelines.stages import promote\n"
         f"promote.main([{str(releases['good'].folder)!r}, 'features', 'decision.json'])\n"
         "assert not {'mlflow', 'pandas', 'onnxruntime', 'torch'} & set(sys.modules)"
     )

@@ -49,7 +49,7 @@ STAGES = {
     "train": ("step_time", "--features", "data/features", "--target"),
     "train_interference": (*FOLDERS, "--target"),
     "evaluate": (*FOLDERS, "--target"),
-    "release": (*FOLDERS, "--evaluation", "data/evaluation", "--target"),
+    "build_release": (*FOLDERS, "--evaluation", "data/evaluation", "--target"),
     "promote": ("data/release", "data/features"),
 }
 # A stage that says when it is in the middle of writing a file, and stays there.
@@ -61,13 +61,13 @@ def stay(descriptor):
     time.sleep(120)
 
 os.fsync = stay
-from presage.models import export_onnx
-export_onnx.export = lambda *_: b"in place of seconds of work"
+from presage.models.onnx_export import export
+export.export = lambda *_: b"in place of seconds of work"
 sys.argv = sys.argv[1:]
 if sys.argv[0] == "evaluate":  # boosted trees take a minute
-    from presage.models import baselines
+    from presage.models.training import baselines
     baselines.BASELINES = {"constant": baselines.Constant}
-runpy.run_module(f"presage.pipelines.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+runpy.run_module(f"presage.pipelines.stages.{sys.argv[0]}", run_name="__main__", alter_sys=True)
 """
 
 
