@@ -163,7 +163,7 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("drift", no_wrap=True)
     known = (*job_quantities().values(), INTERFERENCE)
-    titles = {one.forecast_field: one.title.lower() for one in known}
+    labels = {one.forecast_field: one.label for one in known}
     quantity = ""
     for row in rows:
         if not (show_all or row.drift or not row.slice_name):
@@ -171,7 +171,7 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         if row.quantity != quantity:
             quantity = row.quantity
             table.add_section()
-            table.add_row(titles.get(quantity, "in domain"), style="bold")
+            table.add_row(labels.get(quantity, "in domain"), style="bold")
         table.add_row(
             f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
             _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
