@@ -97,6 +97,11 @@ class Predictor:
         }  # fmt: skip
         self._known: OnceEach[JobFeatures, _Known] = OnceEach(_nothing_known)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
+        self._fields = {
+            name: quantity
+            for name, quantity in job_quantities().items()
+            if quantity.name in release.predictors or quantity is RUNTIME
+        }
         self._solo = [name for name, one in self._quantities.items() if one.scope == "solo"]
         self._classes = {name: release.classes(name) for name in SOLO_PROFILE}
         self.models: Mapping[str, OnnxModel] = {
@@ -220,11 +225,7 @@ class Predictor:
             setup_s + rows.iterations[:, np.newaxis] * step.values,
             step.in_domain & starts_alike[rows.device],
         )
-        return {
-            name: found[quantity.name]
-            for name, quantity in job_quantities().items()
-            if quantity.name in found
-        }
+        return {name: found[quantity.name] for name, quantity in self._fields.items()}
 
     def together(
         self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
@@ -327,11 +328,10 @@ class Predictor:
     def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
         asked = self.asked(coverage)
         answered = self.solo(_good_rows(placements))
-        known = job_quantities()
         return job_forecasts(
             {
-                name: self._forecasts(quantiles, known[name].unit, asked)
-                for name, quantiles in answered.items()
+                name: self._forecasts(answered[name], quantity.unit, asked)
+                for name, quantity in self._fields.items()
             }
         )
 

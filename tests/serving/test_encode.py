@@ -137,7 +137,7 @@ def test_as_many_levels_as_may_be_asked_for(levels):
 
 def test_more_levels_than_there_are_marks_for_are_refused():
     with pytest.raises(AssertionError):
-        encode._job_layout(30)
+        encode._job_layout(30, tuple(JOB_UNITS))
 
 
 def test_a_full_response_with_errors_here_and_there():
