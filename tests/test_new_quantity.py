@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -208,6 +209,7 @@ def test_the_gate_takes_a_release_for_a_quantity_that_is_new(workspace, before, 
         for row in decide(new, new, GATE).rows
         if (row.predictor, row.metric, row.slice_name) == (ENERGY.name, "mape", "")
     )
+    assert mape.champion is not None
     assert mape.at_most == pytest.approx(1.5 * mape.champion)
 
 
@@ -237,7 +239,7 @@ def test_it_is_a_model_of_the_open_inference_protocol(server, predictor):
 
     asked = raw_request(ENERGY.name, {"features": features(2)})
     with grpc.insecure_channel(server.target) as channel:
-        infer = channel.unary_unary(
+        infer: Any = channel.unary_unary(
             f"/{SERVICE_NAME}/ModelInfer",
             request_serializer=lambda request: request.SerializeToString(),
             response_deserializer=message("ModelInferResponse").FromString,
