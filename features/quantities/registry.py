@@ -118,8 +118,7 @@ def solo_quantities() -> dict[str, Quantity]:
 
 
 def job_quantities() -> dict[str, Quantity]:
-    """Return the quantities of a job's forecast, the derived runtime among them, by forecast
-    field.
+    """Return the quantities of a job's forecast, by forecast field, with the derived runtime.
 
     Those with fields in ``presage.v1`` come first: their positions are part of the protocol.
     """

@@ -386,7 +386,7 @@ def train(
         Path, typer.Option(help="Networks that rows of a GPU go on from.")
     ] = Path("data/pretrained"),
 ) -> None:
-    """Train the predictor of every quantity by hand (params.yaml; `dvc repro` does it when needed)."""
+    """Train every predictor by hand (params.yaml; `dvc repro` does it when needed)."""
     from presage.features.quantities.registry import solo_quantities
     from presage.pipelines.stages import train as solo
     from presage.pipelines.stages import train_interference
