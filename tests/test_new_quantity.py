@@ -213,6 +213,14 @@ def test_the_gate_takes_a_release_for_a_quantity_that_is_new(workspace, before, 
     assert mape.at_most == pytest.approx(1.5 * mape.champion)
 
 
+@pytest.mark.parametrize("tolerance", [{"mode": 0.1}, {"mape": -0.1}])
+def test_a_tolerance_that_the_gate_does_not_know_is_refused(workspace, monkeypatch, tolerance):
+    monkeypatch.setitem(QUANTITIES, ENERGY.name, replace(ENERGY, gate_tolerance=tolerance))
+
+    with pytest.raises(ValueError, match="quantity 'energy_per_step': gate_tolerance="):
+        replace(GATE)
+
+
 def test_it_is_predicted_in_process(predictor):
     answers = predictor.predict(PLACEMENTS)
 
