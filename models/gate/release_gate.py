@@ -125,8 +125,8 @@ class GatePolicy:
             own = quantity.gate_tolerance
             if not (own.keys() <= set(COMPARED) and all(value >= 0 for value in own.values())):
                 raise ValueError(
-                    f"quantity {quantity.name!r}: gate_tolerance={dict(own)}, must be >= 0 and name "
-                    f"some of {sorted(COMPARED)}"
+                    f"quantity {quantity.name!r}: gate_tolerance={dict(own)}, must be >= 0 and "
+                    f"name some of {sorted(COMPARED)}"
                 )
         at_least_0 = {name: getattr(self, name) for name in ("min_improvement", "coverage_points")}
         for name, value in {**self.tolerance, **at_least_0}.items():
