@@ -16,6 +16,8 @@ import pandas as pd
 
 from presage.features.columns.schema import COMMON, columns
 from presage.features.device.device_class import GPU
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
@@ -26,13 +28,12 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.splits import FOLDS, job_folds
-from presage.models.training.targets import TARGETS, Target
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
 from presage.pipelines.stages.train import settle_torch
 
 PAGE = Path("docs/benchmarks/ablation.md")
-TARGET = TARGETS["step_time"]
+TARGET = QUANTITIES["step_time"]
 ROWS = (30, 100, 300, 1000, None)  # None: all of the other folds
 SIZES = (8, 16, 32, 64, 128)
 SPLITS = {"model": "unseen model", "family": "unseen family"}
@@ -49,7 +50,7 @@ class Variant:
     """
 
     name: str
-    target: Target
+    target: Quantity
     feature_set: str
     before: ScalarStack | None = None
     adds_up: bool = True

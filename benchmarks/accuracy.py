@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.models.training.targets import TARGETS
+from presage.features.quantities.registry import solo_quantities
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")
@@ -33,7 +33,7 @@ def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
     """Metrics of campaigns, by way of every stage."""
     features, models = str(folder / "features"), folder / "models"
     featurize.main([*map(str, campaigns), "--target", features])
-    for name in TARGETS:
+    for name in solo_quantities():
         train.main([name, "--features", features, "--target", str(models / name)])
     common = ["--features", features, "--models", str(models)]
     train_interference.main([*common, "--target", str(models / "interference")])

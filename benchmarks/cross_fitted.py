@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from presage.features.quantities.registry import solo_quantities
 from presage.features.tables import schemas as tables
 
 FOLDS = 2
 OURS = ("data/profiles/cpu-2", "data/profiles/cpu-2-zoo")
-PREDICTORS = ("compute_utilization", "memory", "step_time")
 
 
 def fold_of(families: Sequence[str]) -> dict[str, int]:
@@ -64,7 +64,7 @@ def _write_without(fold: int, source: Path, target: Path) -> None:
 def _learn(folder: Path) -> None:
     features, models, pretrained = f"{folder}/features", f"{folder}/models", "data/pretrained"
     _stage("featurize", f"{folder}/tables", *OURS, "--target", features, "--pretrained", pretrained)
-    for name in PREDICTORS:
+    for name in solo_quantities():
         _stage("train", name, "--features", features, "--target", f"{models}/{name}",
                "--pretrained", pretrained)  # fmt: skip
     _stage("train_interference", "--features", features, "--models", models,

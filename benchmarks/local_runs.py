@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 
 from presage.features.device.device_class import GPU, PROCESSOR
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.networks.ensemble import combined_array
 from presage.models.training.fit import (
     LEVELS,
@@ -31,7 +33,6 @@ from presage.models.training.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.training.targets import TARGETS, Target
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import Settings, read_settings
@@ -59,7 +60,7 @@ class Rows:
         return Rows(self.table.iloc[at], self.x[at], self.y[at])
 
 
-def rows_of(solo: pd.DataFrame, target: Target) -> Rows:
+def rows_of(solo: pd.DataFrame, target: Quantity) -> Rows:
     """Rows of which the target was measured."""
     solo = solo[solo[target.column].notna()]
     features = feature_matrix(solo, "full")
@@ -68,14 +69,14 @@ def rows_of(solo: pd.DataFrame, target: Target) -> Rows:
 
 
 def fitted(
-    rows: Rows, target: Target, config: FitConfig, start: ScalarStack | None = None
+    rows: Rows, target: Quantity, config: FitConfig, start: ScalarStack | None = None
 ) -> ScalarStack:
     weights = np.ones((config.ensemble, len(rows.y)))
     inputs = inputs_of(target.inputs, "full")
     return fit_scalar(rows.x, rows.y, weights, inputs, config, start=start)
 
 
-def errors(stack: ScalarStack, rows: Rows, target: Target) -> np.ndarray:
+def errors(stack: ScalarStack, rows: Rows, target: Quantity) -> np.ndarray:
     """Percentage error of each row's median."""
     quantiles = combined_array(quantiles_of(stack, rows.x))
     forecast = target.to_measured(quantiles, feature_matrix(rows.table, "full"))
@@ -85,7 +86,7 @@ def errors(stack: ScalarStack, rows: Rows, target: Target) -> np.ndarray:
 
 def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
     """A line for each GPU left out of pre-training."""
-    target = TARGETS["step_time"]
+    target = QUANTITIES["step_time"]
     every = rows_of(solo[solo["device_class"] == GPU], target)
     kinds = every.table["device_kind"]
     lines = [
@@ -148,7 +149,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
         "|---|---:|" + "---:|" * len(RUNS),
     ]
     for predictor, name in WHAT.items():
-        target = TARGETS[predictor]
+        target = QUANTITIES[predictor]
         every = rows_of(solo, target)
         mine = np.flatnonzero((every.table["campaign"] == campaign).to_numpy(bool))
         others = np.flatnonzero((every.table["campaign"] != campaign).to_numpy(bool))

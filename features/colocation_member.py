@@ -6,13 +6,17 @@ a matter of the part of a device that a job takes, not of how long its step is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from presage.features.arrays import FloatMatrix, Matrix
+from presage.features.arrays import Array, FloatMatrix, Mask, Matrix
 from presage.features.columns.schema import columns
 
-# What was measured, or is forecast, of a job alone on its share of the device.
-SOLO_PROFILE = ("compute_utilization", "memory_bytes", "step_time_s")
+# Solo quantities of a member that its columns are computed from, measured or predicted.
+SOLO_PROFILE = ("compute_utilization", "memory", "step_time")
+
+SoloProfile = Mapping[str, Array]  # by the names in ``SOLO_PROFILE``, each of shape (members,)
 
 STEP_S = 1e-3  # about what a step costs besides its operators and its samples
 LEAST = 1e-4  # of a share, before its logarithm
@@ -33,24 +37,24 @@ MEMBER_IDENTITY = tuple(
 )
 
 
-def member_matrix(features: FloatMatrix, alone: Matrix) -> Matrix:
-    """Columns of members, shape (members, ``MEMBER_COLUMNS``), as networks see them.
+def member_matrix(features: FloatMatrix, solo: SoloProfile) -> Matrix:
+    """Return the columns of members, shape (members, ``MEMBER_COLUMNS``), as networks read them.
 
     Parameters
     ----------
     features : ndarray of shape (members, columns of the full set)
-    alone : ndarray of shape (members, ``SOLO_PROFILE``)
-        NaN or 0 where nothing is known. There stands what first principles give: the roofline
-        and the host's part for the step time, the sum over its holders for memory, the
-        roofline's part of the step for utilization.
+    solo : mapping of str to ndarray of shape (members,)
+        Solo quantities of the members, by the names in ``SOLO_PROFILE``. Values that are NaN or 0
+        are unknown, and first principles replace them: the roofline and the host's part for the
+        step time, the sum of the memory components for memory, the roofline's part of the step
+        for utilization.
     """
-    known = np.isfinite(alone) & (alone > 0)
     full = dict(zip(columns("full"), features.T, strict=True))
     bound_s = full["roofline_s"]
     host_s = full["loading_share"] * bound_s
-    step_s = np.where(known[:, 2], alone[:, 2], bound_s + STEP_S + host_s)
-    memory_bytes = np.where(known[:, 1], alone[:, 1], full["memory_prior_bytes"])
-    utilization = np.where(known[:, 0], alone[:, 0], np.minimum(bound_s / step_s, 1))
+    step_s = _known_or(solo["step_time"], bound_s + STEP_S + host_s)
+    memory_bytes = _known_or(solo["memory"], full["memory_prior_bytes"])
+    utilization = _known_or(solo["compute_utilization"], np.minimum(bound_s / step_s, 1))
     seconds = (bound_s, *(full[f"{part}_s"] for part in ("compute", "memory", "overhead")), host_s)
     return np.column_stack(
         [
@@ -72,3 +76,8 @@ def member_matrix(features: FloatMatrix, alone: Matrix) -> Matrix:
             np.log(full["share"]),
         ]
     )
+
+
+def _known_or(values: Array, substitutes: Array) -> Array:
+    known: Mask = np.isfinite(values) & (values > 0)
+    return np.where(known, values, substitutes)

@@ -17,8 +17,8 @@ from presage.errors import PresageError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share, cpu_kind
 from presage.features.placement import Placement
+from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
-from presage.models.release.release import PREDICTORS
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.serving.client.client import PresageClient
 from presage.serving.client.job_features import from_onnx
@@ -50,7 +50,7 @@ def workspace(tmp_path_factory):
         "colocations": 1,
         "families": ["mlp"],
     }
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
     params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
     # How strict a gate is other tests ask: these networks are no match but where the world changed.

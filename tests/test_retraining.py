@@ -19,10 +19,11 @@ import pytest
 import yaml
 
 from presage.cli.measuring.dvc_lock import enter_into_lock
+from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables import schemas as tables
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registry import RegisteredRelease, Registry
-from presage.models.release.release import PREDICTORS, load_release
+from presage.models.release.release import load_release
 from presage.pipelines.stages.gate_decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
 from tests.pipelines.outcome_examples import log_of, outcome, together
 from tests.quick_evaluate import copy_stages, environment
@@ -53,7 +54,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(folder / "data/profiles/cpu-2", folder / "data/profiles/local")
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), together("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    for name in PREDICTORS:
+    for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
     # Of so few jobs any release is promoted.
@@ -158,7 +159,7 @@ def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of
 
 def test_a_change_of_one_predictors_settings_is_its_stages_alone(workspace):
     params = read_params(workspace)
-    for name in PREDICTORS:
+    for name in QUANTITIES:
         stage = "train_interference" if name == "interference" else f"train@{name}"
         sections = params["train"], params["train"]["thousands"]
         for section in sections:
@@ -211,7 +212,7 @@ def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):
     assert changed == {"params.yaml": {"profile.seed": {"old": 0, "new": 1, "diff": 1}}}
     assert shown.keys() == {"data/evaluation/summary.json", "data/verdict.json"}
     figures = shown["data/evaluation/summary.json"]
-    assert {name.split(".")[0] for name in figures} == set(PREDICTORS)
+    assert {name.split(".")[0] for name in figures} == set(QUANTITIES)
     assert len(figures) == 24
     assert all(both["old"] == both["new"] for both in figures.values())
 

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from presage.models.release.pretrained import pretrained_release
-from presage.models.release.release import FILES, load_release
+from presage.models.release.release import load_release, release_files
 from presage.serving.client.client import PresageClient
 from tests.installed import build_wheel, clean_environment, copy_sources, install
 from tests.serving.processes import free_port
@@ -100,7 +100,7 @@ def test_wheel_and_sdist_hold_the_release_of_the_checkout(wheel, sources, tmp_pa
 
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
     with zipfile.ZipFile(wheel) as content:
-        for name in FILES:
+        for name in release_files(pretrained_release()):
             stored = content.read(f"presage/pretrained/release/{name}")
             assert stored == (pretrained_release() / name).read_bytes()
 

@@ -16,6 +16,7 @@ from presage.features.columns.schema import matrix, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.registry import solo_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.release import Release
 from presage.serving.codec.wire import write_job
@@ -25,7 +26,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 CAMPAIGN = Path("data/profiles/cpu-2-zoo")
 DEVICES = ("rtx-3090", "v100-16gb", "a100-40gb", "cpu-2")
 JOBS, BATCH_ROWS = 1000, 1024
-SOLO_MODELS = ("compute_utilization", "memory", "step_time")
+SOLO_MODELS = tuple(solo_quantities())
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 PREDICT, PREDICT_MATRIX = (
     f"/presage.v1.PredictionService/{method}" for method in ("Predict", "PredictMatrix")
@@ -193,11 +194,10 @@ class _Writer:
 
         def check(answer: bytes) -> None:
             forecasts = pb.PredictResponse.FromString(answer).forecasts
-            for model, field in zip(
-                SOLO_MODELS, ("compute_utilization", "memory_bytes", "step_time_s"), strict=True
-            ):
+            for quantity in solo_quantities().values():
+                field = quantity.forecast_field
                 found = np.array([getattr(row, field).median for row in forecasts])
-                same(found, quantiles[model][:, median], f"Predict, {field}")
+                same(found, quantiles[quantity.name][:, median], f"Predict, {field}")
 
         return self._question(name, PREDICT, request, check, len(jobs) * len(devices))
 

@@ -2,9 +2,9 @@
 
 ``published`` is exactly the source document's set (requirements F1-F3). ``full`` holds what a
 roofline needs (``COMMON``), what a step's time is mixed from and what holds a job's memory; each
-predictor reads a part of it (``models/training/targets.py``). A column also says how its predictor
-should look at it: most are scales, so they are taken to the logarithm inside the model, in the one
-place that training and serving share.
+predictor reads a part of it (``features/quantities/registry.py``). A column also says how networks
+read it: most are scales, so they are taken to the logarithm inside the model, in the one place that
+training and serving share.
 """
 
 from __future__ import annotations

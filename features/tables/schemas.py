@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from presage.features.quantities.registry import solo_columns
 from presage.features.tables.checked_table import (
     Column,
     Law,
@@ -52,9 +53,8 @@ def _is_untold_on_a_processor(data: pa.Table) -> pa.ChunkedArray:
 
 
 def _holds_no_measurement(data: pa.Table) -> pa.ChunkedArray:
-    measured = ("step_time_median_s", "compute_utilization", "memory_peak_bytes")
     empty = pc.equal(data.column("failure"), "")
-    for name in measured:
+    for name in filter(data.column_names.__contains__, solo_columns()):
         empty = pc.and_(empty, pc.is_null(data.column(name)))
     return empty
 

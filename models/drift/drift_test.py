@@ -20,6 +20,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from presage.features.quantities.registry import (
+    INTERFERENCE,
+    QUANTITIES,
+    job_quantities,
+    solo_quantities,
+)
 from presage.models.drift.e_detector import (
     ABOVE,
     BELOW,
@@ -34,8 +40,7 @@ from presage.models.drift.e_detector import (
 
 COVERAGE = 0.8
 IN_DOMAIN = "in_domain"  # of the input, asked like a quantity
-# An outcome is asked of at most three quantities and of its input, in three slices.
-_STREAMS = 4 * 3
+_SLICES = 3  # that an outcome is in: all, its device, its family
 # Callers name devices and families, and bring jobs, so what is remembered of them is bounded: those
 # that the release does not know are one slice, and of a job that has not run for long nothing is.
 OTHER = "other"
@@ -46,15 +51,6 @@ _RECENT = 20  # runs that say how far a change went
 
 NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "missed", "changed", "strangers"
 
-PREDICTOR_OF = {
-    "compute_utilization": "compute_utilization",
-    "memory_bytes": "memory",
-    "step_time_s": "step_time",
-    "slowdown": "interference",
-}
-QUANTITIES = (
-    "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "slowdown", IN_DOMAIN,
-)  # fmt: skip
 # By predictor and slice ("", "device cpu-2", "family cnn"): of how many rows; mape; how many per
 # cent were below and above their 80 % interval, and in domain.
 Promises = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -175,6 +171,7 @@ class Drift:
         self._promises, self._policy = promises, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
+        self._predictors = {one.forecast_field: name for name, one in QUANTITIES.items()}
         self._known = frozenset(name for by_slice in promises.values() for name in by_slice)
 
     def add(self, outcome: Sequence[Judged]) -> None:
@@ -198,7 +195,8 @@ class Drift:
 
     def rows(self) -> list[Row]:
         """By quantity and slice, all outcomes first."""
-        known = sorted(self._streams, key=lambda of: (QUANTITIES.index(of[0]), of[1]))
+        order = judged_quantities()
+        known = sorted(self._streams, key=lambda of: (order.index(of[0]), of[1]))
         return [self._streams[of].row(*of) for of in known]
 
     def _runs_of(self, judged: Judged) -> list[float]:
@@ -230,7 +228,7 @@ class Drift:
             inside = found.get(IN_DOMAIN, 0.0) / 100
             allowed = _at_most(1 - inside, found.get("rows", 0.0), tolerance)
             return _Promise(inside, None, allowed_strangers=allowed)
-        found = _of(self._promises.get(PREDICTOR_OF.get(quantity, ""), {}), slice_name)
+        found = _of(self._promises.get(self._predictors.get(quantity, ""), {}), slice_name)
         tail = (1 - COVERAGE) / 2
         below, above = (found.get(side, 100 * tail) / 100 for side in ("below", "above"))
         rows = found.get("rows", math.inf)
@@ -240,6 +238,16 @@ class Drift:
             allowed_below=_at_most(max(below, tail), rows, tolerance),
             allowed_above=_at_most(max(above, tail), rows, tolerance),
         )
+
+
+def judged_quantities() -> list[str]:
+    """Return what drift is watched by: forecast fields, and ``in_domain`` of the input."""
+    return [*job_quantities(), INTERFERENCE.forecast_field, IN_DOMAIN]
+
+
+def _streams_of_an_outcome() -> int:
+    """Return how many streams one outcome may enter: solo quantities and its input, by slice."""
+    return (len(solo_quantities()) + 1) * _SLICES
 
 
 def _of(by_slice: Mapping[str, Mapping[str, float]], slice_name: str) -> Mapping[str, float]:
@@ -281,7 +289,7 @@ class _Stream:
     strangers: EDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        threshold = float(self.policy.false_alarm_outcomes * _STREAMS)
+        threshold = float(self.policy.false_alarm_outcomes * _streams_of_an_outcome())
         self.misses, self.changes, self.strangers = (EDetector(threshold) for _ in range(3))
         self._interval = interval_factors(self.promise.allowed_below, self.promise.allowed_above)
         self._event = event_factors(self.promise.allowed_strangers)

@@ -14,13 +14,13 @@ import onnxruntime as ort
 import pandas as pd
 
 from presage.errors import ReleaseError, TableError, TrainingError
-from presage.features.colocation_member import member_matrix
+from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.job.job_table import precision_codes
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.gate.holdout_forecasts import HeldOut, Interval, Mask, Scored
-from presage.models.release.release import MANIFEST, PREDICTORS, Release
+from presage.models.release.release import MANIFEST, Release
 from presage.models.training.solo_rows import positions_alone
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
@@ -49,10 +49,14 @@ def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> S
     ReleaseError
         A model cannot be run, or its answer breaks the contract in ``models/release/release.py``.
     """
-    models = {name: _Model(release, name) for name in PREDICTORS}
-    held_out = {name: _score_solo(release, models[name], solo) for name in TARGETS}
-    held_out["interference"] = _score_interference(release, models, solo, interference)
-    files = [release.folder / MANIFEST, *map(release.model_path, PREDICTORS)]
+    models = {name: _Model(release, name) for name in release.predictors}
+    held_out = {
+        name: _score_solo(release, model, solo)
+        for name, model in models.items()
+        if QUANTITIES[name].scope == "solo"
+    }
+    held_out[INTERFERENCE.name] = _score_interference(release, models, solo, interference)
+    files = [release.folder / MANIFEST, *map(release.model_path, models)]
     return Scored(held_out, sum(path.stat().st_size for path in files), release.trained_on)
 
 
@@ -107,7 +111,7 @@ class _Model:
 
 
 def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> HeldOut:
-    column = TARGETS[model.predictor].column
+    column = QUANTITIES[model.predictor].column
     told = solo[solo[column].notna()]
     held_out = told[job_folds(list(told["job_id"])) == HELD_OUT_FOLD]
     if held_out.empty:
@@ -149,7 +153,7 @@ def _score_interference(
     members, mask = np.zeros((*shape, columns.shape[1]), np.float32), np.zeros(shape, np.float32)
     members[where, slot], mask[where, slot] = columns, 1
 
-    model = models["interference"]
+    model = models[INTERFERENCE.name]
     of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
     victims = _held_victims(rows)
     first = int((where == 0).sum())  # without the padding that larger co-locations asked for
@@ -194,9 +198,11 @@ def _member_columns(
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Features and the release's own solo medians, as its interference model takes them."""
     features, median = _features(release, alone), release.levels.index(0.5)
-    medians = [models[name].quantiles({"features": features})[:, median] for name in TARGETS]
-    known = [alone["device_class"].isin(release.classes(name)) for name in TARGETS]
-    profile = np.where(np.column_stack(known), np.column_stack(medians), np.nan)
+    profile = {}
+    for name in SOLO_PROFILE:
+        known = alone["device_class"].isin(release.classes(name)).to_numpy(bool)
+        medians = models[name].quantiles({"features": features})[:, median]
+        profile[name] = np.where(known, medians, np.nan)
     return member_matrix(features.astype(np.float64), profile).astype(np.float32)
 
 

@@ -4,7 +4,7 @@ Pure: what both releases said of the same held-out rows in, a decision out. Ever
 
 1. the challenger was trained on none of the jobs that it is judged by;
 2. no figure is worse than the champion's, over all rows or on any slice of them;
-3. over all rows, at least one is better;
+3. over all rows, at least one is better, or a quantity is predicted that was not before;
 4. the 80 % and 90 % intervals cover about as often as they say;
 5. one row is answered within the latency bound, and the files are within the size bound.
 
@@ -39,6 +39,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.gate.holdout_forecasts import Figures, Scored
 from presage.models.gate.paired_bootstrap import EVERYTHING, Change, changes
 from presage.models.release.manifest import job_digest
@@ -120,6 +121,13 @@ class GatePolicy:
                 f"promote.tolerance names {sorted(self.tolerance)}, must name "
                 f"{sorted(COMPARED)}; mend params.yaml"
             )
+        for quantity in QUANTITIES.values():
+            own = quantity.gate_tolerance
+            if not (own.keys() <= set(COMPARED) and all(value >= 0 for value in own.values())):
+                raise ValueError(
+                    f"quantity {quantity.name!r}: gate_tolerance={dict(own)}, must be >= 0 and "
+                    f"name some of {sorted(COMPARED)}"
+                )
         at_least_0 = {name: getattr(self, name) for name in ("min_improvement", "coverage_points")}
         for name, value in {**self.tolerance, **at_least_0}.items():
             if not value >= 0:
@@ -131,6 +139,12 @@ class GatePolicy:
         for name, least in (("resamples", 100), ("min_jobs", 2), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"promote.{name}={getattr(self, name)}, must be >= {least}")
+
+    def tolerance_of(self, predictor: str, metric: str) -> float:
+        """Return how much worse a metric may be, by the quantity or else by the policy."""
+        quantity = QUANTITIES.get(predictor)
+        own = {} if quantity is None else quantity.gate_tolerance
+        return own.get(metric, self.tolerance[metric])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,9 @@ def decide(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> D
     if champion is None:
         reason = "no champion to compare with; coverage, latency and size in bounds"
         return Decision(True, reason, rows)
+    new = [name for name in challenger.predictors if name not in champion.predictors]
+    if new and not better:
+        return Decision(True, f"nothing is worse; it predicts {', '.join(new)} as well", rows)
     if not better:
         reason = (
             f"no improvement: no figure is better by more than {100 * policy.min_improvement:g} % "
@@ -265,7 +282,7 @@ def _compare(change: Change, risk: float, policy: GatePolicy) -> Row:
     family = _family(change.metric)
     old, more_is_better = change.champion, COMPARED[family]
     low, high = change.interval(risk)
-    slack = policy.tolerance[family] * abs(old)
+    slack = policy.tolerance_of(change.predictor, family) * abs(old)
     at_least, at_most = (old - slack, None) if more_is_better else (None, old + slack)
     gain, surely = (change.rise, low) if more_is_better else (-change.rise, -high)
     at_best = high if more_is_better else -low

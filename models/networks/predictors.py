@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from presage.features.colocation_member import MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.quantities.quantity import LEAST_FRACTION, Quantity
 from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import ByLevel, Margins
 from presage.models.networks.ensemble import combined
 from presage.models.training.device_effect import same_device
 from presage.models.training.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.training.fit_interference import InterferenceStack
-from presage.models.training.targets import LEAST_FRACTION, Target
 
 
 class FeatureTransform(nn.Module):
@@ -90,13 +90,13 @@ def _shift(margins: ByLevel) -> Tensor:
 class ScalarPredictor(nn.Module):
     """Raw features (rows, columns) -> calibrated quantiles (rows, levels) in the unit."""
 
-    def __init__(self, stack: ScalarStack, target: Target, margins: Margins) -> None:
+    def __init__(self, stack: ScalarStack, quantity: Quantity, margins: Margins) -> None:
         super().__init__()
         self.transform = FeatureTransform()
         self.stack = stack
         self.calibrate = Calibration(margins, stack.identity.tolist())
-        self.is_scale = target.is_scale
-        self.prior = None if target.prior is None else columns("full").index(target.prior)
+        self.is_scale = quantity.is_scale
+        self.prior = None if quantity.prior is None else columns("full").index(quantity.prior)
 
     def forward(self, features: Tensor) -> Tensor:
         """(rows, columns) -> (rows, levels)."""

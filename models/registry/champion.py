@@ -32,7 +32,13 @@ from presage.models.registry.uri import (
     REGISTER_AGAIN,
     database_path,
 )
-from presage.models.release.release import FILES, MANIFEST, SIGNATURE, load_release, put_in_place
+from presage.models.release.release import (
+    MANIFEST,
+    SIGNATURE,
+    load_release,
+    put_in_place,
+    release_files,
+)
 
 # As models/registry/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"
@@ -213,7 +219,8 @@ def _says_none(error: urllib.error.HTTPError) -> bool:
 
 def _fetch(uri: str, champion: Champion, to: Path) -> None:
     try:
-        for name in FILES:
+        _fetch_file(uri, champion, MANIFEST, to)
+        for name in release_files(to)[1:]:
             _fetch_file(uri, champion, name, to)
     except (HTTPException, OSError) as error:
         raise RegistryError(

@@ -19,12 +19,12 @@ from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import summarize
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.job import Job, JobFeatures
-from presage.models.release.release import FILES, SIGNATURE, Release
+from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.models.release.release import SIGNATURE, Release, release_files
 
 LOADER = "presage.serving.predictor.mlflow_model"
 DEFAULT_COVERAGE = 0.8  # as the service's
 
-_QUANTITIES = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s")
 _BATCH, _PIXELS, _CLASSES = 32, 784, 10  # of the example
 _ANY_DEVICE = "cpu-2"  # where a release was measured on none
 
@@ -43,7 +43,7 @@ def stored_files(release: Release) -> Iterator[Path]:
             input_example=(example(release), {"coverage": DEFAULT_COVERAGE}),
             pip_requirements=[f"presage[serve]=={version('presage')}", "pandas"],
         )
-        for name in FILES:
+        for name in release_files(release.folder):
             shutil.copyfile(release.folder / name, path / name)
         if (release.folder / SIGNATURE).is_file():
             shutil.copyfile(release.folder / SIGNATURE, path / SIGNATURE)
@@ -61,8 +61,9 @@ def signature() -> Any:
         ColSpec("string", "colocation", required=False),
     ]
     told = [ColSpec("string", name) for name in ("job_id", "device", "release_id")]
-    for name in (*_QUANTITIES, "slowdown"):
-        always = name != "slowdown"
+    always_told = {name for name, quantity in job_quantities().items() if quantity.in_proto}
+    for name in (*job_quantities(), INTERFERENCE.forecast_field):
+        always = name in always_told
         told += [
             ColSpec("double", f"{name}_{which}", required=always)
             for which in ("median", "low", "high")

@@ -56,12 +56,12 @@ from presage.models.registry.uri import (
 )
 from presage.models.release.manifest import read_manifest
 from presage.models.release.release import (
-    FILES,
     MANIFEST,
     SIGNATURE,
     Release,
     load_release,
     put_in_place,
+    release_files,
 )
 
 ARTIFACTS = "artifacts"  # beside the database
@@ -333,7 +333,8 @@ class Registry:
         partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
         try:
             self._fetch(release, partial)
-            for path in {*partial.iterdir()} - {partial / name for name in (*FILES, SIGNATURE)}:
+            kept = (*release_files(partial), SIGNATURE)
+            for path in {*partial.iterdir()} - {partial / name for name in kept}:
                 path.unlink()  # MLflow's own, by which its commands load the release
             loaded = self._load(partial, release)
             old = partial.with_suffix(".old")

@@ -38,4 +38,4 @@ def probe(
 
     chosen, together = choose(kinds)
     asked = np.ascontiguousarray(features[chosen], dtype=np.float32)
-    return Probes(asked, together, answers(run, asked, together, median=median))
+    return Probes(asked, together, answers(run, models.keys(), asked, together, median=median))

@@ -7,20 +7,20 @@ it: medians out of all proportion say that something is broken which no checksum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from presage.features.colocation_member import member_matrix
+from presage.features.colocation_member import SOLO_PROFILE, member_matrix
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.release.manifest import entries
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Float32 = np.ndarray[Any, np.dtype[np.float32]]
 
-SOLO = ("compute_utilization", "memory", "step_time")  # in the order of SOLO_PROFILE
 MOST_MEMBERS = 64  # of a co-location, as in a request
 OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
 
@@ -63,8 +63,10 @@ class Probes:
     __hash__ = None  # type: ignore[assignment]
 
 
-def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes:
-    """The probes that a manifest holds.
+def read_probes(
+    content: Mapping[str, Any], columns: int, levels: int, predictors: Collection[str]
+) -> Probes:
+    """Return the probes of a manifest, with the recorded answers of these predictors.
 
     Raises
     ------
@@ -74,17 +76,16 @@ def read_probes(content: Mapping[str, Any], columns: int, levels: int) -> Probes
     features = _table(content["features"], columns).astype(np.float32)
     colocations = entries(content["together"], "probes.together")
     together = tuple(tuple(map(int, rows.split())) for rows in colocations)
-    quantiles = {
-        name: _table(content["quantiles"][name], levels) for name in (*SOLO, "interference")
-    }
+    quantiles = {name: _table(content["quantiles"][name], levels) for name in predictors}
     if max(map(len, together), default=0) > MOST_MEMBERS:
         raise ValueError(f"probes: a co-location of more than {MOST_MEMBERS} members")
     if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in together):
         raise ValueError("probes: a co-location of rows that are not there")
-    asked = dict.fromkeys(SOLO, len(features)) | {"interference": sum(map(len, together))}
-    for name, rows in asked.items():
-        if len(quantiles[name]) != rows:
-            raise ValueError(f"probes: {len(quantiles[name])} answers of {name} to {rows} rows")
+    members = sum(map(len, together))
+    for name, found in quantiles.items():
+        rows = len(features) if QUANTITIES[name].scope == "solo" else members
+        if len(found) != rows:
+            raise ValueError(f"probes: {len(found)} answers of {name} to {rows} rows")
     return Probes(features, together, quantiles)
 
 
@@ -114,21 +115,27 @@ def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]
 
 
 def answers(
-    run: Run, features: Float32, together: Sequence[Sequence[int]], *, median: int
+    run: Run,
+    predictors: Collection[str],
+    features: Float32,
+    together: Sequence[Sequence[int]],
+    *,
+    median: int,
 ) -> dict[str, Array]:
-    """What predictors say of probes; ``median`` is its position among the levels."""
-    out = {name: run(name, {"features": features}) for name in SOLO}
-    alone = np.column_stack([out[name][:, median] for name in SOLO])
-    members = member_matrix(features.astype(np.float64), alone).astype(np.float32)
+    """Return the answers of predictors to probes; ``median`` is its position in the levels."""
+    solo = [name for name in predictors if QUANTITIES[name].scope == "solo"]
+    out = {name: run(name, {"features": features}) for name in solo}
+    profile = {name: out[name][:, median] for name in SOLO_PROFILE}
+    members = member_matrix(features.astype(np.float64), profile).astype(np.float32)
     slowdowns = [
         run(
-            "interference",
+            INTERFERENCE.name,
             {"members": members[np.newaxis, list(rows)], "mask": np.ones((1, len(rows)), "f4")},
         )
         for rows in together
     ]
-    levels = out["memory"].shape[1]
-    out["interference"] = np.concatenate([np.empty((0, levels)), *slowdowns])
+    levels = out[SOLO_PROFILE[0]].shape[1]
+    out[INTERFERENCE.name] = np.concatenate([np.empty((0, levels)), *slowdowns])
     return out
 
 

@@ -1,12 +1,12 @@
 """The release: what is registered, promoted, served and rolled back as one.
 
-A plain folder: four ONNX files with their preprocessing and calibration inside, and
+A plain folder: an ONNX file for each quantity, with its preprocessing and calibration inside, and
 ``release.json``, which says what went in and vouches for each file by sha256. This module needs
 neither torch nor onnxruntime: the serving process imports it.
 
 ONNX contract
 -------------
-``compute_utilization``, ``memory``, ``step_time``
+Solo quantities of :mod:`presage.features.quantities.registry` (``memory.onnx``, ...)
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
     -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
 ``interference``
@@ -42,6 +42,7 @@ from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
 from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.calibration.training_domain import Domain, contains, read_domain
 from presage.models.release.manifest import (
     by_name,
@@ -63,13 +64,6 @@ FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers
 READABLE = (5, FORMAT)
 MANIFEST = "release.json"
 SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.release.signature
-PREDICTORS = {
-    "compute_utilization": "fraction",
-    "memory": "bytes",
-    "step_time": "seconds",
-    "interference": "slowdown",
-}
-FILES = (MANIFEST, *(f"{name}.onnx" for name in PREDICTORS))
 
 # Margins by lower level, by class of devices.
 ByClass = Mapping[str, Mapping[float, float]]
@@ -123,6 +117,11 @@ class Release:
     promises: Mapping[str, Mapping[str, Mapping[str, float]]]
     trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        """Names of the quantities that it predicts, in the order of the registry."""
+        return tuple(name for name in QUANTITIES if name in self.trained_devices)
 
     def class_of(self, kind: str) -> str:
         """Class of a device of that kind."""
@@ -196,14 +195,14 @@ def write_release(  # every part of the manifest is named once, here
         "op_kinds": list(OP_KINDS),
         "levels": list(levels),
         "predictors": {
-            name: {"unit": unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
-            for name, unit in PREDICTORS.items()
+            name: {"unit": quantity.unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
+            for name, quantity in QUANTITIES.items()
         },
         "devices": [
             asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
             for device in devices
         ],
-        "trained_devices": {name: sorted(trained_devices[name]) for name in PREDICTORS},
+        "trained_devices": {name: sorted(trained_devices[name]) for name in QUANTITIES},
         "max_members": dict(max_members),
         "domains": {name: domain.as_json() for name, domain in domains.items()},
         "stranger_margins": {
@@ -323,7 +322,7 @@ _NONSENSE = (
 
 def _checked(folder: Path, content: dict[str, Any]) -> Release:
     """The release that a manifest describes."""
-    levels = read_levels(content["levels"])
+    levels, predictors = read_levels(content["levels"]), _predictors(content)
     if content["columns"] != columns("full"):
         raise ValueError("columns are not those of its feature schema")
     texts(content["op_kinds"], "op_kinds")
@@ -336,7 +335,7 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
         devices=read_devices(content["devices"]),
         trained_devices={
             name: frozenset(texts(content["trained_devices"][name], f"trained_devices.{name}"))
-            for name in PREDICTORS
+            for name in predictors
         },
         max_members={
             name: whole(n, f"max_members.{name}")
@@ -350,26 +349,52 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
             name: read_margins(
                 content["stranger_margins"][name], f"stranger_margins.{name}", levels
             )
-            for name in PREDICTORS
+            for name in predictors
         },
         setup_s={
             kind: numbers(found, f"setup_s.{kind}")
             for kind, found in by_name(content["setup_s"], "setup_s").items()
         },
-        probes=read_probes(content["probes"], len(content["columns"]), len(levels)),
+        probes=read_probes(content["probes"], len(content["columns"]), len(levels), predictors),
         promises=read_promises(content.get("promises", {})),
         trained_on=read_job_digests(content.get("trained_on")),
         manifest=content,
     )
-    for name in PREDICTORS:
+    for name in predictors:
         classes = release.classes(name)
-        if name == "interference" and not classes <= release.max_members.keys():
+        if name == INTERFERENCE.name and not classes <= release.max_members.keys():
             raise ValueError("max_members lacks a class of devices that interference was learnt on")
     return release
 
 
+def _predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the registered quantities that a manifest names.
+
+    A quantity without fields in ``presage.v1`` may be missing: the release was trained before it
+    was registered. Raises KeyError where another one is.
+    """
+    known = content["predictors"]
+    for name, quantity in QUANTITIES.items():
+        if quantity.in_proto and name not in known:
+            raise KeyError(name)
+    return tuple(name for name in QUANTITIES if name in known)
+
+
+def release_files(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files that the manifest in a folder names, its own name first.
+
+    Names come from the registry, never from the manifest. Where the manifest is damaged, all
+    registered quantities are named: :func:`load_release` says what is wrong.
+    """
+    try:
+        names = _predictors(read_manifest(folder / MANIFEST))
+    except (*_NONSENSE, ReleaseError):
+        names = tuple(QUANTITIES)
+    return (MANIFEST, *(f"{name}.onnx" for name in names))
+
+
 def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
-    for name in PREDICTORS:
+    for name in _predictors(content):
         path = folder / f"{name}.onnx"
         expected = content["predictors"][name]["sha256"]
         try:

@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.colocation_member import MEMBER_COLUMNS, member_matrix
+from presage.features.colocation_member import (
+    MEMBER_COLUMNS,
+    SOLO_PROFILE,
+    SoloProfile,
+    member_matrix,
+)
 from presage.features.columns.schema import matrix
+from presage.features.quantities.registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
 from presage.models.calibration.conformal import Array
 from presage.models.training.solo_rows import Positions, positions_alone
@@ -19,8 +25,6 @@ from presage.pipelines.benchmark.rows import shared_how
 WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
 # Members of one co-location that nobody can tell apart.
 _EQUAL = [*COLOCATION, "job_id", "share", "sharing_mode"]
-# What fills `SOLO_PROFILE`.
-_MEASURED = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -116,15 +120,22 @@ def _of_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array]:
     return lines, member_matrix(matrix(placements), alone)
 
 
-def _profiles(campaign: Campaign, lines: pd.DataFrame) -> Array:
-    """What each member did alone: its step time as told beside the co-location, else by its run."""
+def _profiles(campaign: Campaign, lines: pd.DataFrame) -> SoloProfile:
+    """Return the measured solo profile of each member.
+
+    Its solo step time is the one recorded with the co-location, if there is one.
+    """
     alone = campaign.executions[campaign.executions["failure"] == ""]
     positions = positions_alone(alone, lines)
-    told = alone.reindex(columns=_MEASURED).astype(np.float64).to_numpy()
-    measured = np.vstack([told, np.full((1, len(_MEASURED)), np.nan)])[positions]
+    columns = {name: QUANTITIES[name].column for name in SOLO_PROFILE}
+    told = alone.reindex(columns=list(columns.values())).astype(np.float64)
+    measured = {
+        name: np.append(told[column].to_numpy(), np.nan)[positions]
+        for name, column in columns.items()
+    }
     own = lines["solo_step_time_s"].to_numpy(np.float64)
-    measured[:, 2] = np.where(np.isfinite(own), own, measured[:, 2])
-    return measured
+    step_s = measured[STEP_TIME.name]
+    return measured | {STEP_TIME.name: np.where(np.isfinite(own), own, step_s)}
 
 
 def _worded(members: pd.DataFrame) -> pd.DataFrame:

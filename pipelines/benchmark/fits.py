@@ -59,8 +59,8 @@ class FitsTask:
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Runs that ended well, with their memory, and runs that ran out of it, with none."""
-        column, wanted = self.memory.target.column, self.memory.wanted
-        return solo_rows(campaigns, column, wanted, failures=("out-of-memory",))
+        memory = self.memory
+        return solo_rows(campaigns, memory.quantity, memory.wanted, failures=("out-of-memory",))
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
         """Every row by models that saw no like row, and by the margins of other folds."""

@@ -10,6 +10,7 @@ import pandas as pd
 
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import Names
@@ -26,7 +27,7 @@ class Rows:
         campaign.
     placements : sequence of Placement
     measured : ndarray of shape (rows,)
-        The label, in the unit of the predictor's target; NaN of a run that failed.
+        The label, in the quantity's unit; NaN of a run that failed.
     """
 
     who: pd.DataFrame
@@ -58,23 +59,24 @@ def shared_how(mode: str) -> str:
 
 def solo_rows(
     campaigns: Sequence[Campaign],
-    column: str,
+    quantity: Quantity,
     wanted: Callable[[JobFeatures], bool],
     *,
     failures: Collection[str] = (),
 ) -> Rows:
-    """Runs alone of the jobs that are wanted, where ``column`` was measured.
+    """Return the solo runs of the wanted jobs in which the quantity was measured.
 
-    Runs that failed are among them only if in one of the ways named by ``failures``. Of nothing
-    but a share of time is 0 a measurement.
+    Failed runs are included only if they failed in one of the ways named by ``failures``. A zero
+    counts as a measurement of a fraction, and as a missing value of a scale.
     """
+    column = quantity.column
     who, placements, measured = [], [], []
     for campaign in campaigns:
         for row in campaign.executions.to_dict("records"):
             job = campaign.jobs[row["job_id"]]
             failed = row["failure"] in failures
             value = np.nan if row["failure"] or row[column] is None else float(row[column])
-            if value == 0 and column != "compute_utilization":
+            if value == 0 and quantity.is_scale:
                 value = np.nan
             if not (failed or np.isfinite(value)) or not wanted(job):
                 continue

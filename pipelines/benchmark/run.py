@@ -18,7 +18,7 @@ from presage.models.calibration.error_metrics import interval_metrics, point_met
 from presage.models.training.fit import LEVELS, Progress
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.task import Rows, check
-from presage.pipelines.benchmark.tasks import TASKS
+from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 Figures = dict[str, float]
@@ -65,7 +65,8 @@ def run(
         There are too few rows, all labels are equal, or a side of the split is empty.
     """
     started = time.monotonic()
-    known = TASKS[_known("task", task, TASKS)]
+    of_name = tasks()
+    known = of_name[_known("task", task, of_name)]
     if test and split is not None:
         raise ConfigError("give --test or --split, not both: a split is one of --train alone")
     split = "test" if test else _known("split", split or known.splits[0], known.splits)

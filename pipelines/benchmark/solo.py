@@ -9,6 +9,7 @@ import numpy as np
 
 from presage.features.columns.schema import matrix
 from presage.features.job.job import JobFeatures
+from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import Array
 from presage.models.networks.ensemble import combined_array
@@ -22,7 +23,6 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.splits import Folds
-from presage.models.training.targets import Target
 from presage.pipelines.benchmark.benchmark_splits import (
     SPLITS,
     folds_of,
@@ -55,7 +55,7 @@ class SoloTask:
         Which jobs.
     """
 
-    target: Target
+    quantity: Quantity
     wanted: Callable[[JobFeatures], bool]
     unit: str
     scale: float = 1.0
@@ -65,7 +65,7 @@ class SoloTask:
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Rows of all campaigns."""
-        return solo_rows(campaigns, self.target.column, self.wanted)
+        return solo_rows(campaigns, self.quantity, self.wanted)
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
         """Every row by models that saw no like row; the folds' margins are those of the others.
@@ -74,11 +74,11 @@ class SoloTask:
         """
         folds = split_folds(rows.who, split, seed=seed)
         features = matrix(rows.placements, "full")
-        y = self.target.to_learnt(rows.measured, features)
+        y = self.quantity.to_learnt(rows.measured, features)
         raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds, rows.devices)
         guesses = self._guesses(features, rows.measured, folds)
-        return Answers(self.target.to_measured(calibrated, features), guesses)
+        return Answers(self.quantity.to_measured(calibrated, features), guesses)
 
     def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
         """Every row by baselines that saw no row of its fold."""
@@ -101,7 +101,7 @@ class SoloTask:
         train = train.take(np.isfinite(train.measured))
         folds = folds_of(list(train.who[novelty(train.who, test.who)]), seed=seed)
         features, asked = matrix(train.placements, "full"), matrix(test.placements, "full")
-        y = self.target.to_learnt(train.measured, features)
+        y = self.quantity.to_learnt(train.measured, features)
         both = np.concatenate([features, asked])
         outputs = self._outputs(features, y, folds, both, seed, progress)
         calibrated = cv.calibrate_new(
@@ -111,7 +111,7 @@ class SoloTask:
         guesses = {
             name: self._baseline(name, features, train.measured, asked) for name in BASELINES
         }
-        return Answers(self.target.to_measured(calibrated, asked), guesses)
+        return Answers(self.quantity.to_measured(calibrated, asked), guesses)
 
     def _outputs(
         self,
@@ -129,7 +129,7 @@ class SoloTask:
         seen = np.repeat([folds[ran] != fold for fold in numbers], config.ensemble, axis=0)
         stack = fit_scalar(
             transform_features(features[ran], "full"), y[ran], seen.astype(np.float64),
-            inputs_of(self.target.inputs, "full"), config, progress=progress,
+            inputs_of(self.quantity.inputs, "full"), config, progress=progress,
         )  # fmt: skip
         out = quantiles_of(stack, transform_features(asked, "full"))
         by_fold = out.reshape(len(numbers), config.ensemble, *out.shape[1:])
@@ -144,9 +144,9 @@ class SoloTask:
         if name == "constant":
             guess: Array = model.fit(features, measured).predict(asked)
             return guess
-        read = inputs_of(self.target.inputs, "full")
+        read = inputs_of(self.quantity.inputs, "full")
         positions = [*read.columns, *read.identity]
         x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, asked))
-        learnt = model.fit(x, self.target.to_learnt(measured, features)).predict(x_asked)
+        learnt = model.fit(x, self.quantity.to_learnt(measured, features)).predict(x_asked)
         learnt = learnt.clip(-15.0, 15.0)  # as a release is: far out a line knows no bound
-        return self.target.to_measured(learnt[:, None], asked)[:, 0]
+        return self.quantity.to_measured(learnt[:, None], asked)[:, 0]

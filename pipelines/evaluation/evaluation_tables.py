@@ -10,11 +10,9 @@ import pandas as pd
 
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 from presage.models.training.fit import LEVELS
-from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.fit_solo import QUANTILES
 
-UNITS = {name: target.unit for name, target in TARGETS.items()} | {"interference": "times"}
 # What rows are told apart by, beside their split, and the column that says it.
 GROUPS = {"family": "family", "device": "device_kind", "domain": "domain"}
 # Of promises. Reporters name devices and families, in texts as long as any name in a manifest.

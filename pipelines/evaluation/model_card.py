@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from presage.models.release.release import PREDICTORS, Release
+from presage.features.quantities.registry import QUANTITIES
+from presage.models.release.release import Release
 from presage.pipelines.evaluation.evaluation_tables import error_by, judged, records
 from presage.pipelines.importers.run import Summary
 
@@ -46,7 +47,7 @@ def model_card(
         "| predictor | device | rows | job left out | covers | family left out | covers |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         found = records(error_by("device", judged(forecasts[predictor])))
         by_device: dict[str, dict[str, dict[str, Any]]] = {}
         for row in found:

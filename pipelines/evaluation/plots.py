@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from presage.models.release.release import PREDICTORS
+from presage.features.quantities.registry import QUANTITIES
 
-SCALES = {"compute_utilization": "linear"}  # the others' are logarithmic
 GROUPS = ("family", "device")
 MOST_BARS = 40  # of a picture: those that are furthest off
 _INCHES, _DOTS_PER_INCH = 5.0, 90
@@ -28,7 +27,7 @@ def pictures(plots: Path) -> Iterator[Path | None]:
     with TemporaryDirectory() as folder:
         target = Path(folder) / "plots"
         shutil.copytree(plots, target)
-        for name in PREDICTORS:
+        for name in _drawn(plots):
             _draw_predictor(plots, name, target / f"{name}.png")
         _draw_calibration(pd.read_csv(plots / "calibration.csv"), target / "calibration.png")
         yield target
@@ -40,7 +39,7 @@ def _draw_predictor(plots: Path, name: str, target: Path) -> None:
     rows = pd.read_csv(plots / f"{name}.csv")
     for split, part in rows.groupby("split"):
         told.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
-    scale = SCALES.get(name, "log")
+    scale = "log" if QUANTITIES[name].is_scale else "linear"
     told.set(title=name, xlabel="measured", ylabel="predicted", xscale=scale, yscale=scale)
     ends = [rows["measured"].min(), rows["measured"].max()]
     told.plot(ends, ends, color="grey", linewidth=0.5)
@@ -55,15 +54,21 @@ def _draw_predictor(plots: Path, name: str, target: Path) -> None:
 
 
 def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
-    """How often the measured value lies under each quantile, beside how often it should."""
-    figure, panels = _panels(len(PREDICTORS))
-    for name, panel in zip(PREDICTORS, panels, strict=True):
+    """Draw how often the measured value lies under each quantile, and how often it should."""
+    names = list(dict.fromkeys(rows["predictor"]))
+    figure, panels = _panels(len(names))
+    for name, panel in zip(names, panels, strict=True):
         for split, part in rows[rows["predictor"] == name].groupby("split"):
             panel.plot(part["promised"], part["observed"], marker="o", label=f"{split} left out")
         panel.plot([0, 1], [0, 1], color="grey", linewidth=0.5)
         panel.set(title=name, xlabel="promised", ylabel="observed")
         panel.legend()
     figure.savefig(target)
+
+
+def _drawn(plots: Path) -> list[str]:
+    """Return the quantities that have a table: an evaluation may be older than the newest."""
+    return [name for name in QUANTITIES if (plots / f"{name}.csv").is_file()]
 
 
 def _panels(count: int) -> tuple[Any, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN, UNITS
+from presage.features.quantities.registry import COMPUTE_UTILIZATION, QUANTITIES, STEP_TIME
+from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN
 from presage.system.units import quantity
 
 # Forecasts closer than this say that Presage could not tell two rows apart.
@@ -23,7 +24,10 @@ SHARED = 1 / 3
 
 # What else is known of the same run: a job that something disturbs is slower, and less busy.
 RUN = ["job_id", "device_kind", "machine", "campaign", "split"]
-SAME_RUN = {"step_time": "compute_utilization", "compute_utilization": "step_time"}
+SAME_RUN = {
+    STEP_TIME.name: COMPUTE_UTILIZATION.name,
+    COMPUTE_UTILIZATION.name: STEP_TIME.name,
+}
 
 
 def worst_rows(
@@ -46,7 +50,7 @@ def worst_rows(
         found: pd.DataFrame = rows.loc[order]
         partner = judged.get(SAME_RUN.get(predictor, ""))
         beside = None if partner is None else partner[partner["split"] == split]
-        around = Surroundings(rows, beside, UNITS[predictor])
+        around = Surroundings(rows, beside, QUANTITIES[predictor].unit)
         reasons = [around.why(row) for _, row in found.iterrows()]
         inside = [inside_interval(row) for _, row in found.iterrows()]
         parts.append(found.assign(inside=inside, why=reasons))

@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from presage.models.release.release import PREDICTORS, put_in_place
-from presage.models.training.targets import TARGETS
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.models.release.release import put_in_place
 from presage.pipelines.evaluation.model_card import model_card
 from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
 from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE, STARTS
@@ -46,17 +46,17 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
     featurize.featurize([*folders, *CAMPAIGNS], features)
     _say(f"features in {features}")
     told = ["--features", str(features)]
-    for name in TARGETS:
+    for name in solo_quantities():
         train.main([name, *told, "--target", str(models / name)])
         _say(f"{name} in {models / name}")
     told += ["--models", str(models)]
-    train_interference.main([*told, "--target", str(models / "interference")])
-    _say(f"interference in {models / 'interference'}")
+    train_interference.main([*told, "--target", str(models / INTERFERENCE.name)])
+    _say(f"{INTERFERENCE.name} in {models / INTERFERENCE.name}")
     evaluate.main([*told, "--target", str(evaluation)])
     networks = work / NETWORKS
     shutil.rmtree(networks, ignore_errors=True)
     networks.mkdir(parents=True)
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         for name in STARTS:
             if (learnt := models / predictor / f"{name}.npz").is_file():
                 shutil.copyfile(learnt, networks / f"{predictor}-{name}.npz")

@@ -12,8 +12,9 @@ from pathlib import Path
 from presage.errors import ReleaseError
 from presage.features.device.device import Device
 from presage.features.device.device_class import GPU
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.training_domain import Domain
-from presage.models.release.release import PREDICTORS, Release, load_release
+from presage.models.release.release import Release, load_release
 
 STARTS = (GPU,)
 RELEASE, NETWORKS = "release", "networks"
@@ -34,13 +35,13 @@ class Pretrained:
 
     def devices(self, predictor: str) -> set[str]:
         """Kinds that the networks to go on from have learnt."""
-        found = self.release.trained_devices[predictor]
+        found = self.release.trained_devices.get(predictor, ())
         return {kind for kind in found if self.release.class_of(kind) in STARTS}
 
     @property
     def calibrated(self) -> dict[str, Device]:
         """Devices that they were learnt from, as their source measured them."""
-        kinds = set().union(*map(self.devices, PREDICTORS))
+        kinds = set().union(*map(self.devices, QUANTITIES))
         return {kind: device for kind, device in self.release.devices.items() if kind in kinds}
 
     def most_members(self, name: str) -> int:
@@ -64,7 +65,7 @@ def read_pretrained(folder: Path | None) -> Pretrained | None:
     if folder is None:
         return None
     found = Pretrained(folder, load_release(folder / RELEASE))
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         if found.devices(predictor) and not found.networks(predictor):
             raise ReleaseError(
                 f"{folder / NETWORKS}: no networks of {predictor}, which the release beside has "

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features.device.device import Device
+from presage.features.quantities.registry import RUNTIME, STEP_TIME, solo_columns
 from presage.features.tables import schemas as tables
 from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
 from presage.pipelines.reported.recency import Recency, current_medians
@@ -27,11 +28,18 @@ TABLES = {
     table.name: table
     for table in (*tables.CAMPAIGN_TABLES.values(), tables.OP_STATS, tables.OUTCOMES)
 }
-STEP = "step_time_median_s"
-LEARNT = (STEP, "compute_utilization", "memory_peak_bytes")
+STEP = STEP_TIME.column
 
 Row = dict[str, Any]
 Member = tuple[str, float, str]  # job_id, fraction and mode of its share
+
+
+def learnt_columns() -> list[str]:
+    """Return the columns of solo quantities that tables of outcomes and executions hold."""
+    held = tables.OUTCOMES.schema.names
+    return [
+        name for name in solo_columns() if name in held and name in tables.EXECUTIONS.schema.names
+    ]
 
 
 def outcome_tables(
@@ -92,7 +100,7 @@ def _runs(
         more.append((job_id, family, kind, colocation_id, len(together)))
     names = ["job_id", "family", "device_kind", "colocation_id", "members"]
     runs = rows.join(pd.DataFrame(more, columns=names, index=rows.index))
-    measured = [*LEARNT, "runtime_s"]
+    measured = [*learnt_columns(), RUNTIME.column]
     runs[measured] = runs[measured].astype(np.float64)
     return runs.sort_values("idempotency_key"), members
 
@@ -122,9 +130,9 @@ def _execution_rows(
 ) -> list[Row]:
     """Jobs that ran alone, and those that only failed there."""
     # Nothing is learnt of a runtime alone: how long of it the job took to start, nobody says.
-    tells = alone["failure"].ne("") | alone[list(LEARNT)].notna().any(axis=1)
+    tells = alone["failure"].ne("") | alone[learnt_columns()].notna().any(axis=1)
     group = ["job_id", "device_kind", "machine", "share", "sharing_mode"]
-    rows = _records(_newest(alone[tells], group, LEARNT, recency))
+    rows = _records(_newest(alone[tells], group, learnt_columns(), recency))
     for row in rows:
         peak = row["memory_peak_bytes"]
         row["memory_utilization"] = peak and peak / devices[row["machine"]].memory_bytes

@@ -24,8 +24,9 @@ from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.identity import graph_digest, job_digest, summed
 from presage.features.job.job import Job, JobFeatures
+from presage.features.quantities.registry import job_quantities
 from presage.serving.codec.wire import read_device, read_job, read_share
-from presage.serving.codec.wire_outcomes import QUANTITIES, check_outcome
+from presage.serving.codec.wire_outcomes import check_outcome, measured_values
 from presage.serving.outcomes import outcome_log
 from presage.serving.outcomes.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb
@@ -127,15 +128,20 @@ def read_logs(
             rows.append(first.columns)
         else:
             quarantined.append(first.quarantined(*first.fault))
-    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    frame = pd.DataFrame(rows, columns=[*_COLUMNS, *_reported_columns().values()])
     return Reported(reading.jobs, reading.devices, frame, quarantined, sent_again)
 
 
 _COLUMNS = (
     "log", "position", "idempotency_key", "reported_by", "release_id", "measured_at_s",
     "received_at_s", "job", "reported_job_id", "iterations", "versions", "machine", "share",
-    "sharing_mode", "failure", *QUANTITIES, "neighbours",
+    "sharing_mode", "failure", "neighbours",
 )  # fmt: skip
+
+
+def _reported_columns() -> dict[str, str]:
+    """Return the column of each quantity that a report may hold, by forecast field."""
+    return {name: quantity.column for name, quantity in job_quantities().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +212,7 @@ class _Reading:
             neighbours.append((self._job(row.job, where), its.fraction, its.mode))
         job = self._job(outcome.job, "outcome")
         finished_at_s = outcome.finished_at_unix_s
+        measured = measured_values(outcome)
         told = LEAST_UNIX_S <= finished_at_s <= received_at_s
         return {
             "log": log,
@@ -223,7 +230,7 @@ class _Reading:
             "share": share.fraction,
             "sharing_mode": share.mode,
             "failure": outcome.failure,
-            **{q: getattr(outcome, q) if outcome.HasField(q) else None for q in QUANTITIES},
+            **{column: measured.get(name) for name, column in _reported_columns().items()},
             "neighbours": neighbours,
         }
 

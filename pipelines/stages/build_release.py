@@ -16,8 +16,9 @@ import pandas as pd
 from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
 from presage.models.release.make_probes import probe
-from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.release.release import Release, write_release
 from presage.models.release.training_data import (
     Beginning,
     CampaignFolder,
@@ -29,7 +30,6 @@ from presage.models.release.training_data import (
 from presage.models.training.fine_tuning import read_jobs
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import domains_of
@@ -80,10 +80,10 @@ def campaign_rows(
     Of a class that a predictor had too few rows of, none did.
     """
     use = solo["setup_s"].notna()
-    for name, target in TARGETS.items():
-        use |= solo[target.column].notna() & solo["device_class"].isin(classes[name])
+    for name, quantity in solo_quantities().items():
+        use |= solo[quantity.column].notna() & solo["device_class"].isin(classes[name])
     use_together = interference["slowdown"].notna()
-    use_together &= interference["device_class"].isin(classes["interference"])
+    use_together &= interference["device_class"].isin(classes[INTERFERENCE.name])
     counts: dict[tuple[str, str, str], Counter[str]] = {}
     for table, rows, taught in (
         ("executions", solo[use], training_rows(solo)),
@@ -108,7 +108,7 @@ def beginning(start: Pretrained | None) -> Beginning | None:
     """The release whose networks were gone on from, and what had taught these."""
     if start is None:
         return None
-    files = sorted(path for name in PREDICTORS for path in start.networks(name).values())
+    files = sorted(path for name in QUANTITIES for path in start.networks(name).values())
     before = learnt_from(start.release.manifest, str(start.release.folder))
     return Beginning(
         start.release.release_id,
@@ -121,9 +121,9 @@ def trained_on(
     models: Path, classes: Mapping[str, Collection[str]], start: Pretrained | None
 ) -> set[str]:
     """Digests of the jobs that taught any network, as the networks themselves say."""
-    files = [models / name / f"{one}.npz" for name in PREDICTORS for one in classes[name]]
+    files = [models / name / f"{one}.npz" for name in QUANTITIES for one in classes[name]]
     if start is not None:
-        files += [path for name in PREDICTORS for path in start.networks(name).values()]
+        files += [path for name in QUANTITIES for path in start.networks(name).values()]
     return set().union(*map(read_jobs, files))
 
 
@@ -139,7 +139,7 @@ def learnt_classes(models: Path) -> dict[str, list[str]]:
     """Of each predictor, classes of devices that had enough rows to be learnt here."""
     return {
         name: [one for one in DEVICE_CLASSES if (models / name / f"{one}.npz").is_file()]
-        for name in PREDICTORS
+        for name in QUANTITIES
     }
 
 
@@ -150,8 +150,10 @@ def trained_devices(
     start: Pretrained | None,
 ) -> dict[str, set[str]]:
     """Kinds that each predictor has learnt, here or where its networks began."""
-    told = {name: seen[seen[target.column].notna()] for name, target in TARGETS.items()}
-    told["interference"] = together
+    told = {
+        name: seen[seen[quantity.column].notna()] for name, quantity in solo_quantities().items()
+    }
+    told[INTERFERENCE.name] = together
     found = {
         name: set(rows.loc[rows["device_class"].isin(classes[name]), "device_kind"])
         for name, rows in told.items()
@@ -205,7 +207,7 @@ def assemble_release(
     devices = {} if start is None else start.calibrated
     for row in json.loads((features / "devices.json").read_text()):
         devices[row["kind"]] = Device(**row)
-    onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS}
+    onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in QUANTITIES}
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     return write_release(
         target,
@@ -213,10 +215,10 @@ def assemble_release(
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
         trained_devices=trained_devices(seen, together, classes, start),
-        max_members=most_members(together, classes["interference"], start),
+        max_members=most_members(together, classes[INTERFERENCE.name], start),
         domains=domains_of(seen, {} if start is None else start.domains),
         stranger_margins={
-            name: read_margins(models / name / "strangers.json") for name in PREDICTORS
+            name: read_margins(models / name / "strangers.json") for name in QUANTITIES
         },
         setup_s=setup_quantiles(seen),
         probes=probe(

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import TableError
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
-from presage.models.release.release import PREDICTORS
 from presage.models.training import baselines
 from presage.models.training.fit import inputs_of, transform_features
 from presage.models.training.splits import folds_by_split
-from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
@@ -43,11 +42,6 @@ Scores = dict[str, float]
 Metrics = dict[str, dict[str, dict[str, Scores]]]
 Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
-PLOTS = (
-    "calibration.csv",
-    *(f"{predictor}.csv" for predictor in PREDICTORS),
-    *(f"error_by_{group}" for group in GROUPS),
-)
 SUMMARY = ("mape", "median_ape", "coverage_90%")
 FORECAST_COLUMNS = (*WHO, "split", "features", "fold", "measured", *QUANTILES)
 
@@ -61,7 +55,7 @@ def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
         A table is missing or not parquet, lacks a column, or holds no number where one must be.
     """
     forecasts = {}
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         path = models / predictor / "forecasts.parquet"
         table = read_table(path)
         missing = [name for name in FORECAST_COLUMNS if name not in table]
@@ -110,14 +104,14 @@ def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
 def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Scores]]:
     """Baselines on the same features, folds and learnt target: split -> name -> figures.
 
-    The constant is the exception: it is the median of the target itself.
+    The constant is the exception: it is the median of the measured values.
     """
-    target = TARGETS[predictor]
-    solo = solo[solo[target.column].notna()]
+    quantity = QUANTITIES[predictor]
+    solo = solo[solo[quantity.column].notna()]
     features = feature_matrix(solo, "full")
-    measured = solo[target.column].to_numpy(np.float64)
-    learnt = target.to_learnt(measured, features)
-    read = inputs_of(target.inputs, "full")
+    measured = solo[quantity.column].to_numpy(np.float64)
+    learnt = quantity.to_learnt(measured, features)
+    read = inputs_of(quantity.inputs, "full")
     x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
     folds = folds_by_split(solo)
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
@@ -128,7 +122,7 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
                 y = measured if name == "constant" else learnt
                 forecast = baselines.out_of_fold(name, x, y, of_row, on_fold=step)
                 if name != "constant":
-                    forecast = target.to_measured(forecast[:, None], features)[:, 0]
+                    forecast = quantity.to_measured(forecast[:, None], features)[:, 0]
                 scores[split][name] = point_metrics(measured, forecast)
     return scores
 
@@ -169,9 +163,9 @@ def evaluate(
 ) -> Metrics:
     """Figures of the networks and of the baselines, which are fitted here: that takes minutes."""
     metrics = {}
-    for predictor in PREDICTORS:
+    for predictor, quantity in QUANTITIES.items():
         scores = score_forecasts(forecasts[predictor])
-        if predictor == "interference":
+        if quantity.scope == "co-location":
             beside = interference_baselines(solo, interference, forecasts)
         else:
             beside = solo_baselines(solo, predictor)
@@ -187,7 +181,7 @@ def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics
     """
     try:
         left: Metrics = json.loads((folder / "metrics.json").read_text())
-        for predictor in PREDICTORS:
+        for predictor in QUANTITIES:
             for split, models in score_forecasts(forecasts[predictor]).items():
                 if {name: left[predictor][split][name] for name in models} != models:
                     return None
@@ -204,11 +198,16 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
     ``metrics.json`` goes first and comes last: where it is, all is of the same forecasts.
     """
     (target / "metrics.json").unlink(missing_ok=True)
-    replace_folder(target / "plots", PLOTS, lambda folder: _write_plots(forecasts, folder))
+    replace_folder(target / "plots", _plots(), lambda folder: _write_plots(forecasts, folder))
     promised = {predictor: promises(judged(table)) for predictor, table in forecasts.items()}
     _write_json(promised, target / "promises.json")
     _write_json(summary(metrics), target / "summary.json")
     _write_json(metrics, target / "metrics.json")
+
+
+def _plots() -> tuple[str, ...]:
+    tables = (f"{name}.csv" for name in ("calibration", *QUANTITIES))
+    return (*tables, *(f"error_by_{group}" for group in GROUPS))
 
 
 def _write_json(content: Metrics | Summary, path: Path) -> None:

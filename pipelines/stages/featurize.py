@@ -21,6 +21,7 @@ from presage.features.arrays import Mask
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device_class import DEVICE_CLASSES, device_class
 from presage.features.job.job_table import precision_codes
+from presage.features.quantities.registry import solo_columns
 from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
 from presage.models.calibration.training_domain import Domain, learn_domain
@@ -34,13 +35,16 @@ from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.atomic_file import write_atomically
 
-LEARNT = ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
 OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
-MEASURED = (*LEARNT, "setup_s")
 SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
 EVEN = Recency(
     half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
 )  # all count alike
+
+
+def measured_columns() -> list[str]:
+    """Return the columns of ``executions`` that training reads."""
+    return [*solo_columns(), "setup_s"]
 
 
 def featurize_solo(campaign: Campaign) -> pd.DataFrame:
@@ -76,7 +80,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
         )
         for feature_set in ("published", "full")
     ]
-    return pd.concat([who, ran[list(MEASURED)], *features], axis=1)
+    return pd.concat([who, ran.reindex(columns=measured_columns()), *features], axis=1)
 
 
 def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
@@ -84,12 +88,12 @@ def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
     members = campaign.colocations.drop_duplicates(WHO)
     known = pd.MultiIndex.from_frame(ran[WHO])
     missing = members[~pd.MultiIndex.from_frame(members[WHO]).isin(known)]
-    return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(MEASURED, np.nan))
+    return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(measured_columns(), np.nan))
 
 
 def is_told(solo: pd.DataFrame) -> Mask:
     """Rows of which anything was measured."""
-    return solo[list(MEASURED)].notna().any(axis=1).to_numpy(bool)
+    return solo[measured_columns()].notna().any(axis=1).to_numpy(bool)
 
 
 def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -108,7 +112,7 @@ def superseded(solo: pd.DataFrame) -> pd.DataFrame:
     """
     reported = (solo["source"] == REPORTED_SOURCE).to_numpy(bool)
     out = solo.copy()
-    for name in LEARNT:
+    for name in solo_columns():
         newest = solo[reported & solo[name].notna()].groupby(SAME)["measured_at_s"].max()
         since = newest.reindex(pd.MultiIndex.from_frame(solo[SAME])).to_numpy(np.float64)
         out.loc[~reported & (since > solo["measured_at_s"].to_numpy()), name] = np.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from presage.models.release.release import PREDICTORS
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.training.fit import FitConfig
 from presage.pipelines.stages.stage import read_params
 
@@ -71,6 +71,6 @@ def read_settings(predictor: str) -> Settings:
     return Settings(
         read_params(f"train.{predictor}", FitConfig),
         read_params(f"train.thousands.{predictor}", FitConfig),
-        read_params("train.thousands", Thousands, besides=PREDICTORS).rows,
+        read_params("train.thousands", Thousands, besides=QUANTITIES).rows,
         read_params("train.fine_tuning", FineTuning),
     )

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from presage.features.columns.schema import columns
+from presage.features.quantities.quantity import Quantity
 from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import ByLevel
 from presage.models.networks.stacked import take_members
@@ -25,7 +26,6 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
-from presage.models.training.targets import Target
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
@@ -53,28 +53,28 @@ class CrossValidation:
 
 
 def learn(
-    solo: pd.DataFrame, target: Target, settings: Settings, start: Learnt[ScalarStack] | None
+    solo: pd.DataFrame, quantity: Quantity, settings: Settings, start: Learnt[ScalarStack] | None
 ) -> tuple[Learnt[ScalarStack], pd.DataFrame]:
     """Networks that have not seen the held-out fold, and out-of-fold forecasts of every row.
 
     Where rows are too few to calibrate by, intervals stay those of a stranger to ``start``.
     """
     folds, devices = folds_by_split(solo), solo["device_kind"].to_numpy(object)
-    measured = solo[target.column].notna().to_numpy(bool)
+    measured = solo[quantity.column].notna().to_numpy(bool)
     rows = int(measured.sum())
     before, known = (None, None) if start is None else (start.stack, start.margins)
     few = None if known is None else known.of_strangers
     tables = []
     if cv.leaves_enough(folds, measured):
         # The published set knows no roofline: it learns the scale itself, and from nothing.
-        unaided = replace(target, prior=None, inputs=tuple(columns("published")))
+        unaided = replace(quantity, prior=None, inputs=tuple(columns("published")))
         config = replace(settings.of(rows, goes_on=False), ensemble=1)
         published = _cross_validate(solo, unaided, "published", config, folds)
         tables.append(_forecasts(solo, unaided, "published", published, few))
     folds = cv.with_devices(folds, devices, measured)
     config = settings.of(rows, goes_on=start is not None)
-    full = _cross_validate(solo, target, "full", config, folds, before)
-    tables.append(_forecasts(solo, target, "full", full, few))
+    full = _cross_validate(solo, quantity, "full", config, folds, before)
+    tables.append(_forecasts(solo, quantity, "full", full, few))
     of_job, *unseen = (_by_domain(solo, full, split) for split in folds)
     margins = cv.release_margins(
         full.learnt, of_job, folds["job"], devices, identities(solo), unseen, known
@@ -95,7 +95,7 @@ def identities(solo: pd.DataFrame) -> Array:
 
 def _cross_validate(
     solo: pd.DataFrame,
-    target: Target,
+    quantity: Quantity,
     feature_set: str,
     config: FitConfig,
     folds: dict[str, Folds],
@@ -103,17 +103,17 @@ def _cross_validate(
 ) -> CrossValidation:
     """Fit every fold of every split, side by side.
 
-    A row of which the target was not measured is not learnt from, but has a forecast too.
+    A row without a measurement of the quantity is not learnt from, but has a forecast too.
     """
     members = cv.plan_members(config.ensemble, folds)
-    learnt = target.to_learnt(
-        solo[target.column].to_numpy(np.float64), feature_matrix(solo, "full")
+    learnt = quantity.to_learnt(
+        solo[quantity.column].to_numpy(np.float64), feature_matrix(solo, "full")
     )
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
     measured = np.isfinite(learnt)
     weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
-    inputs = inputs_of(target.inputs, feature_set)
-    with training_progress(f"{target.predictor}, {feature_set} features") as progress:
+    inputs = inputs_of(quantity.inputs, feature_set)
+    with training_progress(f"{quantity.name}, {feature_set} features") as progress:
         stack = fit_scalar(
             x, np.where(measured, learnt, 0), weights, inputs, config,
             start=start, progress=progress,
@@ -130,12 +130,12 @@ def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.By
 
 def _forecasts(
     solo: pd.DataFrame,
-    target: Target,
+    quantity: Quantity,
     feature_set: str,
     fitted: CrossValidation,
     few: ByLevel | None = None,
 ) -> pd.DataFrame:
-    """Calibrated out-of-fold quantiles beside what was measured, in the target's unit."""
+    """Calibrated out-of-fold quantiles beside what was measured, in the quantity's unit."""
     parts = []
     raw = {split: _by_domain(solo, fitted, split) for split in cv.SPLITS}
     devices = solo["device_kind"].to_numpy(object)
@@ -144,9 +144,9 @@ def _forecasts(
         calibrated = cv.calibrate_by_domain(
             fitted.learnt, raw[split], folds, devices, raw["family"], of_few=few
         )
-        measured = target.to_measured(calibrated, feature_matrix(solo, "full"))
+        measured = quantity.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
-        part["measured"] = solo[target.column].to_numpy(np.float64)
+        part["measured"] = solo[quantity.column].to_numpy(np.float64)
         part[QUANTILES] = measured
         part["in_domain"], part["reason"] = ~raw[split].strange, solo[f"reason.{split}"]
         parts.append(part)

@@ -25,7 +25,7 @@ from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
 from presage.pipelines.experiment import workspace
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
-from presage.pipelines.reported.outcome_tables import LEARNT, STEP, TABLES, outcome_tables
+from presage.pipelines.reported.outcome_tables import STEP, TABLES, learnt_columns, outcome_tables
 from presage.pipelines.reported.plausibility import Fault, implausible
 from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.reported.reported_outcomes import Quarantined, Reported, read_logs
@@ -163,7 +163,7 @@ def _known(
 def _untaught(outcomes: pa.Table) -> int:
     rows = outcomes.to_pandas()
     alone = rows["members"] == 1
-    told = rows[STEP].notna() | (alone & rows[list(LEARNT)].notna().any(axis=1))
+    told = rows[STEP].notna() | (alone & rows[learnt_columns()].notna().any(axis=1))
     return int((~told & (rows["failure"] == "")).sum())
 
 

@@ -1,4 +1,4 @@
-"""DVC stage: features -> one solo predictor (compute utilization, memory or step time)."""
+"""DVC stage: features -> the predictor of one solo quantity."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from torch import nn
 
 from presage.errors import TrainingError
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import ByLevel
 from presage.models.networks.predictors import AsMeasured, ScalarPredictor, of_device_class
 from presage.models.onnx_export.export import export
 from presage.models.training.fine_tuning import Learnt, read_scalar, write_learnt
 from presage.models.training.fit import ScalarStack
 from presage.models.training.splits import folds_by_split
-from presage.models.training.targets import TARGETS, Target
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -101,7 +102,7 @@ def stranger_margins(*known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
 
 def train(
     solo: pd.DataFrame,
-    target: Target,
+    quantity: Quantity,
     settings: Settings,
     starts: Mapping[str, Learnt[ScalarStack]],
 ) -> Trained:
@@ -113,48 +114,49 @@ def train(
     Raises
     ------
     TrainingError
-        The target was measured of too few rows of any class, and nothing came along.
+        Too few rows of any class measure the quantity, and there are no networks to start with.
     """
     settle_torch()
     learnt, tables = {}, []
     predictors: dict[str, nn.Module] = {
-        name: ScalarPredictor(one.stack, target, one.margins) for name, one in starts.items()
+        name: ScalarPredictor(one.stack, quantity, one.margins) for name, one in starts.items()
     }
     for name in DEVICE_CLASSES:
         rows, start = solo[solo["device_class"] == name], starts.get(name)
-        if not teaches(rows, target, start):
+        if not teaches(rows, quantity, start):
             continue
-        learnt[name], table = learn(rows, target, settings, start)
+        learnt[name], table = learn(rows, quantity, settings, start)
         tables.append(table)
-        here: nn.Module = ScalarPredictor(learnt[name].stack, target, learnt[name].margins)
+        here: nn.Module = ScalarPredictor(learnt[name].stack, quantity, learnt[name].margins)
         if name in starts:
-            known = identities(rows[rows[target.column].notna()])
+            known = identities(rows[rows[quantity.column].notna()])
             here = AsMeasured(here, predictors[name], known, IDENTITY_COLUMNS, raw=True)
         predictors[name] = here
     if not predictors:
+        measured = int(solo[quantity.column].notna().sum())
         raise TrainingError(
-            f"{int(solo[target.column].notna().sum())} of {len(solo)} rows hold {target.column}, "
+            f"{measured} of {len(solo)} rows hold {quantity.column}, "
             f"too few to learn from: whichever job or family is left out, {cv.LEAST_SEEN} must "
             "remain; measure more jobs (`presage profile --budget ...`)"
         )
-    predictor = of_device_class(predictors, scale=target.is_scale, column=COMPUTE_CAPABILITY)
-    tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], target, predictor))
+    predictor = of_device_class(predictors, scale=quantity.is_scale, column=COMPUTE_CAPABILITY)
+    tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], quantity, predictor))
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
     forecasts = _in_order(solo, pd.concat(tables))
     return Trained(forecasts, onnx, learnt, stranger_margins(starts, learnt))
 
 
-def teaches(rows: pd.DataFrame, target: Target, start: Learnt[ScalarStack] | None) -> bool:
+def teaches(rows: pd.DataFrame, quantity: Quantity, start: Learnt[ScalarStack] | None) -> bool:
     """Whether these rows of a class of devices are enough: to go on, one that was measured is."""
-    measured = rows[target.column].notna().to_numpy(bool)
+    measured = rows[quantity.column].notna().to_numpy(bool)
     if start is not None:
         return bool(measured.any())
     return len(rows) > 0 and cv.leaves_enough(folds_by_split(rows), measured)
 
 
-def _guesses(solo: pd.DataFrame, target: Target, predictor: torch.nn.Module) -> pd.DataFrame:
-    """Forecasts of rows on a class of devices that the target was never measured on."""
+def _guesses(solo: pd.DataFrame, quantity: Quantity, predictor: torch.nn.Module) -> pd.DataFrame:
+    """Return forecasts of rows on a class of devices without measurements of the quantity."""
     with torch.no_grad():
         quantiles = predictor(torch.tensor(feature_matrix(solo, "full")).float()).double().numpy()
     parts = []
@@ -162,7 +164,7 @@ def _guesses(solo: pd.DataFrame, target: Target, predictor: torch.nn.Module) -> 
         part = solo[WHO].assign(split=split, features="full", fold=folds, measured=float("nan"))
         part[QUANTILES] = quantiles
         part["in_domain"] = False
-        part["reason"] = f"{target.predictor} was never measured on such a device"
+        part["reason"] = f"{quantity.name} was never measured on such a device"
         parts.append(part)
     return pd.concat(parts)
 
@@ -178,7 +180,7 @@ def _in_order(solo: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
 def main(argv: list[str] | None = None) -> None:
     """Command line of the stage."""
     parser = argparse.ArgumentParser(description="DVC stage: features -> one solo predictor")
-    parser.add_argument("predictor", choices=sorted(TARGETS))
+    parser.add_argument("predictor", choices=sorted(solo_quantities()))
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
@@ -188,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(args.predictor)
     starts = {name: read_scalar(path) for name, path in files.items()}
-    train(solo, TARGETS[args.predictor], settings, starts).write(args.target)
+    train(solo, QUANTITIES[args.predictor], settings, starts).write(args.target)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,14 @@ import torch
 from torch import nn
 
 from presage.errors import TrainingError
-from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY, member_matrix
+from presage.features.colocation_member import (
+    MEMBER_COLUMNS,
+    MEMBER_IDENTITY,
+    SOLO_PROFILE,
+    member_matrix,
+)
 from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import Mask
 from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
@@ -31,7 +37,6 @@ from presage.models.training.fit_interference import (
     log_slowdowns,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
-from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -41,8 +46,6 @@ from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
 from presage.system.progress import training_progress
 
-# Whose medians fill SOLO_PROFILE.
-SOLO_PREDICTORS = ("compute_utilization", "memory", "step_time")
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
 REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is a stranger
 
@@ -77,15 +80,15 @@ def member_features(
     Out of fold, because at serving time a member's solo profile is a forecast too; of the split
     that is to be judged, or an unseen family's profile would come from networks that know it.
     """
-    medians = []
-    for predictor in SOLO_PREDICTORS:
+    medians = {}
+    for predictor in SOLO_PROFILE:
         table = forecasts[predictor]
         out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
-        measured = solo[TARGETS[predictor].column].notna().groupby(solo["device_class"])
+        measured = solo[QUANTITIES[predictor].column].notna().groupby(solo["device_class"])
         # Of a class of devices that it was never measured on, serving knows nothing either.
         known = measured.transform("any").to_numpy(bool)
-        medians.append(np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan))
-    values = member_matrix(feature_matrix(solo, "full"), np.column_stack(medians))
+        medians[predictor] = np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan)
+    values = member_matrix(feature_matrix(solo, "full"), medians)
     members = pd.DataFrame(values, columns=MEMBER_COLUMNS, index=solo.index)
     return members.join(solo[[*alone.WHO, "share", *REASONS]])
 
@@ -163,7 +166,7 @@ def learn(
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
     few = None if known is None else known.of_strangers
-    with training_progress("interference") as progress:
+    with training_progress(INTERFERENCE.name) as progress:
         stack = fit_interference(
             inputs, of_job.mask, of_job.log_slowdown, weights, config,
             start=before, progress=progress,
@@ -257,14 +260,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
     args = parser.parse_args(argv)
-    settings = read_settings("interference")
+    settings = read_settings(INTERFERENCE.name)
     solo = read_table(args.features / "solo.parquet")
     interference = read_table(args.features / "interference.parquet")
     forecasts = {
-        name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PREDICTORS
+        name: read_table(args.models / name / "forecasts.parquet") for name in SOLO_PROFILE
     }
     pretrained = read_pretrained(args.pretrained)
-    files = {} if pretrained is None else pretrained.networks("interference")
+    files = {} if pretrained is None else pretrained.networks(INTERFERENCE.name)
     starts = {name: read_interference(path) for name, path in files.items()}
     trained = train(solo, interference, forecasts, settings, starts)
     trained.write(args.target)

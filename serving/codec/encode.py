@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from presage.features.quantities.registry import INTERFERENCE, job_quantities
 from presage.serving.predictor.quantiles import (
-    JOB_QUANTITIES,
     Asked,
     ColocationQuantiles,
     JobQuantiles,
@@ -69,7 +69,8 @@ def predict_response(
         By row, those that have one counted too.
     """
     rest = pb.PredictResponse(release_id=release_id, coverage=asked.coverage, levels=asked.levels)
-    good = _job_layout(len(asked.levels)).written(list(answered.values()), asked)
+    layout = _job_layout(len(asked.levels), tuple(answered))
+    good = layout.written(list(answered.values()), asked)
     if not errors:
         return good.tobytes() + rest.SerializeToString()
     pieces, begin = [], 0
@@ -112,12 +113,24 @@ def interference_response(
 
 def matrix_response(answered: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
     """A PredictMatrixResponse."""
-    flags = sum(
-        quantity.in_domain.astype(np.uint8) << bit for bit, quantity in enumerate(answered.values())
-    )
-    numbers = {name: q.values.astype("<f8").tobytes() for name, q in answered.items()}
+    known = job_quantities()
+    named = {name: one for name, one in answered.items() if known[name].in_proto}
+    flags = sum(one.in_domain.astype(np.uint8) << bit for bit, one in enumerate(named.values()))
+    numbers = {name: one.values.astype("<f8").tobytes() for name, one in named.items()}
+    additional = {
+        name: pb.MatrixQuantiles(
+            values=one.values.astype("<f8").tobytes(),
+            in_domain=one.in_domain.astype(np.uint8).tobytes(),
+        )
+        for name, one in answered.items()
+        if name not in named
+    }
     return pb.PredictMatrixResponse(
-        release_id=release_id, levels=levels, in_domain=np.asarray(flags).tobytes(), **numbers
+        release_id=release_id,
+        levels=levels,
+        in_domain=np.asarray(flags).tobytes(),
+        additional=additional,
+        **numbers,
     ).SerializeToString()
 
 
@@ -137,20 +150,21 @@ def _varint(value: int) -> bytes:
 
 
 @lru_cache
-def _job_layout(levels: int) -> _Layout:
-    marks = [_marks(i, levels) for i in range(len(JOB_QUANTITIES))]
-    forecasts = {
-        name: _forecast(unit, mark)
-        for (name, unit), mark in zip(JOB_QUANTITIES.items(), marks, strict=True)
-    }
-    row = pb.PredictResponse(forecasts=[pb.JobForecast(**forecasts)])  # type: ignore[arg-type]
+def _job_layout(levels: int, names: tuple[str, ...]) -> _Layout:
+    """Return the layout of a job's forecasts, of the quantities with these forecast fields."""
+    known, job = job_quantities(), pb.JobForecast()
+    marks = [_marks(i, levels) for i in range(len(names))]
+    for name, mark in zip(names, marks, strict=True):
+        of_name = getattr(job, name) if known[name].in_proto else job.additional[name]
+        of_name.CopyFrom(_forecast(known[name].unit, mark))
+    row = pb.PredictResponse(forecasts=[job])
     return _layout(row.SerializeToString(), marks)
 
 
 @lru_cache
 def _slowdown_layout(levels: int) -> _Layout:
     mark = _marks(0, levels)
-    row = pb.ColocationForecast(slowdowns=[_forecast("slowdown", mark)])
+    row = pb.ColocationForecast(slowdowns=[_forecast(INTERFERENCE.unit, mark)])
     return _layout(row.SerializeToString(), [mark])
 
 

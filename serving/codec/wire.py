@@ -34,13 +34,14 @@ from presage.features.job.job import (
     known_version,
     memory_of_peak,
 )
+from presage.features.quantities.registry import job_quantities
 from presage.serving.predictor.forecasts import (
     ColocationForecast,
     JobForecast,
     RefusedRelease,
     ReleaseInfo,
+    job_forecasts,
 )
-from presage.serving.predictor.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
 
 MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
@@ -283,7 +284,9 @@ def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | Presa
     def read(row: pb.JobForecast) -> JobForecast | PresageError:
         if row.HasField("error"):
             return read_error(row.error)
-        return JobForecast(*(_read_forecast(getattr(row, q), response) for q in JOB_QUANTITIES))
+        found = {name: getattr(row, name) for name, one in job_quantities().items() if one.in_proto}
+        found |= row.additional
+        return job_forecasts({q: [_read_forecast(one, response)] for q, one in found.items()})[0]
 
     return [read(row) for row in response.forecasts]
 

@@ -14,11 +14,11 @@ from presage.features.columns.schema import columns
 from presage.features.forecast import Forecast
 from presage.features.job.job import PRECISIONS
 from presage.features.placement import Placement
+from presage.features.quantities.registry import job_quantities
 from presage.serving.codec.wire import KnownDevice, check_text
 from presage.serving.codec.wire_requests import MAX_ROWS
 from presage.serving.predictor.feature_rows import FeatureRows, beyond, feature_rows, features_of
-from presage.serving.predictor.forecasts import JobForecast
-from presage.serving.predictor.quantiles import JOB_QUANTITIES
+from presage.serving.predictor.forecasts import JobForecast, job_forecasts
 from presage.serving.v1 import prediction_pb2 as pb
 
 _FLOAT_BYTES = 4
@@ -123,18 +123,24 @@ def read_matrix_forecasts(response: pb.PredictMatrixResponse, coverage: float) -
     levels = np.array(response.levels)
     positions = [_nearest(levels, level) for level in (0.5, (1 - coverage) / 2, (1 + coverage) / 2)]
     flags = np.frombuffer(response.in_domain, dtype=np.uint8)
-    forecasts = []
-    for bit, (name, unit) in enumerate(JOB_QUANTITIES.items()):
-        values = np.frombuffer(getattr(response, name), dtype="<f8").reshape(-1, len(levels))
-        forecasts.append(
-            [
-                Forecast(median, low, high, unit, inside, response.release_id, coverage)
-                for (median, low, high), inside in zip(
-                    values[:, positions].tolist(), (flags >> bit & 1 > 0).tolist(), strict=True
-                )
-            ]
-        )
-    return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
+    found: dict[str, list[Forecast]] = {}
+    for bit, (name, quantity) in enumerate(job_quantities().items()):
+        octets, inside = b"", flags >> bit & 1
+        if quantity.in_proto:
+            octets = getattr(response, name)
+        elif name in response.additional:
+            octets = response.additional[name].values
+            inside = np.frombuffer(response.additional[name].in_domain, dtype=np.uint8)
+        else:
+            continue  # the release does not predict it
+        values = np.frombuffer(octets, dtype="<f8").reshape(-1, len(levels))
+        found[name] = [
+            Forecast(median, low, high, quantity.unit, is_inside, response.release_id, coverage)
+            for (median, low, high), is_inside in zip(
+                values[:, positions].tolist(), (inside > 0).tolist(), strict=True
+            )
+        ]
+    return job_forecasts(found)
 
 
 def _nearest(levels: Array, level: float) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from presage.errors import InvalidJobError, PresageError, without_frames
+from presage.features.quantities.registry import additional_quantities, job_quantities
 from presage.serving.codec.wire import (
     KnownDevice,
     check_text,
@@ -23,8 +24,18 @@ from presage.serving.v1 import prediction_pb2 as pb
 MAX_OUTCOMES = 1024  # of one report
 MAX_NEIGHBOURS = 63
 FAILURES = ("", "out-of-memory", "crash", "timeout")
-QUANTITIES = ("compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s")
-_AT_MOST = {"compute_utilization": 1.0}
+
+
+def measured_values(outcome: pb.Outcome) -> dict[str, float]:
+    """Return the registered quantities that an outcome reports, by forecast field."""
+    out: dict[str, float] = {}
+    for name, quantity in job_quantities().items():
+        if not quantity.in_proto:
+            if name in outcome.additional:
+                out[name] = outcome.additional[name]
+        elif outcome.HasField(quantity.column):
+            out[name] = getattr(outcome, quantity.column)
+    return out
 
 
 def check_count(request: pb.ReportOutcomesRequest) -> None:
@@ -107,10 +118,12 @@ def _write(outcome: Outcome) -> pb.Outcome:
         share=write_share(outcome.share),
         release_id=outcome.release_id,
         finished_at_unix_s=outcome.finished_at_unix_s,
-        compute_utilization=outcome.compute_utilization,
-        memory_peak_bytes=outcome.memory_peak_bytes,
-        step_time_median_s=outcome.step_time_median_s,
-        runtime_s=outcome.runtime_s,
+        additional=outcome.additional,
+        **{
+            one.column: getattr(outcome, one.column)
+            for one in job_quantities().values()
+            if one.in_proto
+        },
         failure=outcome.failure,
         idempotency_key=outcome.idempotency_key,
         neighbours=[
@@ -122,12 +135,20 @@ def _write(outcome: Outcome) -> pb.Outcome:
 
 def _check_numbers(outcome: pb.Outcome, where: str) -> None:
     _check(outcome.finished_at_unix_s, f"{where}.finished_at_unix_s", math.inf)
-    told = [name for name in QUANTITIES if outcome.HasField(name)]
-    for name in told:
-        _check(getattr(outcome, name), f"{where}.{name}", _AT_MOST.get(name, math.inf))
-    if not told and not outcome.failure:
+    known, measured = job_quantities(), measured_values(outcome)
+    for name, value in measured.items():
+        quantity = known[name]
+        field = quantity.column if quantity.in_proto else f"additional[{name!r}]"
+        _check(value, f"{where}.{field}", quantity.maximum)
+    if len(outcome.additional) > sum(not known[name].in_proto for name in measured):
         raise InvalidJobError(
-            f"{where} tells nothing; give one of {', '.join(QUANTITIES)}, or its failure"
+            f"{where}.additional names a quantity that is not predicted; those that are: "
+            f"{', '.join(additional_quantities()) or 'none'}"
+        )
+    if not measured and not outcome.failure:
+        names = (quantity.column for quantity in known.values() if quantity.in_proto)
+        raise InvalidJobError(
+            f"{where} tells nothing; give one of {', '.join(names)}, or its failure"
         )
 
 

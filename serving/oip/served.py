@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from presage.errors import UnknownModelError
 from presage.features.colocation_member import MEMBER_COLUMNS
-from presage.models.release.release import PREDICTORS, Release
+from presage.features.quantities.registry import QUANTITIES
+from presage.models.release.release import Release
 from presage.serving.oip.headers import Headers
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel
@@ -77,7 +78,7 @@ class ServedModels:
         return cls(
             release.release_id,
             release.manifest["schema_hash"],
-            {name: _served_model(name, release, models[name]) for name in PREDICTORS},
+            {name: _served_model(name, release, models[name]) for name in release.predictors},
         )
 
     def find(self, name: str, version: str) -> ServedModel:
@@ -101,25 +102,25 @@ class ServedModels:
 
 def _served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
     """By the contract in :mod:`presage.models.release.release`."""
-    if name == "interference":
+    quantity = QUANTITIES[name]
+    if quantity.scope == "co-location":
         axes: tuple[str, ...] = ("co-locations", "members")
         inputs = [TensorSpec("members", axes, MEMBER_COLUMNS), TensorSpec("mask", axes)]
     else:
         axes = ("rows",)
         inputs = [TensorSpec("features", axes, release.columns)]
-    unit = PREDICTORS[name]
     levels = tuple(f"{level:g}" for level in release.levels)
     return ServedModel(
         name,
         onnx,
         {spec.name: spec for spec in inputs},
         TensorSpec(OUTPUT, axes, levels),
-        unit,
+        quantity.unit,
         ModelInferResponse(
             model_name=name,
             model_version=release.release_id,
             parameters={
-                "unit": InferParameter(string_param=unit),
+                "unit": InferParameter(string_param=quantity.unit),
                 "levels": InferParameter(string_param=",".join(levels)),
             },
         ).SerializeToString(),

@@ -17,20 +17,14 @@ from presage.features.forecast import Forecast
 from presage.features.job.identity import graph_digest, job_digest, summed
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.registry import INTERFERENCE, RUNTIME, STEP_TIME
 from presage.models.drift.drift_test import Judged
 from presage.serving.codec.wire import read_device, read_job, read_share
-from presage.serving.codec.wire_outcomes import check_outcome
+from presage.serving.codec.wire_outcomes import check_outcome, measured_values
 from presage.serving.predictor.forecasts import JobForecast
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.v1 import prediction_pb2 as pb
 
-# Fields of an outcome by the quantity of the forecast that they answer.
-MEASURED = {
-    "compute_utilization": "compute_utilization",
-    "memory_bytes": "memory_peak_bytes",
-    "step_time_s": "step_time_median_s",
-    "runtime_s": "runtime_s",
-}
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 _MOST_ALONE, _MOST_JOBS = 64, 20_000  # step times of a job alone, and jobs, that are remembered
@@ -93,7 +87,9 @@ class Judge:
                 out.append([] if found is None else _of_alone(run, found))
             else:
                 pair = next(of_together)
-                one = pair and _judged(run, "slowdown", run.slowdown, pair.slowdowns[0])
+                one = pair and _judged(
+                    run, INTERFERENCE.forecast_field, run.slowdown, pair.slowdowns[0]
+                )
                 out.append([one] if one else [])
         return [found for found in out if found]
 
@@ -134,13 +130,15 @@ class Judge:
 
 
 def _of_alone(run: _Run, forecast: JobForecast) -> list[Judged]:
-    outcome = run.outcome
+    measured = measured_values(run.outcome)
+    if STEP_TIME.forecast_field in measured:
+        # A runtime is judged only where it is the only reported time.
+        measured.pop(RUNTIME.forecast_field, None)
+    forecasts = forecast.by_field()
     return [
-        _judged(run, quantity, getattr(outcome, field), getattr(forecast, quantity))
-        for quantity, field in MEASURED.items()
-        if outcome.HasField(field)
-        # A runtime is judged where it is all that is told of the time.
-        and not (quantity == "runtime_s" and outcome.HasField("step_time_median_s"))
+        _judged(run, name, value, forecasts[name])
+        for name, value in measured.items()
+        if name in forecasts
     ]
 
 

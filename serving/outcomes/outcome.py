@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from presage.errors import PresageError
 from presage.features.device.device import Device, Share
@@ -24,6 +24,8 @@ class Outcome:
         "" when it ran to its end, else "out-of-memory", "crash" or "timeout".
     neighbours : tuple of (JobFeatures, Share)
         Jobs on the device for most of the time that was measured.
+    additional : mapping of str to float
+        Measured values of quantities without an attribute here, by forecast field.
     """
 
     idempotency_key: str
@@ -38,6 +40,7 @@ class Outcome:
     runtime_s: float | None = None
     failure: str = ""
     neighbours: tuple[tuple[JobFeatures, Share], ...] = ()
+    additional: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from presage.features.arrays import Ints, Mask
+from presage.features.quantities.registry import INTERFERENCE
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
 
@@ -30,7 +31,7 @@ def contains_together(release: Release, kinds: Sequence[str], sizes: Ints) -> Ma
         Of each co-location's device.
     sizes : ndarray of int, shape (co-locations,)
     """
-    trained = release.trained_devices["interference"]
+    trained = release.trained_devices[INTERFERENCE.name]
     most = {kind: release.max_members[release.class_of(kind)] if kind in trained else 1
             for kind in set(kinds)}  # fmt: skip
     return sizes <= np.array([most[kind] for kind in kinds])

@@ -14,12 +14,15 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Device
 from presage.features.forecast import Forecast
 from presage.features.placement import Placement
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.registry import INTERFERENCE, job_quantities
 from presage.serving.predictor.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,
     PredictionBackend,
     ReleaseInfo,
+    job_forecasts,
 )
 
 NO_RELEASE = ""  # the release id of what nobody foretold
@@ -66,21 +69,19 @@ class Fallback:
 
 
 def whole_device(device: Device, coverage: float = DEFAULT_COVERAGE) -> JobForecast:
-    """That a job takes all of a device, for nobody knows how long; out of domain."""
+    """Return the most that each quantity can be on a device, out of domain."""
 
-    def certain(value: float, unit: str) -> Forecast:
-        return Forecast(value, value, value, unit, False, NO_RELEASE, coverage)
+    def certain(quantity: Quantity) -> Forecast:
+        most = quantity.limit(device)
+        return Forecast(most, most, most, quantity.unit, False, NO_RELEASE, coverage)
 
-    return JobForecast(
-        compute_utilization=certain(1.0, "fraction"),
-        memory_bytes=certain(float(device.memory_bytes), "bytes"),
-        step_time_s=certain(math.inf, "seconds"),
-        runtime_s=certain(math.inf, "seconds"),
-    )
+    return job_forecasts({name: [certain(one)] for name, one in job_quantities().items()})[0]
 
 
 def _apart(colocation: Colocation, coverage: float) -> ColocationForecast:
     lone = len(colocation.members) == 1
     slowdown = 1.0 if lone else math.inf
-    forecast = Forecast(slowdown, slowdown, slowdown, "slowdown", False, NO_RELEASE, coverage)
+    forecast = Forecast(
+        slowdown, slowdown, slowdown, INTERFERENCE.unit, False, NO_RELEASE, coverage
+    )
     return ColocationForecast((forecast,) * len(colocation.members), lone, float(lone))

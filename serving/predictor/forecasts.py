@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from presage.features.colocation import Colocation
@@ -16,12 +16,46 @@ DEFAULT_COVERAGE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What one job will do alone on its share of a device."""
+    """Forecasts of one job that runs alone on its share of a device.
 
-    compute_utilization: Forecast  # fraction of the device, within [0, 1]
-    memory_bytes: Forecast  # the job's peak
+    Attributes
+    ----------
+    compute_utilization : Forecast
+        Fraction of the device, within [0, 1].
+    memory_bytes : Forecast
+        Peak of the job.
+    step_time_s, runtime_s : Forecast
+        The runtime is start-up + iterations x step time.
+    additional : mapping of str to Forecast
+        Quantities of :mod:`presage.features.quantities.registry` without an attribute here, by
+        forecast field.
+    """
+
+    compute_utilization: Forecast
+    memory_bytes: Forecast
     step_time_s: Forecast
-    runtime_s: Forecast  # start-up + iterations x step time
+    runtime_s: Forecast
+    additional: Mapping[str, Forecast] = field(default_factory=dict, hash=False)
+
+    def by_field(self) -> dict[str, Forecast]:
+        """Return every forecast by its field, the additional ones last."""
+        return {name: getattr(self, name) for name in _ATTRIBUTES} | dict(self.additional)
+
+
+_ATTRIBUTES = tuple(one.name for one in fields(JobForecast) if one.name != "additional")
+
+
+def job_forecasts(by_field: Mapping[str, Sequence[Forecast]]) -> list[JobForecast]:
+    """Return one JobForecast for each row, of the rows' forecasts by field."""
+    others = [name for name in by_field if name not in _ATTRIBUTES]
+    rows = zip(*(by_field[name] for name in _ATTRIBUTES), strict=True)
+    if not others:
+        return [JobForecast(*row) for row in rows]
+    more = zip(*(by_field[name] for name in others), strict=True)
+    return [
+        replace(JobForecast(*row), additional=dict(zip(others, additional, strict=True)))
+        for row, additional in zip(rows, more, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

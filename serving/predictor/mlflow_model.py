@@ -19,6 +19,7 @@ from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.registry import INTERFERENCE
 from presage.models.release.release import load_release
 from presage.serving.client import job_features
 from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
@@ -62,10 +63,11 @@ class ReleaseModel:
                 "job_id": job.job.job_id,
                 "device": row["device"],
                 "release_id": self._predictor.release_id,
-                **_told("compute_utilization", forecast.compute_utilization),
-                **_told("memory_bytes", forecast.memory_bytes),
-                **_told("step_time_s", forecast.step_time_s),
-                **_told("runtime_s", forecast.runtime_s),
+            }
+            | {
+                name: value
+                for quantity, one in forecast.by_field().items()
+                for name, value in _told(quantity, one).items()
             }
             for job, row, forecast in zip(jobs, rows, forecasts, strict=True)
         ]
@@ -84,7 +86,7 @@ class ReleaseModel:
                 [Colocation(device, members, shares)], coverage=coverage
             )[0]
             for position, slowdown in zip(positions, told.slowdowns, strict=True):
-                out[position] |= _told("slowdown", slowdown)
+                out[position] |= _told(INTERFERENCE.forecast_field, slowdown)
                 out[position] |= {"fits": told.fits, "fit_probability": told.fit_probability}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from presage.errors import InvalidJobError, ReleaseError
 from presage.features.arrays import Array, FloatMatrix, Ints, Mask
 from presage.features.colocation import Colocation
-from presage.features.colocation_member import member_matrix
+from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.columns.placement_table import placement_table
 from presage.features.device.device import (
     Device,
@@ -29,9 +29,17 @@ from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
 from presage.features.job.job import Job, JobFeatures, memory_of_peak
 from presage.features.placement import Placement
+from presage.features.quantities.registry import (
+    INTERFERENCE,
+    MEMORY,
+    QUANTITIES,
+    RUNTIME,
+    STEP_TIME,
+    job_quantities,
+)
 from presage.models.drift.drift_test import Promises
 from presage.models.release.probes import Probes, answers
-from presage.models.release.release import PREDICTORS, Release, load_release
+from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import contains, contains_together
 from presage.serving.predictor.feature_rows import FeatureRows, feature_rows, features_of
@@ -40,11 +48,11 @@ from presage.serving.predictor.forecasts import (
     ColocationForecast,
     JobForecast,
     ReleaseInfo,
+    job_forecasts,
 )
 from presage.serving.predictor.memory_fit import fit_probability
 from presage.serving.predictor.onnx_model import OnnxModel
 from presage.serving.predictor.quantiles import (
-    JOB_QUANTITIES,
     Asked,
     ColocationQuantiles,
     JobQuantiles,
@@ -54,21 +62,9 @@ from presage.serving.predictor.quantiles import (
 from presage.serving.predictor.widening import factors_of, moved_out
 from presage.system.weak_cache import OnceEach
 
-# Below these a prediction cannot be meant.
-_LEAST = {
-    "compute_utilization": 0.0,
-    "memory": 0.0,
-    "step_time": 0.0,
-    "interference": 1.0,
-}
 # What another machine's arithmetic may do to an answer.
 _ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
-# Figures below these are as good as none: one is not many times another.
-_NEAR_ZERO = {
-    "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
-}  # fmt: skip
 _MOST_KNOWN = 1024  # forecasts of one job
-_SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
 # By device, share and coverage.
 _Known = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
@@ -100,16 +96,23 @@ class Predictor:
             for name, by_class in release.stranger_margins.items()
         }  # fmt: skip
         self._known: OnceEach[JobFeatures, _Known] = OnceEach(_nothing_known)
-        self._classes = {name: release.classes(name) for name in PREDICTORS}
+        self._quantities = {name: QUANTITIES[name] for name in release.predictors}
+        self._fields = {
+            name: quantity
+            for name, quantity in job_quantities().items()
+            if quantity.name in release.predictors or quantity is RUNTIME
+        }
+        self._solo = [name for name, one in self._quantities.items() if one.scope == "solo"]
+        self._classes = {name: release.classes(name) for name in SOLO_PROFILE}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
                 release.model_path(name),
-                inputs={"members", "mask"} if name == "interference" else {"features"},
+                inputs={"features"} if quantity.scope == "solo" else {"members", "mask"},
                 levels=len(release.levels),
-                least=_LEAST[name],
+                least=quantity.minimum,
                 sha256=release.manifest["predictors"][name]["sha256"],
             )
-            for name in PREDICTORS
+            for name, quantity in self._quantities.items()
         }
 
     @property
@@ -200,7 +203,7 @@ class Predictor:
         sizes = np.array([len(colocation.members) for colocation in colocations])
         capacities = [colocation.device.memory_bytes for colocation in colocations]
         answered = self.together(_good_rows(members), sizes, capacities)
-        slowdowns = self._forecasts(answered.slowdowns, "slowdown", asked)
+        slowdowns = self._forecasts(answered.slowdowns, INTERFERENCE.unit, asked)
         ends = np.cumsum(sizes).tolist()
         return [
             ColocationForecast(tuple(slowdowns[end - size : end]), fits, probability)
@@ -212,16 +215,17 @@ class Predictor:
     # For callers with arrays ------------------------------------------------------------------
 
     def solo(self, rows: FeatureRows) -> JobQuantiles:
-        """Quantiles of every quantity of jobs alone, by the names in ``JOB_QUANTITIES``."""
-        utilization, memory, step = self._alone(rows)
+        """Return the quantiles of every quantity of jobs alone, by forecast field."""
+        found = self._alone(rows)
+        step = found[STEP_TIME.name]
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
         starts_alike = np.array([kind in self._release.setup_s for kind in rows.kinds])
-        runtime = Quantiles(
+        found[RUNTIME.name] = Quantiles(
             # Quantile by quantile: start-up and step time are late for the same reasons.
             setup_s + rows.iterations[:, np.newaxis] * step.values,
             step.in_domain & starts_alike[rows.device],
         )
-        return dict(zip(JOB_QUANTITIES, (utilization, memory, step, runtime), strict=True))
+        return {name: found[quantity.name] for name, quantity in self._fields.items()}
 
     def together(
         self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
@@ -235,7 +239,7 @@ class Predictor:
             Of each co-location's device.
         """
         alone = self._alone(members)
-        memory_bytes, step = alone[1].values, alone[2]
+        memory_bytes, step = alone[MEMORY.name].values, alone[STEP_TIME.name]
         starts = np.cumsum(sizes) - sizes
         # One stranger makes the whole co-location strange: its neighbours feel it.
         alike = np.logical_and.reduceat(step.in_domain, starts)
@@ -244,7 +248,7 @@ class Predictor:
         lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
         slowdowns = self._slowdowns(members.features, alone, sizes)
         quantiles = self._widened(
-            "interference", slowdowns, inside | lone, _on_gpu(members.features)
+            INTERFERENCE.name, slowdowns, inside | lone, _on_gpu(members.features)
         )
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
@@ -281,17 +285,19 @@ class Predictor:
                 )
 
     def changes(self, before: Predictor) -> dict[str, float]:
-        """Of each predictor, the largest factor between medians of this release and of another.
+        """Return, by predictor, the largest factor between this release's medians and another's.
 
-        Asked are the other's probes.
+        Both are those of the other release's probes. Quantities that only one of them predicts
+        are left out.
         """
         probes = before._release.probes
         return {
             name: _largest_factor(
-                found[:, self._median] + _NEAR_ZERO[name],
-                probes.quantiles[name][:, before._median] + _NEAR_ZERO[name],
+                found[:, self._median] + self._quantities[name].negligible,
+                probes.quantiles[name][:, before._median] + self._quantities[name].negligible,
             )
             for name, found in self._answers(probes).items()
+            if name in probes.quantiles
         }
 
     def _answers(self, probes: Probes) -> dict[str, Array]:
@@ -299,7 +305,7 @@ class Predictor:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
 
-        return answers(run, probes.features, probes.together, median=self._median)
+        return answers(run, self.models, probes.features, probes.together, median=self._median)
 
     def warm_up(self) -> None:
         """Run every model once: a release that cannot predict fails here, not at a caller.
@@ -322,10 +328,12 @@ class Predictor:
     def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
         asked = self.asked(coverage)
         answered = self.solo(_good_rows(placements))
-        forecasts = [
-            self._forecasts(answered[name], unit, asked) for name, unit in JOB_QUANTITIES.items()
-        ]
-        return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
+        return job_forecasts(
+            {
+                name: self._forecasts(answered[name], quantity.unit, asked)
+                for name, quantity in self._fields.items()
+            }
+        )
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
         """The same, of a job that may be asked for again, for as long as it is there."""
@@ -352,19 +360,18 @@ class Predictor:
             for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
-    def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
-        """Of utilization, memory and step time."""
+    def _alone(self, rows: FeatureRows) -> dict[str, Quantiles]:
+        """Return the quantiles of the solo quantities, by name."""
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
         inside = contains(self._release, rows)
         on_gpu = _on_gpu(rows.features)
-        utilization, memory, step = (
-            Quantiles(
+        return {
+            name: Quantiles(
                 self._widened(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
                 inside[name],
             )
-            for name in _SOLO
-        )
-        return utilization, memory, step
+            for name in self._solo
+        }
 
     def _widened(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
         """Intervals of strangers, wider by what the release found them to need."""
@@ -372,26 +379,31 @@ class Predictor:
         if not np.count_nonzero(outside):
             return quantiles
         factors = self._factors[predictor].take(outside * (1 + on_gpu), axis=0)
-        out = moved_out(quantiles, factors, self._median, odds=predictor == "compute_utilization")
-        return np.maximum(out, _LEAST[predictor], out=out)
+        quantity = self._quantities[predictor]
+        out = moved_out(quantiles, factors, self._median, odds=not quantity.is_scale)
+        return np.maximum(out, quantity.minimum, out=out)
 
     def _slowdowns(
-        self, features: FloatMatrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
+        self, features: FloatMatrix, alone: Mapping[str, Quantiles], sizes: Ints
     ) -> Array:
         """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
-        slowdowns = np.ones_like(alone[2].values)
+        slowdowns = np.ones_like(alone[STEP_TIME.name].values)
         if sizes.max() == 1:
             return slowdowns
         classes = device_classes(features)
-        known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
-        medians = np.column_stack([quantiles.values[:, self._median] for quantiles in alone])
-        rows = member_matrix(features, np.where(known, medians, np.nan)).astype(np.float32)
+        profile = {
+            name: np.where(
+                np.isin(classes, list(learnt)), alone[name].values[:, self._median], np.nan
+            )
+            for name, learnt in self._classes.items()
+        }
+        rows = member_matrix(features, profile).astype(np.float32)
         # One size after another: members meet each other, and padding would meet them too.
         for size in sorted({*sizes.tolist()} - {1}):
             of_size = np.repeat(sizes == size, sizes)
             members = rows[of_size].reshape(-1, size, rows.shape[1])
             present = np.ones(members.shape[:2], dtype=np.float32)
-            slowdowns[of_size] = self.models["interference"].quantiles(
+            slowdowns[of_size] = self.models[INTERFERENCE.name].quantiles(
                 {"members": members, "mask": present}, present > 0
             )
         return slowdowns

@@ -12,13 +12,6 @@ from presage.features.arrays import Array, Mask
 if TYPE_CHECKING:
     from presage.models.release.release import Release
 
-JOB_QUANTITIES = {
-    "compute_utilization": "fraction",
-    "memory_bytes": "bytes",
-    "step_time_s": "seconds",
-    "runtime_s": "seconds",
-}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantiles:
@@ -48,7 +41,8 @@ class ColocationQuantiles:
     fit_probability: Sequence[float]
 
 
-JobQuantiles = Mapping[str, Quantiles]  # by quantity, in the order of JOB_QUANTITIES
+# By forecast field, in the order of presage.features.quantities.registry.job_quantities().
+JobQuantiles = Mapping[str, Quantiles]
 
 
 @dataclass(frozen=True, slots=True)

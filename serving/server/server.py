@@ -19,8 +19,9 @@ from typing import Any, Self, TypeVar
 import grpc
 import uvloop
 
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.drift.drift_test import DriftPolicy
-from presage.models.release.release import PREDICTORS, Release
+from presage.models.release.release import Release
 from presage.serving.admission.backlog import Backlog, servers
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
@@ -98,7 +99,7 @@ class Server:
         self._outcomes = None
         if options.outcomes:
             self._outcomes = OutcomeLog(options.outcomes, open_now=False)
-        self._health = health.Health(("", *SERVICES, *PREDICTORS))
+        self._health = health.Health(("", *SERVICES, *QUANTITIES))
         self._follower: Follower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None

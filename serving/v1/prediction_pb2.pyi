@@ -177,18 +177,27 @@ class PredictRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., placements: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JobForecast(_message.Message):
-    __slots__ = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "error")
+    __slots__ = ("compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "error", "additional")
+    class AdditionalEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Forecast
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
     COMPUTE_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ADDITIONAL_FIELD_NUMBER: _ClassVar[int]
     compute_utilization: Forecast
     memory_bytes: Forecast
     step_time_s: Forecast
     runtime_s: Forecast
     error: Error
-    def __init__(self, compute_utilization: _Optional[_Union[Forecast, _Mapping]] = ..., memory_bytes: _Optional[_Union[Forecast, _Mapping]] = ..., step_time_s: _Optional[_Union[Forecast, _Mapping]] = ..., runtime_s: _Optional[_Union[Forecast, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    additional: _containers.MessageMap[str, Forecast]
+    def __init__(self, compute_utilization: _Optional[_Union[Forecast, _Mapping]] = ..., memory_bytes: _Optional[_Union[Forecast, _Mapping]] = ..., step_time_s: _Optional[_Union[Forecast, _Mapping]] = ..., runtime_s: _Optional[_Union[Forecast, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., additional: _Optional[_Mapping[str, Forecast]] = ...) -> None: ...
 
 class PredictResponse(_message.Message):
     __slots__ = ("forecasts", "release_id", "coverage", "levels")
@@ -284,7 +293,14 @@ class PredictMatrixRequest(_message.Message):
     def __init__(self, schema_hash: _Optional[str] = ..., features: _Optional[bytes] = ..., device_kinds: _Optional[_Iterable[str]] = ..., device_index: _Optional[_Iterable[int]] = ..., precisions: _Optional[_Iterable[_Union[PredictMatrixRequest.Precision, str]]] = ..., iterations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictMatrixResponse(_message.Message):
-    __slots__ = ("release_id", "levels", "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "in_domain")
+    __slots__ = ("release_id", "levels", "compute_utilization", "memory_bytes", "step_time_s", "runtime_s", "in_domain", "additional")
+    class AdditionalEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: MatrixQuantiles
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[MatrixQuantiles, _Mapping]] = ...) -> None: ...
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +308,7 @@ class PredictMatrixResponse(_message.Message):
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    ADDITIONAL_FIELD_NUMBER: _ClassVar[int]
     release_id: str
     levels: _containers.RepeatedScalarFieldContainer[float]
     compute_utilization: bytes
@@ -299,7 +316,16 @@ class PredictMatrixResponse(_message.Message):
     step_time_s: bytes
     runtime_s: bytes
     in_domain: bytes
-    def __init__(self, release_id: _Optional[str] = ..., levels: _Optional[_Iterable[float]] = ..., compute_utilization: _Optional[bytes] = ..., memory_bytes: _Optional[bytes] = ..., step_time_s: _Optional[bytes] = ..., runtime_s: _Optional[bytes] = ..., in_domain: _Optional[bytes] = ...) -> None: ...
+    additional: _containers.MessageMap[str, MatrixQuantiles]
+    def __init__(self, release_id: _Optional[str] = ..., levels: _Optional[_Iterable[float]] = ..., compute_utilization: _Optional[bytes] = ..., memory_bytes: _Optional[bytes] = ..., step_time_s: _Optional[bytes] = ..., runtime_s: _Optional[bytes] = ..., in_domain: _Optional[bytes] = ..., additional: _Optional[_Mapping[str, MatrixQuantiles]] = ...) -> None: ...
+
+class MatrixQuantiles(_message.Message):
+    __slots__ = ("values", "in_domain")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    values: bytes
+    in_domain: bytes
+    def __init__(self, values: _Optional[bytes] = ..., in_domain: _Optional[bytes] = ...) -> None: ...
 
 class PredictStreamRequest(_message.Message):
     __slots__ = ("request_id", "predict", "predict_interference")
@@ -324,7 +350,7 @@ class PredictStreamResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., predict: _Optional[_Union[PredictResponse, _Mapping]] = ..., predict_interference: _Optional[_Union[PredictInterferenceResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure", "idempotency_key", "neighbours")
+    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure", "idempotency_key", "neighbours", "additional")
     class Neighbour(_message.Message):
         __slots__ = ("job", "share")
         JOB_FIELD_NUMBER: _ClassVar[int]
@@ -332,6 +358,13 @@ class Outcome(_message.Message):
         job: Job
         share: Share
         def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
+    class AdditionalEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +377,7 @@ class Outcome(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    ADDITIONAL_FIELD_NUMBER: _ClassVar[int]
     job: Job
     device: Device
     share: Share
@@ -356,7 +390,8 @@ class Outcome(_message.Message):
     failure: str
     idempotency_key: str
     neighbours: _containers.RepeatedCompositeFieldContainer[Outcome.Neighbour]
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., neighbours: _Optional[_Iterable[_Union[Outcome.Neighbour, _Mapping]]] = ...) -> None: ...
+    additional: _containers.ScalarMap[str, float]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., neighbours: _Optional[_Iterable[_Union[Outcome.Neighbour, _Mapping]]] = ..., additional: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportOutcomesRequest(_message.Message):
     __slots__ = ("outcomes",)

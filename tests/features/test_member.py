@@ -14,8 +14,8 @@ PLACEMENT = Placement(features(node(), node("Relu", phase="backward")), device()
 
 
 def members(*placements, **profile):
-    alone = np.array([[profile.get(name, nan) for name in SOLO_PROFILE]] * len(placements))
-    return member_matrix(matrix(placements), alone.reshape(-1, len(SOLO_PROFILE)))
+    solo = {name: np.full(len(placements), profile.get(name, nan)) for name in SOLO_PROFILE}
+    return member_matrix(matrix(placements), solo)
 
 
 def column(name, **profile):
@@ -23,7 +23,7 @@ def column(name, **profile):
 
 
 def test_what_was_measured_alone_is_what_counts():
-    measured = {"step_time_s": 0.5, "memory_bytes": 8 << 30, "compute_utilization": 0.4}
+    measured = {"step_time": 0.5, "memory": 8 << 30, "compute_utilization": 0.4}
     roofline_s = examples.column("roofline_s", PLACEMENT)
 
     assert column("log step time", **measured) == log(0.5)

@@ -12,7 +12,8 @@ from presage.system.units import quantity
         (2**28, "bytes", "256 MiB"),
         (2**34, "bytes", "16.0 GiB"),
         (0.834, "fraction", "83 %"),
-        (1.5, "times", "1.50 x"),
+        (1.5, "slowdown", "1.50 x"),
+        (12.345, "joules", "12.3 joules"),
     ],
 )
 def test_numbers_as_a_person_reads_them(value, unit, text):

@@ -21,11 +21,12 @@ from onnx import TensorProto, helper, numpy_helper
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.gate.release_gate import GatePolicy
 from presage.models.registry.registry import Registry
-from presage.models.release.probes import SOLO, Probes
-from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.release.probes import Probes
+from presage.models.release.release import Release, write_release
 from presage.models.training.solo_rows import WHO
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
@@ -128,19 +129,19 @@ def make_release() -> MakeRelease:
         }
         manifest: dict[str, Any] = {
             "devices": [catalogue()["cpu-2"]],
-            "trained_devices": {key: ["cpu-2"] for key in PREDICTORS},
+            "trained_devices": {key: ["cpu-2"] for key in QUANTITIES},
             "max_members": {"processor": 4},
             "domains": {
                 "processor": learn_domain(
                     np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
                 )
             },
-            "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in PREDICTORS},
+            "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES},
             "setup_s": {"": [1.0] * len(LEVELS)},
             "probes": Probes(
                 np.zeros((0, len(columns("full"))), np.float32),
                 (),
-                {name: np.zeros((0, len(LEVELS))) for name in (*SOLO, "interference")},
+                {name: np.zeros((0, len(LEVELS))) for name in QUANTITIES},
             ),
             "metrics": {"step_time": {"job": split, "family": split}},
             "data_digest": "d" * 64,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from presage.features.columns.schema import columns
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.margins import Margins
 from presage.models.networks.predictors import ScalarPredictor
 from presage.models.onnx_export.export import export
@@ -18,11 +19,10 @@ from presage.models.training.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.training.targets import TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
 COLUMNS = columns("full")
-TARGET = TARGETS["step_time"]
+TARGET = QUANTITIES["step_time"]
 INPUTS = inputs_of(TARGET.inputs, "full")
 LAYOUT, SHARE = (
     COLUMNS.index(n) for n in ("channels_last", "time_share.DepthwiseConv2D forward 9 points")
@@ -54,7 +54,7 @@ def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
     }  # fmt: skip
     assert set(INPUTS.by_layout) < set(INPUTS.columns)
     for name in ("memory", "compute_utilization"):
-        assert inputs_of(TARGETS[name].inputs, "full").by_layout == ()
+        assert inputs_of(QUANTITIES[name].inputs, "full").by_layout == ()
 
 
 def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):

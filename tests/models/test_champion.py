@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import RegistryError, ReleaseError
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.registry import champion as module
 from presage.models.registry.champion import (
     Champion,
@@ -29,7 +30,7 @@ from presage.models.registry.champion import (
     peek_champion,
 )
 from presage.models.registry.registry import Registry
-from presage.models.release.release import MANIFEST, PREDICTORS, load_release
+from presage.models.release.release import MANIFEST, load_release
 from tests.models.mlflow_server import served
 from tests.serving.processes import free_port
 
@@ -437,7 +438,7 @@ def test_a_folder_of_another_name_is_not_whole(releases, tmp_path):
     assert is_whole(folder.rename(tmp_path / releases["poor"].release_id))
 
 
-@pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in PREDICTORS] + [MANIFEST])
+@pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in QUANTITIES] + [MANIFEST])
 def test_damaged_files_in_the_registry_are_refused(two, cache, damaged):
     with (artifacts(two) / damaged).open("r+b") as file:
         file.seek(200)

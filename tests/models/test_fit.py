@@ -10,6 +10,8 @@ import torch
 from presage.errors import ReleaseError, TrainingError
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.columns.schema import columns
+from presage.features.quantities.quantity import LEAST_FRACTION
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.conformal import calibrate
 from presage.models.calibration.margins import Margins
 from presage.models.networks.ensemble import combined_array
@@ -31,7 +33,6 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.fit_interference import fit_interference, log_slowdowns
-from presage.models.training.targets import LEAST_FRACTION, TARGETS
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
@@ -39,7 +40,7 @@ MARGINS = {0.05: 0.03, 0.1: 0.01}
 LOG_8, LOG_80 = (math.log(8 + 1e-9), math.log(80 + 1e-9))
 OWN = Margins(MARGINS, {0.05: 0.2, 0.1: 0.1}, (((7.0, LOG_80, LOG_8), {0.05: 0.5, 0.1: 0.4}),))
 COLUMNS = columns("full")
-TARGET = TARGETS["step_time"]
+TARGET = QUANTITIES["step_time"]
 INPUTS = inputs_of(TARGET.inputs, "full")
 
 
@@ -225,7 +226,7 @@ def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
     raw, _ = rows(3)
     raw[:, COLUMNS.index("overhead_share")] = [0.2, 0.5, 1.0]
     raw[:, COLUMNS.index("compute_capability")] = 8.0
-    only = ScalarPredictor(fit(*rows(30)), TARGETS["compute_utilization"], OWN)
+    only = ScalarPredictor(fit(*rows(30)), QUANTITIES["compute_utilization"], OWN)
     predictor = of_device_class(
         {"processor": only}, scale=False, column=COLUMNS.index("compute_capability")
     )

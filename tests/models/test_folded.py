@@ -10,6 +10,7 @@ from torch import nn
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import Margins
 from presage.models.networks.component_factors import CONDITIONS
 from presage.models.networks.predictors import (
@@ -30,7 +31,6 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.fit_interference import InterferenceStack
-from presage.models.training.targets import TARGETS
 
 CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
 COLUMNS = columns("full")
@@ -44,7 +44,7 @@ def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
     """Raw features: sizes over many decades, shares of which most are 0, and flags."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
-    shares = inputs_of(TARGETS["step_time"].inputs, "full").parts
+    shares = inputs_of(QUANTITIES["step_time"].inputs, "full").parts
     raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
     raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
     raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
@@ -56,7 +56,7 @@ def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike
     torch.manual_seed(seed)
     x = torch.from_numpy(transform_features(rows(60, seed), "full")).float()
     weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
-    target = TARGETS[name]
+    target = QUANTITIES[name]
     stack = ScalarStack(
         x, torch.randn(members, 60), weights, inputs_of(target.inputs, "full"), CONFIG
     )
@@ -77,7 +77,7 @@ def own_margins(*margins) -> Margins:
 
 def asked(n: int = 200) -> torch.Tensor:
     raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
-    raw[:5, inputs_of(TARGETS["step_time"].inputs, "full").parts] = 0
+    raw[:5, inputs_of(QUANTITIES["step_time"].inputs, "full").parts] = 0
     return torch.from_numpy(raw).float()
 
 
@@ -87,7 +87,7 @@ def assert_same(one, other, x) -> None:
 
 
 @pytest.mark.parametrize("members", [1, 2, 3])
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", solo_quantities())
 def test_a_folded_predictor_says_the_same(name, members):
     one = predictor(name, members, own_margins(WIDE, CROSSING))
     assert_same(one, FoldedScalar(one), asked())
@@ -120,7 +120,7 @@ def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margin
 def test_what_is_no_number_stays_none():
     one = predictor("step_time", 2, own_margins())
     x = asked(3)
-    x[1, inputs_of(TARGETS["step_time"].inputs, "full").columns] = torch.nan
+    x[1, inputs_of(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
 
     assert FoldedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
 

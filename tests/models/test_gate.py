@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.gate import release_gate as gate
 from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
 from presage.models.gate.holdout_score import score
@@ -20,7 +21,6 @@ from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
 from presage.models.registry.registry import Registry
 from presage.models.release import release
 from presage.models.release.manifest import job_digest
-from presage.models.release.release import PREDICTORS
 from presage.pipelines.stages import promote as stage
 
 Z = {0.8: 1.2816, 0.9: 1.6449}
@@ -276,7 +276,7 @@ def test_the_true_model_scores_as_its_noise_says(releases, tables):
     found = score(releases["good"], *tables)
     figures = found.figures()
 
-    assert list(figures) == list(PREDICTORS)
+    assert list(figures) == list(QUANTITIES)
     for predictor, of_predictor in figures.items():
         assert of_predictor["mape"] == pytest.approx(8, abs=2.5), predictor  # 10 % x sqrt(2 / pi)
         assert of_predictor["coverage_80%"] == pytest.approx(80, abs=12), predictor

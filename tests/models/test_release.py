@@ -9,10 +9,11 @@ import pytest
 from presage.errors import InvalidJobError, ReleaseError
 from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release import release as release_module
-from presage.models.release.probes import SOLO, Probes
-from presage.models.release.release import MANIFEST, PREDICTORS, load_release, write_release
+from presage.models.release.probes import Probes
+from presage.models.release.release import MANIFEST, load_release, write_release
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.stages.build_release import training_colocations
 from tests.features.examples import device, features, node
@@ -22,17 +23,18 @@ DOMAIN = learn_domain(matrix(PLACED), ["net"], ["fp32"])
 PROBES = Probes(
     matrix(PLACED).astype(np.float32),
     ((0, 0),),
-    {name: np.arange(5.0)[np.newaxis] for name in SOLO} | {"interference": np.ones((2, 5))},
+    {name: np.arange(5.0)[np.newaxis] for name in solo_quantities()}
+    | {"interference": np.ones((2, 5))},
 )
-MODELS = {name: f"the {name} model".encode() for name in PREDICTORS}
+MODELS = {name: f"the {name} model".encode() for name in QUANTITIES}
 
 
 def write(folder, **changes):
     values: dict[str, Any] = dict(
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
-        trained_devices={key: ["example"] for key in PREDICTORS}, max_members={"gpu": 3},
+        trained_devices={key: ["example"] for key in QUANTITIES}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
-        stranger_margins={name: {"gpu": {0.1: 0.5}} for name in PREDICTORS},
+        stranger_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip

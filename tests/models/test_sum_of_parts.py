@@ -8,6 +8,7 @@ import torch
 
 from presage.features.columns.column import ON_TOP
 from presage.features.columns.schema import FEATURE_SETS, columns
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.networks.component_factors import STRIDE, SumOfParts
 from presage.models.training.fit import (
     LEVELS,
@@ -17,10 +18,9 @@ from presage.models.training.fit import (
     quantiles_of,
     transform_features,
 )
-from presage.models.training.targets import TARGETS
 
 COLUMNS = columns("full")
-TARGET = TARGETS["step_time"]
+TARGET = QUANTITIES["step_time"]
 INPUTS = inputs_of(TARGET.inputs, "full")
 DENSE, SPARSE, LOADING, LAYOUT = (
     COLUMNS.index(name)
@@ -42,10 +42,10 @@ def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
 def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_comes_on_top():
     full = FEATURE_SETS["full"]
     for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
-        parts = [full[i] for i in inputs_of(TARGETS[predictor].inputs, "full").parts]
+        parts = [full[i] for i in inputs_of(QUANTITIES[predictor].inputs, "full").parts]
         assert all(c.name.startswith(whole) for c in parts if c.part == 1)
         assert {c.part for c in parts} == {1.0, ON_TOP}
-    assert inputs_of(TARGETS["compute_utilization"].inputs, "full").parts == ()
+    assert inputs_of(QUANTITIES["compute_utilization"].inputs, "full").parts == ()
 
 
 def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on_top():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
-from presage.models.release.release import PREDICTORS
 from presage.models.training.baselines import BASELINES
 from presage.pipelines.stages.evaluate import Metrics, score_forecasts
 
@@ -39,7 +39,7 @@ def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]
     """All four predictors, both splits, in and out of domain, two kinds of devices."""
     random = np.random.default_rng(0)
     told = {}
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         rows = []
         for i in range(jobs):
             family = FAMILIES[i % len(FAMILIES)]

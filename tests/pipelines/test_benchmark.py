@@ -231,7 +231,7 @@ def few(monkeypatch, *, rows, constant=None):
             return replace(found, measured=0 * found.measured + constant)
 
     whole = SUMS["train-step"]
-    few = Few(whole.target, whole.wanted, whole.unit)
+    few = Few(whole.quantity, whole.wanted, whole.unit)
     monkeypatch.setitem(TASKS, "train-step", few)
 
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from presage.features.placement import Placement
+from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.models.training.fit import LEVELS
-from presage.models.training.targets import TARGETS
 from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
 from presage.pipelines.benchmark.rows import Rows
@@ -22,7 +22,7 @@ from tests.features.examples import device, features, memory
 
 PROFILES = Path(__file__).parents[2] / "data/profiles"
 QUICK = replace(CONFIG, steps=30, hidden=8, ensemble=1)
-TASK = FitsTask(SoloTask(TARGETS["memory"], lambda job: job.trains, "bytes", config=QUICK))
+TASK = FitsTask(SoloTask(QUANTITIES["memory"], lambda job: job.trains, "bytes", config=QUICK))
 DECISIONS = {"wrong_fits", "wrong_refusals", "refused"}
 GIB = 2.0**30
 

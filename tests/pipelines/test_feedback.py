@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 from presage.pipelines.reported.recency import DAY_S, Recency
 from presage.pipelines.stages import featurize, train
 from presage.pipelines.stages.featurize import superseded, weights
@@ -70,7 +70,7 @@ def test_jobs_of_a_device_that_became_slower_are_foretold_as_they_are_now(tmp_pa
     for name, folders in {"before": [campaign], "after": [tmp_path / "tables", campaign]}.items():
         featurize.featurize(folders, tmp_path / name, recency=RECENCY)
         solo = pd.read_parquet(tmp_path / name / "solo.parquet")
-        forecasts[name] = train.train(solo, TARGETS["step_time"], SETTINGS, {}).forecasts
+        forecasts[name] = train.train(solo, QUANTITIES["step_time"], SETTINGS, {}).forecasts
     measured = read_campaign(campaign).executions.set_index("job_id")["step_time_median_s"]
 
     then = held_out_error(forecasts["before"], measured)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
-from presage.models.release.release import PREDICTORS, load_release
-from presage.models.training.targets import TARGETS
+from presage.models.release.release import load_release
 from tests.pipelines.outcome_examples import log_of, outcome, together
 from tests.small_campaign import small_campaign
 
@@ -33,7 +33,7 @@ WORK: dict[str, tuple[tuple[str, ...], str, str]] = {
     "featurize": (("data/profiles/cpu-2", "--target"), "data/features", "solo.parquet"),
     **{
         f"train {name}": ((name, *FEATURES, "--target"), f"data/models/{name}", "model.onnx")
-        for name in TARGETS
+        for name in solo_quantities()
     },
     "train_interference": (
         (*FEATURES, *MODELS, "--target"), "data/models/interference", "model.onnx",
@@ -90,7 +90,7 @@ def calm(tmp_path_factory, run) -> Path:
     small_campaign(folder / "data/profiles/cpu-2", FAMILIES)
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), together("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    for predictor in PREDICTORS:
+    for predictor in QUANTITIES:
         params["train"][predictor] |= {"steps": 15, "ensemble": 1, "hidden": 8}
     params["promote"] |= {"coverage_risk": 1e-9}  # of so few jobs any release is promoted
     (folder / "params.yaml").write_text(yaml.safe_dump(params))

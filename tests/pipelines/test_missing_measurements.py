@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 
 from presage.errors import ReleaseError, TrainingError
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.features.tables.campaign import read_campaign
-from presage.models.release.release import PREDICTORS
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.models.training.solo_rows import positions_alone
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import evaluation_tables
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
@@ -48,7 +47,7 @@ def forecasts(frames):
     with without_onnx():
         told = {
             name: train.train(solo, target, SETTINGS, {}).forecasts
-            for name, target in TARGETS.items()
+            for name, target in solo_quantities().items()
         }
         together = train_interference.train(solo, interference, told, SETTINGS_TOGETHER, {})
     return told | {"interference": together.forecasts}
@@ -122,7 +121,7 @@ def test_a_device_measured_for_memory_alone_is_in_that_predictors_domain_only(fr
     elsewhere = solo.iloc[:40].assign(device_kind="a100-40gb", **measured)
     seen = release.training_rows(pd.concat([solo, elsewhere], ignore_index=True))
     devices = release.trained_devices(
-        seen, frames[1], dict.fromkeys(PREDICTORS, ("processor",)), None
+        seen, frames[1], dict.fromkeys(QUANTITIES, ("processor",)), None
     )
 
     assert devices["memory"] == {"cpu-2", "a100-40gb"}

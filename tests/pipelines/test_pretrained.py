@@ -13,8 +13,9 @@ import torch
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.release.manifest import job_digest
-from presage.models.release.release import PREDICTORS, load_release
+from presage.models.release.release import load_release
 from presage.models.release.training_data import CampaignRows, LearntFrom, learnt_from
 from presage.models.training.fine_tuning import (
     read_interference,
@@ -24,7 +25,6 @@ from presage.models.training.fine_tuning import (
 )
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.pretraining.pretrain import SOURCES
@@ -55,7 +55,7 @@ def features(tmp_path_factory):
 def step_time(features):
     """What a processor taught, beside the networks of GPUs that came along."""
     solo = pd.read_parquet(features / "solo.parquet")
-    return train.train(solo, TARGETS["step_time"], SETTINGS, starts_of("step_time"))
+    return train.train(solo, QUANTITIES["step_time"], SETTINGS, starts_of("step_time"))
 
 
 def on_gpu(rows, kind="v100-16gb"):
@@ -103,7 +103,7 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
     starts = {name: read_scalar(path) for name, path in start.networks("step_time").items()}
     few = on_gpu(solo.iloc[:12])
     mixed = pd.concat([solo, few], ignore_index=True)
-    trained = train.train(mixed, TARGETS["step_time"], SETTINGS, starts)
+    trained = train.train(mixed, QUANTITIES["step_time"], SETTINGS, starts)
 
     assert set(trained.learnt) == {"processor", "gpu"}
     assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
@@ -120,7 +120,7 @@ def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, no_onnx, predictor, r
     solo = pd.read_parquet(features / "solo.parquet").iloc[::3]
     starts = starts_of(predictor)
     rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
-    trained = train.train(rows, TARGETS[predictor], SETTINGS, starts)
+    trained = train.train(rows, QUANTITIES[predictor], SETTINGS, starts)
 
     # To go on, one is enough; from nothing, ten are too few, and nobody says they were learnt.
     assert set(trained.learnt) == {"processor"} | set(starts)
@@ -131,7 +131,7 @@ def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, no_onnx, predictor, r
 def test_runs_of_one_family_are_enough_to_go_on_by(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
     alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
-    target, start = TARGETS["step_time"], starts_of("step_time")["gpu"]
+    target, start = QUANTITIES["step_time"], starts_of("step_time")["gpu"]
     learnt, table = learn_solo.learn(alike, target, SETTINGS, start)
 
     assert train.teaches(alike, target, start)
@@ -145,7 +145,7 @@ def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_p
     slower = on_gpu(solo.iloc[:60])
     slower["step_time_median_s"] *= 30
     rows = pd.concat([solo, slower], ignore_index=True)
-    train.train(rows, TARGETS["step_time"], SETTINGS, starts_of("step_time")).write(tmp_path)
+    train.train(rows, QUANTITIES["step_time"], SETTINGS, starts_of("step_time")).write(tmp_path)
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
     names = [f"full.{name}" for name in columns("full")]
     here, elsewhere = (
@@ -163,7 +163,7 @@ def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features, no_onnx):
     told = [solo.assign(split=split, features="full") for split in cv.SPLITS]
     forecasts = {
         name: pd.concat(told).assign(**{"q0.5": lambda rows, of=target: rows[of.column]})
-        for name, target in TARGETS.items()
+        for name, target in solo_quantities().items()
     }
     start = read_pretrained(COMMITTED)
     assert start is not None
@@ -184,7 +184,7 @@ def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
         for learnt, _ in (
             learn_solo.learn(
                 solo.assign(step_time_median_s=solo["step_time_median_s"] * factor),
-                TARGETS["step_time"], SETTINGS, None,
+                QUANTITIES["step_time"], SETTINGS, None,
             )
             for factor in (1, np.where(jury, 100, 1), np.where(jury, 1, 100))
         )
@@ -197,7 +197,7 @@ def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
 def test_networks_say_which_jobs_taught_them_and_those_that_they_began_with(features, tmp_path):
     solo = pd.read_parquet(features / "solo.parquet")
     solo.loc[3, "step_time_median_s"] = np.nan  # not measured: nothing was learnt from it
-    target = TARGETS["step_time"]
+    target = QUANTITIES["step_time"]
     first, _ = learn_solo.learn(solo, target, SETTINGS, None)
     write_learnt(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")
     again, _ = learn_solo.learn(solo, target, SETTINGS, read_scalar(tmp_path / "one.npz"))
@@ -232,7 +232,7 @@ def test_a_release_keeps_what_its_networks_began_with(features, step_time, tmp_p
     start = read_pretrained(COMMITTED)
     assert start is not None
     forecasts = {}
-    for name, target in TARGETS.items():
+    for name, target in solo_quantities().items():
         trained = (
             step_time
             if name == "step_time"
@@ -250,7 +250,7 @@ def test_a_release_keeps_what_its_networks_began_with(features, step_time, tmp_p
     ids = np.array(sorted({*solo["job_id"], *interference["job_id"]}))
     jury = job_folds(list(ids)) == HELD_OUT_FOLD
     begun_with = set().union(
-        *(read_jobs(path) for name in PREDICTORS for path in start.networks(name).values())
+        *(read_jobs(path) for name in QUANTITIES for path in start.networks(name).values())
     )
     assert len(begun_with) > 1000
     assert made.trained_on is not None
@@ -290,7 +290,7 @@ def test_only_classes_without_rows_of_their_own_are_gone_on_from():
 
     assert STARTS == ("gpu",)
     assert set(start.domains) == {"gpu"}
-    assert "cpu-2" not in set().union(*map(start.devices, PREDICTORS))
+    assert "cpu-2" not in set().union(*map(start.devices, QUANTITIES))
 
 
 def test_a_release_without_the_networks_that_made_it_is_refused(tmp_path):

@@ -19,13 +19,13 @@ import yaml
 
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.columns.schema import columns
+from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.training_data import learnt_from
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.models.training.targets import TARGETS
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.pipelines.stages import build_release as release
@@ -49,7 +49,7 @@ STAGES = {
     "train": ("step_time", "--features", "data/features", "--target"),
     "train_interference": (*FOLDERS, "--target"),
     "evaluate": (*FOLDERS, "--target"),
-    "release": (*FOLDERS, "--evaluation", "data/evaluation", "--target"),
+    "build_release": (*FOLDERS, "--evaluation", "data/evaluation", "--target"),
     "promote": ("data/release", "data/features"),
 }
 # A stage that says when it is in the middle of writing a file, and stays there.
@@ -61,13 +61,13 @@ def stay(descriptor):
     time.sleep(120)
 
 os.fsync = stay
-from presage.models import export_onnx
-export_onnx.export = lambda *_: b"in place of seconds of work"
+from presage.models.onnx_export import export
+export.export = lambda *_: b"in place of seconds of work"
 sys.argv = sys.argv[1:]
 if sys.argv[0] == "evaluate":  # boosted trees take a minute
-    from presage.models import baselines
+    from presage.models.training import baselines
     baselines.BASELINES = {"constant": baselines.Constant}
-runpy.run_module(f"presage.pipelines.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+runpy.run_module(f"presage.pipelines.stages.{sys.argv[0]}", run_name="__main__", alter_sys=True)
 """
 
 
@@ -80,7 +80,7 @@ def workspace(tmp_path_factory):
     solo = pd.read_parquet(features / "solo.parquet")
     interference = pd.read_parquet(features / "interference.parquet")
     forecasts = {}
-    for name, target in TARGETS.items():
+    for name, target in solo_quantities().items():
         trained = train.train(solo, target, SETTINGS, {})
         trained.write(models / name)
         forecasts[name] = trained.forecasts
@@ -92,7 +92,7 @@ def workspace(tmp_path_factory):
         evaluate.main([*folders, "--target", str(root / "data/evaluation")])
     release.assemble_release(features, models, root / "data/evaluation", root / "data/release")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    tiny = dict.fromkeys(TARGETS, asdict(TINY)) | {"interference": asdict(TINY_TOGETHER)}
+    tiny = dict.fromkeys(solo_quantities(), asdict(TINY)) | {"interference": asdict(TINY_TOGETHER)}
     params["train"] |= tiny | {"thousands": params["train"]["thousands"] | tiny}
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     return root
@@ -296,7 +296,7 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
     nothing = pd.read_parquet(workspace / "data/features/interference.parquet").head(0)
     forecasts = {
         name: pd.read_parquet(workspace / f"data/models/{name}/forecasts.parquet")
-        for name in TARGETS
+        for name in solo_quantities()
     }
     with pytest.raises(TrainingError, match="no co-location ran"):
         train_interference.train(solo, nothing, forecasts, SETTINGS_TOGETHER, {})
@@ -305,7 +305,7 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
 def test_too_few_jobs_to_calibrate_say_how_many_are_needed(workspace):
     solo = pd.read_parquet(workspace / "data/features/solo.parquet").head(8)
     with pytest.raises(TrainingError, match="measure more jobs"):
-        train.train(solo, TARGETS["memory"], SETTINGS, {})
+        train.train(solo, QUANTITIES["memory"], SETTINGS, {})
 
 
 def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):

@@ -26,10 +26,11 @@ from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.job import Job, JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.make_probes import probe
 from presage.models.release.probes import Probes
-from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.release.release import Release, write_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.server.server import RunningServer, start_server
@@ -148,7 +149,7 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
         "models": make_models(),
         "levels": LEVELS,
         "devices": [MEASURED],
-        "trained_devices": {key: ["cpu-2"] for key in PREDICTORS},
+        "trained_devices": {key: ["cpu-2"] for key in QUANTITIES},
         "max_members": {"processor": 3, "gpu": 1},
         "domains": {
             "processor": learn_domain(
@@ -156,7 +157,7 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
             )
         },
         "stranger_margins": {
-            name: dict.fromkeys(DEVICE_CLASSES, STRANGER_MARGINS) for name in PREDICTORS
+            name: dict.fromkeys(DEVICE_CLASSES, STRANGER_MARGINS) for name in QUANTITIES
         },
         "setup_s": SETUP_S,
         "metrics": {"step_time": {"mape": 0.125}},

@@ -11,15 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from presage.features.quantities.registry import job_quantities
 from presage.serving.codec import encode
 from presage.serving.predictor.quantiles import (
-    JOB_QUANTITIES,
     Asked,
     ColocationQuantiles,
     Quantiles,
 )
 from presage.serving.v1 import prediction_pb2 as pb
 
+JOB_UNITS = {name: quantity.unit for name, quantity in job_quantities().items()}
 MOST_LEVELS = 16  # that a request may ask for
 ODD = [0.0, -0.0, 1.0, -1.5, float("nan"), float("inf"), float("-inf"), 5e-324, 1.7e308, 7e300]
 NUMBERS = st.sampled_from(ODD) | st.floats(width=64)
@@ -76,7 +77,7 @@ def forecast(of: Quantiles, row: int, asked: Asked, unit: str) -> pb.Forecast:
 def job_forecast(answer: Answered, row: int) -> pb.JobForecast:
     forecasts: dict[str, Any] = {
         name: forecast(of, row, answer.asked, unit)
-        for (name, unit), of in zip(JOB_QUANTITIES.items(), answer.numbers, strict=True)
+        for (name, unit), of in zip(JOB_UNITS.items(), answer.numbers, strict=True)
     }
     return pb.JobForecast(**forecasts)
 
@@ -108,7 +109,7 @@ def expected_predict(answer: Answered) -> pb.PredictResponse:
 
 def written_predict(answer: Answered) -> bytes:
     return encode.predict_response(
-        dict(zip(JOB_QUANTITIES, answer.numbers, strict=True)), answer.asked, answer.release_id,
+        dict(zip(JOB_UNITS, answer.numbers, strict=True)), answer.asked, answer.release_id,
         errors=answer.errors,
     )  # fmt: skip
 
@@ -136,7 +137,7 @@ def test_as_many_levels_as_may_be_asked_for(levels):
 
 def test_more_levels_than_there_are_marks_for_are_refused():
     with pytest.raises(AssertionError):
-        encode._job_layout(30)
+        encode._job_layout(30, tuple(JOB_UNITS))
 
 
 def test_a_full_response_with_errors_here_and_there():
@@ -223,7 +224,7 @@ def test_the_largest_colocations(levels):
 @settings(deadline=None)
 @given(answers(quantities=4))
 def test_a_matrix_response_holds_every_quantile_and_a_bit_for_each_domain(answer):
-    asked = dict(zip(JOB_QUANTITIES, answer.numbers, strict=True))
+    asked = dict(zip(JOB_UNITS, answer.numbers, strict=True))
     levels = list(range(answer.numbers[0].values.shape[1]))
 
     response = pb.PredictMatrixResponse.FromString(

@@ -67,10 +67,10 @@ def check(told, predictor, coverage=0.8):
     assert [row["job_id"] for row in told] == ["one", "two", "three"]
     assert {row["release_id"] for row in told} == {predictor.release_id}
     for row, forecast in zip(told, alone, strict=True):
-        for name, one in zip(forecast.__slots__, asdict(forecast).values(), strict=True):
+        for name, one in forecast.by_field().items():
             for which in ("median", "low", "high"):
-                assert row[f"{name}_{which}"] == pytest.approx(one[which], rel=1e-6)
-            assert row[f"{name}_in_domain"] == one["in_domain"]
+                assert row[f"{name}_{which}"] == pytest.approx(getattr(one, which), rel=1e-6)
+            assert row[f"{name}_in_domain"] == one.in_domain
     for row, slowdown in zip(told[:2], pair.slowdowns, strict=True):
         assert row["slowdown_high"] == pytest.approx(slowdown.high, rel=1e-6)
         assert (row["fits"], row["fit_probability"]) == (pair.fits, pair.fit_probability)

@@ -12,7 +12,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.models.release.release import PREDICTORS
+from presage.features.quantities.registry import QUANTITIES
 from presage.serving.predictor.predictor import Predictor
 
 
@@ -74,7 +74,7 @@ def test_more_members_than_any_trained_co_location_had_are_out_of_domain(release
 
 
 def test_a_device_without_trained_co_locations_knows_lone_jobs_only(release_with, job, cpu):
-    trained = {key: ["cpu-2"] for key in PREDICTORS} | {"interference": ["h200"]}
+    trained = {key: ["cpu-2"] for key in QUANTITIES} | {"interference": ["h200"]}
     predictor = Predictor(release_with(trained_devices=trained))
 
     assert predict_one(predictor, job(), cpu).in_domain
@@ -148,7 +148,7 @@ def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, mo
         predictor.warm_up()
 
 
-NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in PREDICTORS}}
+NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITIES}}
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from presage.errors import InvalidJobError
-from presage.serving.predictor.quantiles import JOB_QUANTITIES, asked_of
+from presage.features.quantities.registry import job_quantities
+from presage.serving.predictor.quantiles import asked_of
 from presage.serving.v1 import prediction_pb2 as pb
 
 
 def test_the_quantities_are_those_of_the_protocol_in_its_order():
-    fields = pb.JobForecast.DESCRIPTOR.fields
-    assert [field.name for field in fields if field.name != "error"] == list(JOB_QUANTITIES)
+    named = [field.name for field in pb.JobForecast.DESCRIPTOR.fields]
+    others = {"error", "additional"}
+    assert [name for name in named if name not in others] == list(job_quantities())
 
 
 @pytest.mark.parametrize(("coverage", "ends"), [(0.8, (1, 3)), (0.9, (0, 4)), (0.8000001, (1, 3))])

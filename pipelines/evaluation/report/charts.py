@@ -149,7 +149,7 @@ def _told(row: dict[str, Any], unit: str) -> str:
 
 def _label(value: float, unit: str) -> str:
     """A round value without digits that say nothing."""
-    return f"{value:g} x" if unit == "times" else quantity(value, unit)
+    return f"{value:g} x" if unit == "slowdown" else quantity(value, unit)
 
 
 def _log_ticks(low: float, high: float, *, base: int) -> list[float]:

@@ -11,9 +11,10 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from presage.features.quantities.registry import QUANTITIES
 from presage.pipelines.evaluation.assessment import Assessment
 from presage.pipelines.evaluation.cross_validation import SPLITS
-from presage.pipelines.evaluation.evaluation_tables import DOMAIN_NOT_SAID, GROUPS, UNITS, records
+from presage.pipelines.evaluation.evaluation_tables import DOMAIN_NOT_SAID, GROUPS, records
 from presage.pipelines.evaluation.report.charts import (
     CalibrationCurve,
     Scatter,
@@ -25,12 +26,6 @@ from presage.pipelines.stages.stage import write_page
 from presage.system.printable import on_page
 from presage.system.units import quantity
 
-TITLES = {
-    "compute_utilization": "Compute utilization",
-    "memory": "Memory",
-    "step_time": "Step time",
-    "interference": "Slowdown by co-runners",
-}
 MODELS = {
     "mlp": "MLP",
     "mlp_published": "MLP, published features",
@@ -91,8 +86,8 @@ def render(assessment: Assessment) -> str:
         metrics=assessment.metrics,
         sections=sections,
         splits=SPLITS,
-        titles=TITLES,
-        units=UNITS,
+        titles={name: one.title for name, one in QUANTITIES.items()},
+        units={name: one.unit for name, one in QUANTITIES.items()},
         models={p: _models(splits) for p, splits in assessment.metrics.items()},
         best=_best(assessment),
         beside=_beside_baselines(assessment),
@@ -131,13 +126,13 @@ def coverage_mark(value: float, promised: float, rows: int) -> str:
 
 
 def _section(assessment: Assessment, predictor: str) -> Section:
-    rows, unit = assessment.judged[predictor], UNITS[predictor]
+    rows, unit = assessment.judged[predictor], QUANTITIES[predictor].unit
     axis = axis_of(rows, unit)
     of_split = {split: rows[rows["split"] == split] for split in SPLITS}
     calibration, worst = assessment.calibration, assessment.worst[predictor]
     return Section(
         predictor=predictor,
-        title=TITLES[predictor],
+        title=QUANTITIES[predictor].title,
         unit=unit,
         scatters={split: scatter(part, unit, axis) for split, part in of_split.items()},
         curves=calibration_curves(calibration[calibration["predictor"] == predictor]),
@@ -211,7 +206,7 @@ def _beside_baselines(assessment: Assessment) -> dict[tuple[str, str], str]:
 def _provenance(predictor: str, rows: pd.DataFrame) -> dict[str, Any]:
     once = rows[rows["split"] == SPLITS[0]]
     return {
-        "title": TITLES[predictor],
+        "title": QUANTITIES[predictor].title,
         "rows": len(once),
         "jobs": once["job_id"].nunique(),
         "families": once["family"].nunique(),

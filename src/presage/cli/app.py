@@ -386,13 +386,13 @@ def train(
         Path, typer.Option(help="Networks that rows of a GPU go on from.")
     ] = Path("data/pretrained"),
 ) -> None:
-    """Train the four predictors by hand (params.yaml; `dvc repro` does it when needed)."""
-    from presage.models.training.targets import TARGETS
+    """Train every predictor by hand (params.yaml; `dvc repro` does it when needed)."""
+    from presage.features.quantities.registry import solo_quantities
     from presage.pipelines.stages import train as solo
     from presage.pipelines.stages import train_interference
 
     told = ["--features", str(features_dir), "--pretrained", str(pretrained)]
-    for name in TARGETS:
+    for name in solo_quantities():
         solo.main([name, *told, "--target", str(models_dir / name)])
     told += ["--models", str(models_dir)]
     train_interference.main([*told, "--target", str(models_dir / "interference")])

@@ -13,6 +13,7 @@ from presage.features.device.device import Device
 from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
+from presage.features.quantities.registry import RUNTIME, job_quantities
 from presage.serving.client.job_features import to_json
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
 from presage.system.terminal import Console, Table, styled
@@ -138,38 +139,36 @@ def print_forecasts(
                         "name": job.job.name,
                         "batch_size": job.job.batch_size,
                         "iterations": job.job.iterations,
-                        "compute_utilization": forecast_json(answer.compute_utilization),
-                        "memory_bytes": forecast_json(answer.memory_bytes),
-                        "step_time_s": forecast_json(answer.step_time_s),
-                        "runtime_s": forecast_json(answer.runtime_s),
                     }
+                    | {name: forecast_json(one) for name, one in answer.by_field().items()}
                     for job, answer in zip(jobs, answers, strict=True)
                 ],
             }
         )
         return
     table = Table(title=f"forecasts on {device.kind} ({first.coverage:.0%} interval)")
-    for name in ("job", "compute", "memory", "step time", "runtime", "in domain"):
+    for name in ("job", *map(_label, answers[0].by_field()), "in domain"):
         table.add_column(name)
     for job, answer in zip(jobs, answers, strict=True):
         table.add_row(
             f"{job.job.name}, batch {job.job.batch_size}",
-            interval(answer.compute_utilization),
-            interval(answer.memory_bytes),
-            interval(answer.step_time_s),
-            interval(answer.runtime_s),
+            *map(interval, answer.by_field().values()),
             _in_domain(answer),
         )
     Console().print(table)
 
 
+def _label(forecast_field: str) -> str:
+    """Return the heading of a quantity's column; of one that a newer server sends, its field."""
+    quantity = job_quantities().get(forecast_field)
+    return forecast_field if quantity is None else quantity.label
+
+
 def _in_domain(answer: JobForecast) -> str:
     """Yes or no; of a device on which not everything was measured, what was not."""
-    inside = {
-        "compute": answer.compute_utilization.in_domain,
-        "memory": answer.memory_bytes.in_domain,
-        "step time": answer.step_time_s.in_domain,
-    }
+    forecasts = answer.by_field()
+    forecasts.pop(RUNTIME.forecast_field)  # as the step time
+    inside = {_label(name): one.in_domain for name, one in forecasts.items()}
     outside = [name for name, is_inside in inside.items() if not is_inside]
     if not outside:
         return "yes"

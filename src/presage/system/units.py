@@ -6,7 +6,8 @@ from __future__ import annotations
 def quantity(value: float, unit: str) -> str:
     """A number with its unit, in three significant digits.
 
-    ``unit`` is a forecast's: bytes, seconds, fraction; any other is a ratio.
+    Bytes, seconds and fractions are scaled, a slowdown is a ratio; the name of any other unit
+    stands after the number.
     """
     if unit == "bytes":
         return f"{value / 2**20:,.0f} MiB" if value < 2**33 else f"{value / 2**30:,.1f} GiB"
@@ -16,4 +17,4 @@ def quantity(value: float, unit: str) -> str:
         return f"{value:.3g} s" if value < 600 else f"{value / 60:.3g} min"
     if unit == "fraction":
         return f"{100 * value:.0f} %"
-    return f"{value:.2f} x"
+    return f"{value:.2f} x" if unit == "slowdown" else f"{value:.3g} {unit}"

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from presage.features.job.job import JobFeatures
+from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
-from presage.models.release.release import PREDICTORS
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.client.client import PresageClient
 from presage.serving.codec.wire import write_job
@@ -64,7 +64,7 @@ def checkout(tmp_path: Path) -> Path:
         small_campaign(folder / "data/profiles" / name, (*families, *COLOCATED), kept)
     shutil.copytree(folder / "data/profiles/cpu-2", folder / "data/profiles/local")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    for name in PREDICTORS:
+    for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
     params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
     # How strict a gate is other tests ask: of so few jobs it cannot be sure.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from presage.models.release.release import PREDICTORS
+from presage.features.quantities.registry import QUANTITIES
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.onnx_model import OnnxModel
 
@@ -26,7 +26,7 @@ def served(release) -> ServedModels:
             levels=len(release.levels),
             least=1.0 if name == "interference" else 0.0,
         )
-        for name in PREDICTORS
+        for name in QUANTITIES
     }
     return ServedModels.of(release, models)
 
@@ -34,5 +34,5 @@ def served(release) -> ServedModels:
 @pytest.fixture(scope="session")
 def never_run(release) -> ServedModels:
     """The same, but for models that fail the test when one of them runs."""
-    models: dict[str, Any] = {name: NeverRun() for name in PREDICTORS}
+    models: dict[str, Any] = {name: NeverRun() for name in QUANTITIES}
     return ServedModels.of(release, models)

@@ -6,7 +6,7 @@ import presage
 from presage.errors import UnknownModelError
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import schema_hash
-from presage.models.release.release import PREDICTORS
+from presage.features.quantities.registry import QUANTITIES
 from presage.serving.oip.messages import message
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from tests.serving.oip.requests import COLUMNS
@@ -53,7 +53,7 @@ def test_interference_takes_members_and_a_mask(served):
     assert tensors(found.outputs) == {"quantiles": ("FP32", [-1, -1, 5])}
 
 
-@pytest.mark.parametrize(("name", "unit"), PREDICTORS.items())
+@pytest.mark.parametrize(("name", "unit"), [(q.name, q.unit) for q in QUANTITIES.values()])
 def test_parameters_say_what_the_numbers_mean(served, name, unit):
     found = {key: value.string_param for key, value in metadata(served, name).parameters.items()}
 
@@ -70,7 +70,7 @@ def test_no_column_has_a_comma_in_its_name():
     assert not any("," in name for name in (*COLUMNS, *MEMBER_COLUMNS))
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("name", QUANTITIES)
 def test_what_is_served_is_ready_under_its_version_too(served, release, name):
     assert ready(served, name)
     assert ready(served, name, release.release_id)

@@ -152,6 +152,7 @@ def _counts(answered: Answered) -> dict[str, int]:
 
 
 def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
+    from presage.features.quantities.registry import INTERFERENCE, job_quantities
     from presage.system.terminal import Console, Table, box
 
     console = Console()
@@ -161,6 +162,8 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
     for name in ("jobs", "runs", "off %", "in 80 %", "ratio", "change"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("drift", no_wrap=True)
+    known = (*job_quantities().values(), INTERFERENCE)
+    labels = {one.forecast_field: one.label for one in known}
     quantity = ""
     for row in rows:
         if not (show_all or row.drift or not row.slice_name):
@@ -168,7 +171,7 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         if row.quantity != quantity:
             quantity = row.quantity
             table.add_section()
-            table.add_row(_NAMES[quantity], style="bold")
+            table.add_row(labels.get(quantity, "in domain"), style="bold")
         table.add_row(
             f" {row.slice_name or 'all'}", f"{row.jobs:,}", f"{row.runs:,}",
             _beside(row.mape, row.promised_mape), _beside(row.coverage, row.promised_coverage),
@@ -197,16 +200,6 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         console.print(
             f"drift: {len(drifted)} of {len(rows)}; `dvc repro` learns from what was reported"
         )
-
-
-_NAMES = {
-    "compute_utilization": "utilization",
-    "memory_bytes": "memory",
-    "step_time_s": "step time",
-    "slowdown": "slowdown",
-    "runtime_s": "runtime",
-    "in_domain": "in domain",
-}
 
 
 def _beside(found: float | None, promised: float | None) -> str:

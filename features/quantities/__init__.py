@@ -1,0 +1,1 @@
+"""Registry of predicted quantities: names, units, targets, bounds, fields and titles."""
