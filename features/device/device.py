@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.device.catalogue_file import read_device_file
 from presage.features.device.names import parts_of, spelled
+from presage.system.known_names import did_you_mean
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
@@ -234,7 +234,7 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
     found = known_device(kind, known)
     if found is None:
         raise UnknownDeviceError(
-            f"no device of kind {kind!r} is in the catalogue; {nearest_kind(kind, known)} "
+            f"no device of kind {kind!r} is in the catalogue; {similar_kinds(kind, known)} "
             f"{ADD_KIND}"
         )
     return found
@@ -249,13 +249,11 @@ def known_device(kind: str, known: Mapping[str, Device] | None = None) -> Device
     return None
 
 
-def nearest_kind(kind: str, known: Mapping[str, Device] | None = None) -> str:
-    """What to say of a kind that is not known, as a part of a sentence and its end."""
-    kinds = {*catalogue(), *(known or {})}
-    near = get_close_matches(kind.lower(), sorted(kinds), n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"none of the {len(kinds)} known is like it."
+def similar_kinds(kind: str, known: Mapping[str, Device] | None = None) -> str:
+    """Return the end of a sentence about an unknown device kind, with its full stop."""
+    kinds = sorted({*catalogue(), *(known or {})})
+    otherwise = f"none of the {len(kinds)} known kinds is similar."
+    return did_you_mean(kind.lower(), kinds, most=3, otherwise=otherwise)
 
 
 def usable_cores() -> int:

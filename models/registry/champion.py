@@ -32,7 +32,8 @@ from presage.models.registry.uri import (
     REGISTER_AGAIN,
     database_path,
 )
-from presage.models.release.release import FILES, MANIFEST, SIGNATURE, load_release, put_in_place
+from presage.models.release.release import FILES, MANIFEST, SIGNATURE, load_release
+from presage.system.atomic_folder import put_in_place
 
 # As models/registry/registry.py lays a version's files down: under its run's artifacts.
 ARTIFACTS, FOLDER = "artifacts", "release"

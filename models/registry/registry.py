@@ -61,8 +61,8 @@ from presage.models.release.release import (
     SIGNATURE,
     Release,
     load_release,
-    put_in_place,
 )
+from presage.system.atomic_folder import partial_folder, put_in_place, replaced_folder
 
 ARTIFACTS = "artifacts"  # beside the database
 MLMODEL = "MLmodel"  # the file by which MLflow knows a model
@@ -330,17 +330,13 @@ class Registry:
         """
         release, to = self.resolve(version), to.absolute()
         _check_target(to)
-        partial = to.with_name(f".{to.name}.{secrets.token_hex(4)}.partial")
+        partial = partial_folder(to)
         try:
             self._fetch(release, partial)
             for path in {*partial.iterdir()} - {partial / name for name in (*FILES, SIGNATURE)}:
                 path.unlink()  # MLflow's own, by which its commands load the release
             loaded = self._load(partial, release)
-            old = partial.with_suffix(".old")
-            if to.exists():
-                to.rename(old)
-            partial.rename(to)
-            shutil.rmtree(old, ignore_errors=True)
+            put_in_place(partial, to)
         except OSError as error:
             raise RegistryError(f"{to}: cannot be written ({error.strerror})") from error
         finally:
@@ -447,14 +443,10 @@ class Registry:
                 client.log_artifacts(known.run_id, str(whole), FOLDER)
                 return
             beside = self._beside(known, FOLDER)
-            partial = beside.with_name(f".{FOLDER}.{secrets.token_hex(4)}.partial")
-            try:
-                shutil.copytree(whole, partial)
+            with replaced_folder(beside) as partial:
+                shutil.copytree(whole, partial, dirs_exist_ok=True)
                 if (beside / SIGNATURE).is_file() and not (partial / SIGNATURE).exists():
                     shutil.copyfile(beside / SIGNATURE, partial / SIGNATURE)
-                put_in_place(partial, beside)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
 
     def _load(self, folder: Path, release: RegisteredRelease) -> Release:
         """Release that was fetched; errors name its version, not a folder that goes away."""

@@ -17,13 +17,8 @@ ONNX contract
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
-import os
-import secrets
-import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,6 +53,8 @@ from presage.models.release.manifest import (
 )
 from presage.models.release.probes import Probes, read_probes
 from presage.models.release.release_id import content_id
+from presage.system.atomic_file import write_new
+from presage.system.atomic_folder import replaced_folder
 
 FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
 READABLE = (5, FORMAT)
@@ -226,51 +223,12 @@ def write_release(  # every part of the manifest is named once, here
     if learnt_from is not None:
         content["learnt_from"] = dict(learnt_from)
     content["release_id"] = content_id(content)
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.mkdir(parents=True)
+    with replaced_folder(folder) as partial:
         for name, model in models.items():
-            _write_durably(partial / f"{name}.onnx", model)
+            write_new(partial / f"{name}.onnx", model, mode=0o666)
         manifest = json.dumps(content, indent=2, sort_keys=True) + "\n"
-        _write_durably(partial / MANIFEST, manifest.encode())
-        put_in_place(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        write_new(partial / MANIFEST, manifest.encode(), mode=0o666)
     return load_release(folder)
-
-
-def put_in_place(new: Path, folder: Path) -> None:
-    """Let ``new``, on the same file system, become ``folder``; what was there goes.
-
-    A reader finds the old folder or the new one whole; where the system cannot swap two folders,
-    for an instant between two renames, none. When it cannot be done, or is interrupted, the old
-    one is back in its place.
-    """
-    if _swapped(new, folder):
-        shutil.rmtree(new, ignore_errors=True)
-        return
-    old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
-    try:
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-    finally:
-        if old.exists():
-            if folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                old.rename(folder)
-
-
-def _swapped(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, as Linux can on most file systems; whether it was done."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    if rename is None:
-        return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
-
-
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
 
 
 def load_release(folder: Path) -> Release:
@@ -383,11 +341,3 @@ def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
                 f"{path}: sha256 is {found[:12]}..., the manifest says {expected[:12]}...; "
                 "the file was changed: restore the folder from the registry"
             )
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    """Write a file that is whole on the disk before its folder gets its name."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -207,19 +207,19 @@ def write_device(device: Device) -> pb.Device:
 
 
 def read_device(
-    row: pb.Device, known: KnownDevice, where: str, *, nearest: Callable[[str], str] | None = None
+    row: pb.Device, known: KnownDevice, where: str, *, similar: Callable[[str], str] | None = None
 ) -> Device:
-    """A device by its data sheet; where there is none, ``known`` of its kind.
+    """Read a device from its data sheet; without one, look up its kind with ``known``.
 
-    ``nearest`` tells of a kind that is not known which one is like it.
+    ``similar`` returns the hint that follows an unknown kind in the error.
     """
     check_text(row.kind, f"{where}.kind")
     if not row.HasField("data_sheet"):
         found = known(row.kind)
         if found is None:
-            like = f"{nearest(row.kind)} " if nearest else ""
+            hint = f"{similar(row.kind)} " if similar else ""
             raise UnknownDeviceError(
-                f"{where}.kind is not known; {like}Measure it with `presage profile`, or send its "
+                f"{where}.kind is not known; {hint}Measure it with `presage profile`, or send its "
                 "data_sheet"
             )
         return found

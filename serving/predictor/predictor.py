@@ -22,7 +22,7 @@ from presage.features.device.device import (
     catalogue,
     find_device,
     known_device,
-    nearest_kind,
+    similar_kinds,
 )
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.forecast import Forecast
@@ -145,9 +145,9 @@ class Predictor:
         """As :meth:`device`, None where there is none."""
         return known_device(kind, self._release.devices)
 
-    def nearest_kind(self, kind: str) -> str:
-        """What to say of a kind that is not known."""
-        return nearest_kind(kind, self._release.devices)
+    def similar_kinds(self, kind: str) -> str:
+        """Return the end of a sentence about an unknown device kind."""
+        return similar_kinds(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
         """What predicts."""

@@ -125,7 +125,7 @@ def test_a_damaged_note_of_what_was_saved_is_none(places, text):
 def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
     run = begin(iterations=1000)
     assert run.saved(100)
-    monkeypatch.setattr("presage.schedulers.live.job_progress.os.fsync", _no_space)
+    monkeypatch.setattr("presage.system.atomic_file.os.fsync", _no_space)
 
     assert not run.saved(200)
 
@@ -196,7 +196,7 @@ def test_several_who_write_never_leave_half_a_report(places):
 def test_it_imports_pythons_own_library_alone():
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
-        "from presage.schedulers import progress\n"
+        "from presage.schedulers.live import job_progress as progress\n"
         "progress.begin(iterations=5).step(5)\n"
         "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
     )
@@ -214,7 +214,7 @@ def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, not
         "import sys\n"
         "class OutOfMemoryError(RuntimeError): ...\n"
         "sys.excepthook = lambda kind, value, trace: print('former hook', kind.__name__)\n"
-        "from presage.schedulers import progress\n"
+        "from presage.schedulers.live import job_progress as progress\n"
         "progress.begin(iterations=5).step(2)\n"
         f"raise {name}('of what was wanted')\n"
     )
@@ -338,7 +338,7 @@ def _no_space(_: int) -> None:
 
 def test_a_job_that_is_asked_for_a_checkpoint_as_it_ends_ends_well(places):
     code = (
-        "import os, signal\nfrom presage.schedulers import progress\n"
+        "import os, signal\nfrom presage.schedulers.live import job_progress as progress\n"
         "run, job = progress.begin(1), os.getpid()\n"
         "if os.fork() == 0:\n"
         "    try:\n"

@@ -41,7 +41,6 @@ from presage.schedulers.live.agent.outcome_outbox import Outbox, outcome_of
 from presage.schedulers.live.agent.own_cluster import OwnCluster
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.file_names import safe_name, task_name
-from presage.schedulers.live.agent.tasks.json_file import replace_text
 from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.log_file import read_log
@@ -66,6 +65,7 @@ from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
+from presage.system.atomic_file import replace_text
 from presage.system.regular_file import open_regular, read_small
 
 LOOK_S = 0.5  # from one look at the tasks to the next
