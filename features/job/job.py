@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Any
 
 from presage.errors import InvalidJobError
@@ -101,10 +102,14 @@ def check_sizes(job: Any) -> None:
     InvalidJobError
         One is below 1 or not below 2**63.
     """
-    sizes = job.batch_size, job.iterations, job.input_elements
-    if min(sizes) >= 1 and max(sizes) <= MAX_COUNT:
-        return
-    for field, value in zip(("batch_size", "iterations", "input_elements"), sizes, strict=True):
+    if (
+        1 <= job.batch_size <= MAX_COUNT
+        and 1 <= job.iterations <= MAX_COUNT
+        and 1 <= job.input_elements <= MAX_COUNT
+    ):
+        return  # every request has to be checked; the rest only words an error
+    for field in ("batch_size", "iterations", "input_elements"):
+        value = getattr(job, field)
         if value < 1:
             raise InvalidJobError(
                 f"job {job.job_id!r}: {field}={value}, must be >= 1; "
@@ -138,7 +143,7 @@ def check_footprint(job_id: str, op_rows: int, parameters: int, held: tuple[int,
     if parameters < 0:
         raise InvalidJobError(f"job {job_id!r}: parameters={parameters}, must be >= 0")
     peak = peak_bytes(*held)
-    if max(parameters, peak, *held) <= MAX_COUNT:
+    if parameters <= MAX_COUNT and peak <= MAX_COUNT:  # no part of a peak is larger than it
         return
     _check_size(job_id, "parameters", parameters)
     for name, value in zip(HOLDERS, held, strict=True):
@@ -168,8 +173,9 @@ def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
     )
 
 
+@lru_cache(maxsize=256)
 def known_version(text: str) -> str:
-    """``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
+    """Return ``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
     return text.partition("+")[0] if _VERSION.match(text) else ""
 
 

@@ -146,8 +146,10 @@ def check_job(row: pb.Job) -> tuple[int, ...]:
     if max(map(len, _texts(row))) > MAX_TEXT:
         for name in _TEXTS:
             check_text(getattr(row, name), f".{name}")
-    check_known(row.precision, PRECISIONS, ".precision")
-    check_known(row.memory_format, _FORMATS, ".memory_format")
+    if row.precision not in PRECISIONS:
+        check_known(row.precision, PRECISIONS, ".precision")
+    if row.memory_format not in _FORMATS:
+        check_known(row.memory_format, _FORMATS, ".memory_format")
     version, op_rows, parameters = row.framework_version, len(row.op_stats), row.parameters
     if version and not known_version(version):
         raise InvalidJobError(
@@ -159,27 +161,19 @@ def check_job(row: pb.Job) -> tuple[int, ...]:
             f".op_stats has {op_rows} rows, at most {MAX_OP_ROWS} are taken; "
             "sum operators of one kind, phase, octave and shape into one row"
         )
-    held = _check_memory(row, parameters)
-    try:
-        check_sizes(row)
-        check_footprint(row.job_id, op_rows, parameters, held)
-    except InvalidJobError as error:
-        raise _located(error, "", f"job {row.job_id!r}: ") from error
-    return held
-
-
-def _check_memory(row: pb.Job, parameters: int) -> tuple[int, ...]:
-    """Return bytes by ``HOLDERS``; a job of an old client has a peak only."""
     try:
         if row.HasField("memory"):
             held = held_bytes(row.memory)
             check_held(held)
-            return held
-        return held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
-    except InvalidJobError as error:
-        raise _located(error, "", "") from error
+        else:  # of an old client: only a peak
+            held = held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
+        check_sizes(row)
+        check_footprint(row.job_id, op_rows, parameters, held)
     except GraphError as error:
         raise _located(error, ".memory", "memory estimate: ") from error
+    except InvalidJobError as error:
+        raise _located(error, "", f"job {row.job_id!r}: ") from error
+    return held
 
 
 def read_op_stats(row: pb.Job) -> tuple[OpStats, ...]:

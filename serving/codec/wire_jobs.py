@@ -87,9 +87,7 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
     return ReadJobs(table, places, errors)
 
 
-def _scalars(
-    rows: Sequence[pb.Job], said: dict[int, str]
-) -> dict[int, tuple[float, ...]]:
+def _scalars(rows: Sequence[pb.Job], said: dict[int, str]) -> dict[int, tuple[float, ...]]:
     """Return ``JOB_SCALARS`` by position; put errors of the other jobs into ``said``."""
     scalars: dict[int, tuple[float, ...]] = {}
     for i, row in enumerate(rows):

@@ -87,7 +87,7 @@ def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
         (Vertex("r", "rack", (0, 1, 1)), "device 1 is in the tree twice"),
         (Vertex("r", "rack", (1,)), "device 0 is in the tree nowhere"),
         (Vertex("r", "rack", (0, Vertex("n", "node", ()))), "node 'n' has no device below it"),
-        (Vertex("r", "capacity", (0,)), "level 'room', which costs nothing; known are nvlink, pix"),
+        (Vertex("r", "room", (0,)), "level 'room', which costs nothing; known are nvlink, pix"),
         (
             Vertex("r", "node", (0, Vertex("n", "rack", (1,)))),
             "rack 'n' is below node 'r'; levels are, from the innermost, nvlink",

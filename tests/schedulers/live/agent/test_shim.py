@@ -177,7 +177,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
 
 
 OVERFLOWS = """
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 class OutOfMemoryError(RuntimeError): ...
 progress.begin(iterations=10).step(1)
 raise OutOfMemoryError("CUDA out of memory")
@@ -222,7 +222,7 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
 
 def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
     code = (
-        "import time\nfrom presage.schedulers import progress\n"
+        "import time\nfrom presage.schedulers.live import job_progress as progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\n"
         "while not run.checkpoint_wanted:\n    time.sleep(0.001)\n"
         "began_s = time.process_time()\n"
@@ -251,7 +251,7 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
 
 def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
     code = (
-        "import time\nfrom presage.schedulers import progress\n"
+        "import time\nfrom presage.schedulers.live import job_progress as progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
         "while True:\n    time.sleep(0.01)\n    if run.checkpoint_wanted: run.saved(5)\n"
     )
