@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.features.arrays import FloatMatrix, Matrix
 from presage.features.columns.schema import columns
+from presage.system.arrays import FloatMatrix, Matrix
 
 # What was measured, or is forecast, of a job alone on its share of the device.
 SOLO_PROFILE = ("compute_utilization", "memory_bytes", "step_time_s")

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Matrix
 from presage.features.columns.column import ONE
 from presage.features.graph.op_class import OP_CLASS, with_shapes
 from presage.features.graph.step_memory import HOLDERS, peak_bytes
 from presage.features.job.framework_version import framework_release
 from presage.features.job.job import PRECISIONS, JobFeatures
+from presage.system.arrays import Array, Ints, Matrix
 from presage.system.weak_cache import OnceEach
 
 JOB_SCALARS = (

@@ -16,9 +16,7 @@ import numpy as np
 
 from presage.features.colocation_member import member_matrix
 from presage.models.release.manifest import entries
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Float32 = np.ndarray[Any, np.dtype[np.float32]]
+from presage.system.arrays import Array, Float32s
 
 SOLO = ("compute_utilization", "memory", "step_time")  # in the order of SOLO_PROFILE
 MOST_MEMBERS = 64  # of a co-location, as in a request
@@ -26,7 +24,7 @@ OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
 
 # A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members,
 # levels).
-Run = Callable[[str, Mapping[str, Float32]], Array]
+Run = Callable[[str, Mapping[str, Float32s]], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class Probes:
         By predictor: (rows, levels), of interference (members of all co-locations, levels).
     """
 
-    features: Float32
+    features: Float32s
     together: tuple[tuple[int, ...], ...]
     quantiles: Mapping[str, Array]
 
@@ -114,7 +112,7 @@ def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]
 
 
 def answers(
-    run: Run, features: Float32, together: Sequence[Sequence[int]], *, median: int
+    run: Run, features: Float32s, together: Sequence[Sequence[int]], *, median: int
 ) -> dict[str, Array]:
     """What predictors say of probes; ``median`` is its position among the levels."""
     out = {name: run(name, {"features": features}) for name in SOLO}

@@ -31,7 +31,6 @@ from presage.errors import (
     UnknownDeviceError,
     one_line,
 )
-from presage.features.arrays import FloatMatrix, Ints, Mask
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
@@ -53,6 +52,7 @@ from presage.models.release.manifest import (
 )
 from presage.models.release.probes import Probes, read_probes
 from presage.models.release.release_id import content_id
+from presage.system.arrays import FloatMatrix, Ints, Mask
 from presage.system.atomic_file import write_new
 from presage.system.atomic_folder import replaced_folder
 

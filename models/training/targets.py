@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Matrix
 from presage.features.columns.schema import COMMON, columns
 from presage.features.graph.operator_time_shares import MIXTURE
 from presage.features.job.memory_components import HOLDERS
+from presage.system.arrays import Matrix
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 

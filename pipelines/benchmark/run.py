@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import ConfigError, TableError, TrainingError
-from presage.models.calibration.conformal import Array
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 from presage.models.training.fit import LEVELS, Progress
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.system.arrays import Array
 from presage.system.known_names import did_you_mean
 
 Figures = dict[str, float]

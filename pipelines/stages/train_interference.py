@@ -16,8 +16,6 @@ from torch import nn
 from presage.errors import TrainingError
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY, member_matrix
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.models.calibration.conformal import Array
-from presage.models.calibration.margins import Mask
 from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
@@ -39,6 +37,7 @@ from presage.pipelines.stages.fit_settings import Settings, read_settings
 from presage.pipelines.stages.fit_solo import QUANTILES, WHO
 from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
+from presage.system.arrays import Array, Mask
 from presage.system.progress import training_progress
 
 # Whose medians fill SOLO_PROFILE.

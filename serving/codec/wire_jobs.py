@@ -14,7 +14,6 @@ from operator import attrgetter
 import numpy as np
 
 from presage.errors import InvalidJobError, PresageError
-from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.graph.op_class import OP_CLASS
 from presage.features.graph.op_stats import OP_BOUNDS
 from presage.features.job.job_table import (
@@ -27,6 +26,7 @@ from presage.features.job.job_table import (
 )
 from presage.serving.codec.wire import check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.arrays import Ints, Mask, Matrix
 
 # The last two are in no table, but have to be within their bounds all the same.
 _OP_NUMBERS = (*OP_VALUES, "input_elements", "parameters")

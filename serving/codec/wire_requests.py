@@ -13,7 +13,6 @@ from typing import Generic, Protocol, TypeVar, cast
 import numpy as np
 
 from presage.errors import InvalidJobError, PresageError, without_frames
-from presage.features.arrays import Array, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.device.device import Device, Share
@@ -31,6 +30,7 @@ from presage.serving.codec.wire import (
 from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.arrays import Array, Ints, Mask
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Of 16 KiB, as HTTP/2 begins with, a message of a thousand feature rows has fifty frames.

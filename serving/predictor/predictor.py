@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidJobError, ReleaseError
-from presage.features.arrays import Array, FloatMatrix, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.colocation_member import member_matrix
 from presage.features.columns.placement_table import placement_table
@@ -52,6 +51,7 @@ from presage.serving.predictor.quantiles import (
     asked_of,
 )
 from presage.serving.predictor.widening import factors_of, moved_out
+from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 from presage.system.weak_cache import OnceEach
 
 # Below these a prediction cannot be meant.

@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 from presage.errors import ConfigError, ProfilingError
-from presage.features.device.device import Share, detect, usable_cores
+from presage.features.device.device import Share, usable_cores
+from presage.features.device.local_device import detect
 from presage.features.tables import schemas as tables
 from presage.pipelines.profiling.calibrate import TIMING_S, times_s
 from presage.pipelines.profiling.campaign import campaign
