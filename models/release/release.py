@@ -18,9 +18,8 @@ ONNX contract
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,9 @@ from presage.errors import (
     UnknownDeviceError,
     one_line,
 )
-from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
-from presage.features.graph.op_kinds import OP_KINDS
 from presage.models.calibration.training_domain import Domain, contains, read_domain
 from presage.models.release.manifest import (
     by_name,
@@ -53,8 +50,6 @@ from presage.models.release.manifest import (
 from presage.models.release.probes import Probes, read_probes
 from presage.models.release.release_id import content_id
 from presage.system.arrays import FloatMatrix, Ints, Mask
-from presage.system.atomic_file import write_new
-from presage.system.atomic_folder import replaced_folder
 
 FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
 READABLE = (5, FORMAT)
@@ -158,77 +153,6 @@ class Release:
             f"no {coverage:g} interval in release {self.release_id}; ask for one of "
             f"{', '.join(f'{c:g}' for c in known)}"
         )
-
-
-def write_release(  # every part of the manifest is named once, here
-    folder: Path,
-    *,
-    models: Mapping[str, bytes],
-    levels: Sequence[float],
-    devices: Sequence[Device],
-    trained_devices: Mapping[str, Collection[str]],
-    max_members: Mapping[str, int],
-    domains: Mapping[str, Domain],
-    stranger_margins: Mapping[str, ByClass],
-    setup_s: Mapping[str, Sequence[float]],
-    probes: Probes,
-    metrics: Mapping[str, Any],
-    data_digest: str,
-    versions: Mapping[str, str],
-    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
-    trained_on: Collection[str] | None = None,
-    learnt_from: Mapping[str, Any] | None = None,
-) -> Release:
-    """Write a release folder, replacing what was there.
-
-    A reader never sees half of one. For an instant it may find none, and :func:`load_release`
-    then raises ReleaseError. When writing fails or is interrupted, what was there is kept.
-    """
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "feature_set": "full",
-        "schema_hash": schema_hash("full"),
-        "columns": columns("full"),
-        "member_columns": list(MEMBER_COLUMNS),
-        "op_kinds": list(OP_KINDS),
-        "levels": list(levels),
-        "predictors": {
-            name: {"unit": unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
-            for name, unit in PREDICTORS.items()
-        },
-        "devices": [
-            asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
-            for device in devices
-        ],
-        "trained_devices": {name: sorted(trained_devices[name]) for name in PREDICTORS},
-        "max_members": dict(max_members),
-        "domains": {name: domain.as_json() for name, domain in domains.items()},
-        "stranger_margins": {
-            predictor: {
-                name: {f"{level:g}": margin for level, margin in margins.items()}
-                for name, margins in by_class.items()
-            }
-            for predictor, by_class in stranger_margins.items()
-        },
-        "setup_s": {kind: list(values) for kind, values in setup_s.items()},
-        "probes": probes.as_json(),
-        "metrics": metrics,
-        "data_digest": data_digest,
-        "versions": dict(versions),
-    }
-    if promises is not None:
-        content["promises"] = promises
-    if trained_on is not None:
-        content["trained_on"] = sorted(trained_on)
-    if learnt_from is not None:
-        content["learnt_from"] = dict(learnt_from)
-    content["release_id"] = content_id(content)
-    with replaced_folder(folder) as partial:
-        for name, model in models.items():
-            write_new(partial / f"{name}.onnx", model, mode=0o666)
-        manifest = json.dumps(content, indent=2, sort_keys=True) + "\n"
-        write_new(partial / MANIFEST, manifest.encode(), mode=0o666)
-    return load_release(folder)
 
 
 def load_release(folder: Path) -> Release:

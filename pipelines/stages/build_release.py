@@ -17,7 +17,8 @@ from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.models.release.make_probes import probe
-from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.release.release import PREDICTORS, Release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.release.training_data import (
     Beginning,
     CampaignFolder,
@@ -197,7 +198,7 @@ def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
 def assemble_release(
     features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
 ) -> Release:
-    """Write the release folder that these outputs make, and what they went on from."""
+    """Write the release folder from the outputs of the stages, and of the networks begun with."""
     start, classes = read_pretrained(pretrained), learnt_classes(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     solo, interference = read_table(solo_file), read_table(interference_file)
@@ -207,8 +208,7 @@ def assemble_release(
         devices[row["kind"]] = Device(**row)
     onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in PREDICTORS}
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
-    return write_release(
-        target,
+    content = ReleaseContent(
         models=onnx_files,
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
@@ -236,6 +236,7 @@ def assemble_release(
             beginning(start),
         ).as_json(),
     )
+    return write_release(target, content)
 
 
 def main(argv: list[str] | None = None) -> None:

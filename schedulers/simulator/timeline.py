@@ -194,14 +194,29 @@ class _Log:
         self.down: list[tuple[str, float, float]] = []
 
     def take(self, what: str, job_id: str, more: Any) -> None:
-        """One entry."""
+        """Apply one entry of the log."""
+        if what in {"submit", "start", "reject"}:
+            self.take_pending(what, job_id, more)
+        elif what == "fail":
+            self.down_since.setdefault(more["node"], self.now_s)
+        elif what == "repair":
+            self.repair(more["node"])
+        else:
+            self.take_running(what, job_id, more)
+
+    def take_pending(self, what: str, job_id: str, more: Any) -> None:
+        """Apply an entry of a job that begins or ends to wait."""
         if what == "submit":
             self.number[job_id] = len(self.number)
             self.waits_since[job_id] = self.now_s
-        elif what == "start":
-            self.stop_waiting(job_id)
+            return
+        self.stop_waiting(job_id)
+        if what == "start":
             self.holds[job_id] = (self.now_s, more, False)
-        elif what == "finish":
+
+    def take_running(self, what: str, job_id: str, more: Any) -> None:
+        """Apply an entry of a job that holds devices; entries of other kinds have no effect."""
+        if what == "finish":
             self.leave(job_id, what)
         elif what in {"preempt", "overflow", "lost"}:
             if job_id in self.holds:  # else it gives up what it had reserved, and still waits
@@ -212,12 +227,6 @@ class _Log:
             self.holds[job_id] = (self.now_s, more, False)
         elif what in {"pause", "resume"}:
             self.holds[job_id] = (self.now_s, self.leave(job_id, what), what == "pause")
-        elif what == "reject":
-            self.stop_waiting(job_id)
-        elif what == "fail":
-            self.down_since.setdefault(more["node"], self.now_s)
-        elif what == "repair":
-            self.repair(more["node"])
 
     def leave(self, job_id: str, what: str) -> tuple[Allocation, ...]:
         """A job no longer holds what it held; that is returned."""

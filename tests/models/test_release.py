@@ -12,7 +12,8 @@ from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.probes import SOLO, Probes
-from presage.models.release.release import MANIFEST, PREDICTORS, load_release, write_release
+from presage.models.release.release import MANIFEST, PREDICTORS, load_release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.stages.build_release import training_colocations
 from presage.system import atomic_folder
@@ -37,7 +38,7 @@ def write(folder, **changes):
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
-    return write_release(folder, **(values | changes))
+    return write_release(folder, ReleaseContent(**(values | changes)))
 
 
 def refused(folder, match):

@@ -29,7 +29,8 @@ from presage.features.placement import Placement
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.make_probes import probe
 from presage.models.release.probes import Probes
-from presage.models.release.release import PREDICTORS, Release, write_release
+from presage.models.release.release import PREDICTORS, Release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.server.server import RunningServer, start_server
@@ -167,7 +168,7 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
     kinds = ["cpu-2"] * len(trained)
     asked = matrix(trained).astype(np.float32)
     parts.setdefault("probes", _probes(parts["models"], asked, kinds))
-    return write_release(folder, **parts)
+    return write_release(folder, ReleaseContent(**parts))
 
 
 def _probes(models: dict[str, bytes], asked: Any, kinds: Sequence[str]) -> Probes:
