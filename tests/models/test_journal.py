@@ -463,15 +463,15 @@ def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
 
 
 def register(uri: str, folder: Path, barrier: Barrier) -> str:
-    log_release = registry_module.log_release
+    log_release = vars(registry_module)["log_release"]
 
     def slowly(*arguments: Any) -> Any:  # both have looked, neither has written
-        registry_module.log_release = log_release
+        vars(registry_module)["log_release"] = log_release
         run = log_release(*arguments)
         barrier.wait(60)
         return run
 
-    registry_module.log_release = slowly
+    vars(registry_module)["log_release"] = slowly
     return str(Registry(uri).register(load_release(folder), {}))
 
 

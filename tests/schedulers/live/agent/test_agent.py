@@ -22,7 +22,8 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent import agent as agent_module
-from presage.schedulers.live.agent.agent import Agent, AgentOptions
+from presage.schedulers.live.agent.agent import Agent
+from presage.schedulers.live.agent.agent_options import AgentOptions
 from presage.schedulers.live.agent.controller_connection import serve_node
 from presage.schedulers.live.agent.lease import read_lease
 from presage.schedulers.live.agent.lease_renewal import Renewal
