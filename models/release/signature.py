@@ -26,7 +26,6 @@ from presage.errors import ConfigError, ReleaseError
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
 from presage.system.atomic_file import write_new
 
-SIGNATURE_BYTES = 64
 KEY_ID_CHARACTERS = 16
 _MOST_KEY_BYTES = 64 * 1024
 _READ_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO

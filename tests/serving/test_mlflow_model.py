@@ -124,7 +124,9 @@ def ask(url, content):
 
 def artifacts(registry):
     version = registry.champion()
-    folder = database_path(registry.uri).parent / "artifacts" / version.run_id / "artifacts"
+    database = database_path(registry.uri)
+    assert database is not None
+    folder = database.parent / "artifacts" / version.run_id / "artifacts"
     return folder / "release"
 
 

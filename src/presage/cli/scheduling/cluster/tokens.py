@@ -101,13 +101,6 @@ def make_private_folder(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=...)``: only its owner can read it."""
-    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.fchmod(opened, 0o600)  # also one that is there already
-    return opened
-
-
 def _user_line(user: LocalToken) -> str:
     digest = hashlib.sha256(user.token.encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9._-]", "-", account()).lstrip("._-")[:64] or "user"
