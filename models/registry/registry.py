@@ -1,9 +1,10 @@
-"""The registry: releases as versions of one MLflow model, and the aliases that say which is served.
+"""The registry: releases as versions of one MLflow model, with aliases for the one served.
 
 MLflow keeps no history of an alias, registers equal bytes twice and lets the last writer win.
-So: a release is registered once, by its id; every change of the champion is an entry of a journal
-(models/registry/promotion_journal.py), which the aliases follow (models/registry/promotion.py); and
-a release that a person took off is marked, because the gate must not put it back.
+Therefore a release is registered once, by its id. Every change of the champion is an entry of a
+journal (:mod:`presage.models.registry.promotion_journal`), which the aliases follow
+(:mod:`presage.models.registry.promotion`). A release that a person withdrew is marked, because the
+gate must not promote it again.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ KEPT_ENTRIES = 10  # of the journal's moves: what the last ones refer to is not 
 class Registry:
     """Releases in MLflow, at ``sqlite:///PATH`` or ``http(s)://HOST``.
 
-    A database's files lie in ``artifacts/`` beside it. Nothing is opened before the first call.
-    Every method raises RegistryError when the registry cannot be reached; only :meth:`register`
-    makes one that is not there.
+    Files of a database lie in ``artifacts/`` next to it. Nothing is opened before the first call.
+    Every method raises RegistryError if the registry cannot be reached. Only :meth:`register`
+    creates a registry that does not exist.
     """
 
     def __init__(self, uri: str) -> None:
@@ -80,14 +81,17 @@ class Registry:
         metrics: Mapping[str, Any],
         origin: Callable[[], Origin] = Origin,
     ) -> int:
-        """Version of a release: a new one, or the one it was registered as before.
+        """Register a release; return its version, which is the old one if it was registered before.
 
-        Of one from before, the stored files are fetched and checked, and put back where they are
-        not what was registered.
+        The stored files of an old version are checked, and stored again if they were changed.
 
-        A new one has a run, with what a person may want to know of it; ``origin`` is asked for that
-        alone. ``metrics`` may be nested; a figure is logged under its path, as
-        ``memory.job.mlp.mape``.
+        Parameters
+        ----------
+        metrics : mapping
+            Logged in the run of a new version; a nested figure by its path, as
+            ``memory.job.mlp.mape``.
+        origin : callable
+            Returns where the release comes from; called for a new version only.
         """
         with self._connection.reach(
             f"register release {release.release_id}", create=True
@@ -118,19 +122,19 @@ class Registry:
             return stands
 
     def versions(self) -> list[RegisteredRelease]:
-        """All releases, oldest first."""
+        """Return all releases, oldest first."""
         with self._connection.reach("list releases") as client:
             return read_releases(client)
 
     def resolve(self, ref: str | int) -> RegisteredRelease:
-        """Release that an alias, a version number or a release id names.
+        """Return the release that an alias, a version number or a release id names.
 
-        The first four characters of an id will do, if no other begins with them.
+        The first four characters of an id suffice if no other id begins with them.
 
         Raises
         ------
         RegistryError
-            None or several are meant; says what there is.
+            No release or several match; lists what is registered.
         """
         releases, wanted = self.versions(), str(ref)
         named = [r for r in releases if wanted in (*r.aliases, str(r.version), r.release_id)]
@@ -142,7 +146,7 @@ class Registry:
         raise RegistryError(f"{self.uri}: {what}; there is {inventory(named or releases)}")
 
     def champion(self) -> RegisteredRelease | None:
-        """The release that is served, if there is one."""
+        """Return the champion, the release that is served; None if there is none."""
         return find_holder(self.versions(), CHAMPION)
 
     def challenge(self, version: int) -> None:
@@ -151,15 +155,15 @@ class Registry:
             client.set_registered_model_alias(MODEL, CHALLENGER, version)
 
     def settle(self) -> int:
-        """Open the registry for writing: the number of the journal's last entry.
+        """Make aliases and journal agree; return the number of the journal's last entry.
 
-        What a process that died had begun is done, and what was moved without Presage is noted.
+        It completes what a process that died had begun, and notes what was moved without Presage.
         """
         with self._connection.reach("settle the journal") as client:
             return settle(client).tip
 
     def journal(self) -> list[Entry]:
-        """Every change of the champion and every deletion, oldest first."""
+        """Return every change of the champion and every deletion, oldest first."""
         with self._connection.reach("read the journal") as client:
             return read_journal(client)
 
@@ -174,22 +178,23 @@ class Registry:
     ) -> RegisteredRelease:
         """Make a version the champion, and the champion until now ``previous``.
 
-        By hand, the release that goes is withdrawn: the gate will not bring it back.
+        Unless the gate promotes, the old champion is withdrawn: the gate does not promote it again.
 
         Parameters
         ----------
         verdict : str
-            By what right: one of :data:`presage.models.registry.promotion_journal.VERDICTS`.
+            Reason for the move, from :data:`presage.models.registry.promotion_journal.VERDICTS`.
         by : str
-            Who; else this user on this machine.
+            Author; by default this user on this machine.
         follows : int
-            The journal's last entry when this was decided; else the last one now. A deletion that
-            came since is no objection.
+            Last entry of the journal when this was decided; by default the last one now. Later
+            deletions are ignored.
 
         Raises
         ------
         RegistryError
-            The champion changed meanwhile, or the version was deleted; says what, and by whom.
+            The champion changed meanwhile, or the version was deleted; names the change and its
+            author.
         """
         with self._connection.reach(f"promote version {version}") as client:
             state = settle(client)
@@ -212,12 +217,12 @@ class Registry:
         return self.resolve(version)
 
     def rollback(self, *, reason: str = "", by: str = "") -> RegisteredRelease:
-        """Make ``previous`` the champion again, and withdraw the champion until now.
+        """Make ``previous`` the champion again, and withdraw the champion.
 
         Raises
         ------
         RegistryError
-            There is no previous release; or the champion changed meanwhile.
+            There is no previous release, or the champion changed meanwhile.
         """
         follows = self.settle()
         releases = self.versions()
@@ -230,13 +235,13 @@ class Registry:
         return self.promote(good.version, verdict=ROLLBACK, reason=reason, by=by, follows=follows)
 
     def delete(self, version: int) -> RegisteredRelease:
-        """Delete a version and its run, unless something refers to it; says what it was.
+        """Delete a version and its run, unless something refers to it; return what it was.
 
         Raises
         ------
         RegistryError
-            An alias or one of the journal's last entries refers to it; names which. Or the
-            champion changed meanwhile: nothing was deleted then.
+            An alias or one of the journal's last entries refers to it, or the champion changed
+            meanwhile. Nothing is deleted.
         """
         with self._connection.reach(f"delete version {version}") as client:
             state = settle(client)
@@ -268,16 +273,16 @@ class Registry:
         return release
 
     def download(self, version: int, to: Path) -> Release:
-        """Lay a version's release folder down at ``to``; a reader sees all of it or nothing.
+        """Download a version's release folder to ``to``, atomically.
 
-        An older release folder at ``to`` is replaced, anything else there is not.
+        An older release folder at ``to`` is replaced. Anything else there is an error.
 
         Raises
         ------
         ReleaseError
-            A file is not what was registered; then ``to`` is as it was.
+            A file is not what was registered; ``to`` is unchanged.
         ForeignReleaseError
-            The release is for another feature schema, or of another format; then, too.
+            The release has another feature schema or format; ``to`` is unchanged.
         """
         release, to = self.resolve(version), to.absolute()
         _check_target(to)
@@ -309,10 +314,10 @@ class Registry:
         metrics: Mapping[str, Any],
         table: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Keep what the gate said: in the release's run, and as a tag on the version.
+        """Record a decision of the gate in the release's run, and as a tag of the version.
 
-        The tag holds all of the decision, so that one write makes it true; ``table``, which has
-        every row that was judged, is an artifact of the run, once for MLflow's page.
+        The tag holds the whole decision, so that one write is enough. ``table``, with every row
+        that was judged, becomes an artifact of the run.
         """
         run_id = self.resolve(version).run_id
         with self._connection.reach(f"log the gate's decision on version {version}") as client:
@@ -323,7 +328,7 @@ class Registry:
 
 
 def _check_target(to: Path) -> None:
-    """Only a release folder, or an empty one, may be replaced."""
+    """Raise an error unless ``to`` is free, an empty folder or a release folder."""
     if not to.exists() or (to / MANIFEST).is_file():
         return
     if not to.is_dir() or any(to.iterdir()):
