@@ -57,38 +57,39 @@ class ReadJobs:
 
 def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".format) -> ReadJobs:
     """Read jobs and their operator statistics; errors call the third job ``where(2)``."""
-    said: dict[int, str] = {}  # without the job's own place
+    said: dict[int, str] = {}  # what is wrong with jobs, without their places
     scalars = _scalars(rows, said)
-    op_counts = np.array([len(row.op_stats) for row in rows], dtype=np.intp)
-    if said:
-        op_counts[list(said)] = 0
-    ops = list(chain.from_iterable([row.op_stats for i, row in enumerate(rows) if i not in said]))
+    ops = list(chain.from_iterable([rows[i].op_stats for i in scalars]))
+    op_counts = np.array([len(rows[i].op_stats) for i in scalars], dtype=np.intp)
     classes, numbers = _op_classes(ops), _numbers(ops)
-    op_jobs = np.arange(len(rows)).repeat(op_counts)
-    for i in np.unique(op_jobs[~_in_bounds(classes, numbers)]).tolist():
-        try:
-            read_op_stats(rows[i])
-        except InvalidJobError as error:
-            said[i] = str(error)
-    good = np.ones(len(rows), dtype=np.bool_)
-    good[list(said)] = False
-    kept = good[op_jobs]
-    found = np.flatnonzero(good).tolist()
+    in_bounds = _in_bounds(classes, numbers)
+    if not in_bounds.all():
+        op_jobs = np.array(list(scalars)).repeat(op_counts)
+        for i in np.unique(op_jobs[~in_bounds]).tolist():
+            try:
+                read_op_stats(rows[i])
+            except InvalidJobError as error:
+                said[i] = str(error)
+        good = np.array([i not in said for i in scalars])
+        kept = good.repeat(op_counts)
+        op_counts, classes, numbers = op_counts[good], classes[kept], numbers[kept]
+    found = [i for i in scalars if i not in said]
     table = table_of_rows(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[scalars[i] for i in found],
-        op_counts=op_counts[good],
-        op_classes=classes[kept],
-        op_values=numbers[kept, : len(OP_VALUES)],
+        op_counts=op_counts,
+        op_classes=classes,
+        op_values=numbers[:, : len(OP_VALUES)],
     )
-    places = np.where(good, good.cumsum() - 1, -1)
+    places = np.full(len(rows), -1)
+    places[found] = np.arange(len(found))
     errors = {i: InvalidJobError(f"{where(i)}{said[i]}") for i in sorted(said)}
     return ReadJobs(table, places, errors)
 
 
 def _scalars(rows: Sequence[pb.Job], said: dict[int, str]) -> dict[int, tuple[float, ...]]:
-    """Return ``JOB_SCALARS`` by position; put errors of the other jobs into ``said``."""
+    """Return ``JOB_SCALARS`` by position, in order; put errors of the other jobs into ``said``."""
     scalars: dict[int, tuple[float, ...]] = {}
     for i, row in enumerate(rows):
         try:
