@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 mkdir -p "$out"
 python3 -m presage doctor --json >"$out/environment.json"
-on_gpu='import sys; from presage.features.device.device import detect; sys.exit(detect().compute_capability == 0)'
+on_gpu='import sys; from presage.features.device.local_device import detect; sys.exit(detect().compute_capability == 0)'
 if ! python3 -c "$on_gpu"; then
   echo "error: no GPU that torch can use; $out/environment.json says what is missing" >&2
   exit 1

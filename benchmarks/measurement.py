@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from presage.features.device.device import Device, Share, detect, usable_cores
+from presage.features.device.device import Device, Share, usable_cores
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.campaign.campaign import run_campaign
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.machine import machine_digest, versions

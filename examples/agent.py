@@ -14,7 +14,8 @@ from statistics import median
 from examples.first_answers import features
 from rich.progress import track
 
-from presage.features.device.device import detect, usable_cores
+from presage.features.device.device import usable_cores
+from presage.features.device.local_device import detect
 from presage.features.placement import Placement
 from presage.pipelines.profiling.running.measure import measure_alone
 from presage.pipelines.profiling.running.run_options import RunOptions

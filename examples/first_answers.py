@@ -18,7 +18,8 @@ from rich.table import Table
 from presage.cli.render import interval
 from presage.errors import ProfilingError
 from presage.features.colocation import Colocation
-from presage.features.device.device import Share, detect, usable_cores
+from presage.features.device.device import Share, usable_cores
+from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures, known_version
 from presage.features.placement import Placement

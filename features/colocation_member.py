@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from presage.features.arrays import Array, FloatMatrix, Mask, Matrix
 from presage.features.columns.schema import columns
+from presage.system.arrays import Array, FloatMatrix, Mask, Matrix
 
 # Solo quantities of a member that its columns are computed from, measured or predicted.
 SOLO_PROFILE = ("compute_utilization", "memory", "step_time")

@@ -201,7 +201,7 @@ def test_doctor_says_when_a_server_does_not_answer(folder):
         (["profile", "--threads", "999", "--out", "p"], ["threads=999"]),
         (["profile", "--window-s", "0", "--out", "p"], ["window_s=0"]),
         (["profile", "--solo-share", "2", "--out", "p"], ["solo_share=2"]),
-        (["profile", "--families", "mpl", "--out", "p"], ["'mpl'", "nearest is 'mlp'"]),
+        (["profile", "--families", "mpl", "--out", "p"], ["'mpl'", "did you mean 'mlp'"]),
         (["models", "show", "champion", "--registry", "sqlite:////proc/no/m.db"], ["/proc/no"]),
     ],
 )

@@ -45,11 +45,11 @@ from presage.serving.predictor.fallback import whole_device
 from presage.serving.predictor.mlflow_model import ReleaseModel
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import check_change
-from presage.serving.server.server import RunningServer, start_server
 from tests.models.conftest import POLICY
 from tests.pipelines.conftest import without_onnx
 from tests.serving.conftest import make_job, make_models
 from tests.serving.oip.requests import features, raw_request
+from tests.serving.running_server import RunningServer, start_server
 from tests.small_campaign import small_campaign
 
 ENERGY = Quantity(

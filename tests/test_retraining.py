@@ -22,7 +22,8 @@ from presage.cli.measuring.dvc_lock import enter_into_lock
 from presage.features.quantities.registry import QUANTITIES
 from presage.features.tables import schemas as tables
 from presage.models.registry.promotion_journal import Entry
-from presage.models.registry.registry import RegisteredRelease, Registry
+from presage.models.registry.registered_release import RegisteredRelease
+from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
 from presage.pipelines.stages.gate_decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
 from tests.pipelines.outcome_examples import log_of, outcome, together

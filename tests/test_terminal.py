@@ -29,7 +29,7 @@ from presage.models.drift.drift_test import Row as DriftRow
 from presage.models.gate.release_gate import Decision
 from presage.models.registry.lineage import KnownRelease, Learnt
 from presage.models.registry.promotion_journal import Entry
-from presage.models.registry.registry import RegisteredRelease
+from presage.models.registry.registered_release import RegisteredRelease
 from presage.pipelines.importers.run import Summary as Imported
 from presage.pipelines.profiling.campaign.merge import Merged
 from presage.pipelines.stages import gate_decision as decision

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from presage.features.arrays import Matrix
 from presage.features.columns.column import FeatureColumn
 from presage.features.columns.job_values import JobValues
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.columns.row_values import ROW_VALUES, row_values
 from presage.features.device.device_table import DEVICE_VALUES
+from presage.system.arrays import Matrix
 
 # Operators of a part of the rows, each counted on every row: a dozen numbers of each fit in a
 # processor's cache, and a million of them take no more memory than this many do.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Matrix
 from presage.features.columns.column import OpMax, OpSum, Quantity
 from presage.features.graph.op_class import OP_CLASSES
 from presage.features.job.job_table import JOB_SCALARS, OP_VALUES, JobTable
 from presage.features.job.kernel_memory import BYTES_OF_INPUT, KERNELS, LARGEST_INPUTS, kernel_bytes
+from presage.system.arrays import Matrix
 
 # Places of what times and memory of a row are computed from, the first and the last.
 OP_COUNT, OWN_BYTES = 0, -1

@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Mask
 from presage.features.device.device_table import DeviceTable, device_table
 from presage.features.job.job_table import JOB_TABLES, JobTable, job_table
 from presage.features.placement import Placement
+from presage.system.arrays import Array, Ints, Mask
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Ints, Matrix
 from presage.features.columns.job_values import OP_COUNT, OWN_BYTES
 from presage.features.columns.placement_table import PlacementTable, Visits
 from presage.features.device.device_table import DEVICE_VALUES, RATES
@@ -14,6 +13,7 @@ from presage.features.graph.op_class import by_class
 from presage.features.graph.operator_buckets import CELLS, cells_of
 from presage.features.graph.roofline import op_seconds
 from presage.features.graph.shape_class import MISFITS, PRODUCTS
+from presage.system.arrays import Ints, Matrix
 
 LEAST_S = 1e-9  # of an operator
 LEAST_STEP_S = 1e-12

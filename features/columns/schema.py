@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presage.features.arrays import Matrix
 from presage.features.columns.column import FeatureColumn, OpMax, OpSum
 from presage.features.columns.column_plan import ColumnPlan
 from presage.features.columns.placement_table import PlacementTable, placement_table
@@ -22,6 +21,7 @@ from presage.features.graph.op_kinds import CONVOLUTIONS, PUBLISHED_KINDS
 from presage.features.graph.operator_time_shares import MIXTURE
 from presage.features.job.memory_components import HOLDERS
 from presage.features.placement import Placement
+from presage.system.arrays import Matrix
 
 _GROUPS = {
     "convolution": CONVOLUTIONS,

@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from presage.errors import ConfigError, one_line
 from presage.features.job.job import PRECISIONS
+from presage.system.known_names import did_you_mean
 from presage.system.user_file import read_regular
 
 Sheet = dict[str, Any]
@@ -78,8 +78,7 @@ def _sheet(root: Any, where: str) -> Sheet:
     for name, node in _pairs(root, at):
         here = f"{where.format(line=node.start_mark.line + 1)}.{one_line(name)}"
         if name not in _FIELDS:
-            near = get_close_matches(name, _FIELDS, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"{here} is not a field; did you mean {near!r}?")
+            raise ConfigError(f"{here} is not a field; {did_you_mean(name, _FIELDS)}")
         if name == "names":
             sheet[name] = _names(node, here)
         elif name == "peak_flops_per_s":

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.device.catalogue_file import read_device_file
 from presage.features.device.names import parts_of, spelled
+from presage.system.known_names import did_you_mean
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
@@ -234,7 +234,7 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
     found = known_device(kind, known)
     if found is None:
         raise UnknownDeviceError(
-            f"no device of kind {kind!r} is in the catalogue; {nearest_kind(kind, known)} "
+            f"no device of kind {kind!r} is in the catalogue; {similar_kinds(kind, known)} "
             f"{ADD_KIND}"
         )
     return found
@@ -249,13 +249,11 @@ def known_device(kind: str, known: Mapping[str, Device] | None = None) -> Device
     return None
 
 
-def nearest_kind(kind: str, known: Mapping[str, Device] | None = None) -> str:
-    """What to say of a kind that is not known, as a part of a sentence and its end."""
-    kinds = {*catalogue(), *(known or {})}
-    near = get_close_matches(kind.lower(), sorted(kinds), n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"none of the {len(kinds)} known is like it."
+def similar_kinds(kind: str, known: Mapping[str, Device] | None = None) -> str:
+    """Return the end of a sentence about an unknown device kind, with its full stop."""
+    kinds = sorted({*catalogue(), *(known or {})})
+    otherwise = f"none of the {len(kinds)} known kinds is similar."
+    return did_you_mean(kind.lower(), kinds, most=3, otherwise=otherwise)
 
 
 def usable_cores() -> int:
@@ -269,42 +267,3 @@ def usable_cores() -> int:
 def cpu_kind() -> str:
     """Name of this machine's processor as a device: "cpu-" and the cores this process may use."""
     return f"cpu-{usable_cores()}"
-
-
-def detect(*, gpu: bool = True) -> Device:
-    """The device of this machine that jobs would be measured on.
-
-    An NVIDIA GPU where its driver answers and the installed torch is built for it, else the
-    processor with the catalogue's nominal speed; `presage profile` calibrates either.
-
-    Parameters
-    ----------
-    gpu : bool
-        False for the processor whatever the driver says, as when torch finds no GPU to run on.
-    """
-    from presage.features.device.nvml_gpu import detect_gpu
-
-    return (detect_gpu() if gpu else None) or _processor()
-
-
-def _processor() -> Device:
-    cores, per_core = usable_cores(), catalogue()["cpu-1"]
-    return Device(
-        kind=cpu_kind(),
-        compute_capability=0.0,
-        memory_bytes=_physical_memory_bytes() or per_core.memory_bytes * cores,
-        cores=cores,
-        peak_flops_per_s={name: value * cores for name, value in per_core.peak_flops_per_s.items()},
-        memory_bandwidth_bytes_per_s=per_core.memory_bandwidth_bytes_per_s * cores,
-        op_overhead_s=per_core.op_overhead_s,
-        context_bytes=per_core.context_bytes,
-    )
-
-
-def _physical_memory_bytes() -> int | None:
-    """Memory of the machine; None where the system does not say (Windows)."""
-    try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-    return size if size > 0 else None

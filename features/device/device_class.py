@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import FloatMatrix
 from presage.features.columns.schema import columns
 from presage.features.device.device import Device
+from presage.system.arrays import FloatMatrix
 
 PROCESSOR, GPU = DEVICE_CLASSES = ("processor", "gpu")
 

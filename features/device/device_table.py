@@ -8,9 +8,9 @@ from itertools import chain
 
 import numpy as np
 
-from presage.features.arrays import Matrix
 from presage.features.device.device import Device
 from presage.features.job.job import PRECISIONS
+from presage.system.arrays import Matrix
 from presage.system.weak_cache import OnceEach
 
 DEVICE_VALUES = (

@@ -14,8 +14,8 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from presage.features.from_onnx.cost import Value, attribute
+from presage.system.arrays import AnyArray
 
-Array = np.ndarray[Any, Any]
 KEPT_ELEMENTS = 64  # more numbers than these are data, not a shape
 # Each writes about as much as it reads, or as much as it is told to: see below.
 _ARITHMETIC = frozenset(
@@ -76,7 +76,7 @@ def drop_layouts(model: Any) -> set[str]:
     return made
 
 
-def _given(graph: Any) -> dict[str, Array]:
+def _given(graph: Any) -> dict[str, AnyArray]:
     """Small constants of the file: whole numbers, and single ones of any type (a scale).
 
     Other floats may be weights, and what is made of weights is data.
@@ -111,7 +111,9 @@ def _is_small(tensor: Any) -> bool:
     return elements <= KEPT_ELEMENTS and is_here and (has_content or not elements)
 
 
-def _result(node: Any, values: Mapping[str, Value], known: Mapping[str, Array]) -> Array | None:
+def _result(
+    node: Any, values: Mapping[str, Value], known: Mapping[str, AnyArray]
+) -> AnyArray | None:
     if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return None
     if node.op_type in ("Shape", "Size") and node.input[0] in values:
@@ -125,14 +127,14 @@ def _result(node: Any, values: Mapping[str, Value], known: Mapping[str, Array]) 
     return _computed(node, {name: known[name] for name in names})
 
 
-def _of_shape(node: Any, value: Value) -> Array:
+def _of_shape(node: Any, value: Value) -> AnyArray:
     if node.op_type == "Size":
         return np.array(value.elements, np.int64)
     start, end = attribute(node, "start", 0), attribute(node, "end", None)
     return np.array(value.shape[start:end], np.int64)
 
 
-def _computed(node: Any, inputs: dict[str, Array]) -> Array | None:
+def _computed(node: Any, inputs: dict[str, AnyArray]) -> AnyArray | None:
     """By ONNX's own reference; None where it cannot, and the operator is left as it is."""
     graph = onnx.helper.make_graph(
         [node],
@@ -149,5 +151,5 @@ def _computed(node: Any, inputs: dict[str, Array]) -> Array | None:
     return array if array.size <= KEPT_ELEMENTS else None
 
 
-def _type(array: Array) -> int:
+def _type(array: AnyArray) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))

@@ -7,7 +7,7 @@ external data may be absent. An ONNX file holds no backward pass; for a training
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,34 +125,50 @@ def _forward(
 
 
 def _operators(node: Any, values: Mapping[str, Value], weights: set[str]) -> Iterator[OpNode]:
-    """The operator as written, and the addition of a bias that is fused into it."""
-    read = [values[name] for name in node.input if name in values]
-    written = [values[name] for name in node.output if name in values]
-    data = [values[n] for n in node.input if n in values and n not in weights]
+    """Yield the operator as written, then the addition of a bias that is fused into it."""
+    read = _present(node.input, values)
+    written = _present(node.output, values)
+    data = _present((name for name in node.input if name not in weights), values)
     own = sum(values[n].elements for n in node.input if n in weights and values[n].is_float)
     bias = _bias_of(node, values, weights)
     kind, flops = _kind_and_flops(node, values, weights)
-    moved = sum(v.nbytes for v in (*read, *written))
     if kind == "Embedding" and read:
-        # Reads the rows it needs, not the table.
-        moved = 2 * sum(v.nbytes for v in written) + sum(v.nbytes for v in data)
+        moved = 2 * _nbytes(written) + _nbytes(data)  # reads the rows it needs, not the table
+    else:
+        moved = _nbytes(read) + _nbytes(written)
     yield OpNode(
         op=f"onnx.{node.domain + '.' if node.domain else ''}{node.op_type}",
         kind=kind,
         phase="forward",
-        input_elements=sum(v.elements for v in data),
-        output_elements=sum(v.elements for v in written),
+        input_elements=_elements(data),
+        output_elements=_elements(written),
         parameters=own - (bias.elements if bias else 0),
         flops=flops,
         bytes_moved=moved,
     )
     if bias is not None:
-        out = written[0].elements
-        yield OpNode(
-            op=f"onnx.{node.op_type}.bias", kind="BiasAdd", phase="forward",
-            input_elements=out, output_elements=out, parameters=bias.elements,
-            flops=out, bytes_moved=0,
-        )  # fmt: skip
+        yield _bias_addition(node.op_type, written[0].elements, bias)
+
+
+def _bias_addition(op_type: str, out: int, bias: Value) -> OpNode:
+    return OpNode(
+        op=f"onnx.{op_type}.bias", kind="BiasAdd", phase="forward",
+        input_elements=out, output_elements=out, parameters=bias.elements,
+        flops=out, bytes_moved=0,
+    )  # fmt: skip
+
+
+def _present(names: Iterable[str], values: Mapping[str, Value]) -> list[Value]:
+    """Return the values of those names that have one; an optional input may have none."""
+    return [values[name] for name in names if name in values]
+
+
+def _elements(values: Iterable[Value]) -> int:
+    return sum(value.elements for value in values)
+
+
+def _nbytes(values: Iterable[Value]) -> int:
+    return sum(value.nbytes for value in values)
 
 
 def _kind_and_flops(node: Any, values: Mapping[str, Value], weights: set[str]) -> tuple[str, int]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from presage.system.message_fields import add_fields
+
 # Names and numbers: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,
 # function,op_def,variable}.proto and tensorflow/core/protobuf/{saved_model,meta_graph,
 # saved_object_graph}.proto. The names of messages are ours to choose, those of fields are what a
@@ -73,16 +75,10 @@ DATA_TYPES = {
     "DT_INT4": 29, "DT_UINT4": 30,
 }  # fmt: skip
 _PACKAGE = "presage.tensorflow"
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "bool": _Field.TYPE_BOOL, "bytes": _Field.TYPE_BYTES, "double": _Field.TYPE_DOUBLE,
-    "float": _Field.TYPE_FLOAT, "int32": _Field.TYPE_INT32, "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING, "uint32": _Field.TYPE_UINT32, "uint64": _Field.TYPE_UINT64,
-}  # fmt: skip
 
 
 def message(name: str) -> Any:
-    """Class of the message ``name``."""
+    """Return the class of the message ``name``."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
@@ -96,34 +92,11 @@ def _pool() -> descriptor_pool.DescriptorPool:
         if number:
             names.add(name=f"{name}_REF", number=number + 100)
     for name, body in re.findall(r"message (\w+) \{(.*?)\}", _SCHEMA, re.DOTALL):
-        _add_fields(file.message_type.add(name=name), body)
+        into = file.message_type.add(name=name)
+        add_fields(into, body, scope=name, package=_PACKAGE, enums={"DataType"})
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return pool
-
-
-def _add_fields(into: descriptor_pb2.DescriptorProto, body: str) -> None:
-    for kind, field, number in re.findall(r"([\w<>, ]+) (\w+) = (\d+);", body):
-        label, _, type_name = kind.strip().rpartition(" ")
-        added = into.field.add(name=field, number=int(number), label=_Field.LABEL_OPTIONAL)
-        if label.startswith("map<"):
-            added.label = _Field.LABEL_REPEATED
-            entry = into.nested_type.add(name=f"{field.title().replace('_', '')}Entry")
-            entry.options.map_entry = True
-            _add_fields(entry, f"string key = 1; {type_name.rstrip('>')} value = 2;")
-            type_name = f"{into.name}.{entry.name}"
-        elif label == "repeated":
-            added.label = _Field.LABEL_REPEATED
-        _set_type(added, type_name)
-
-
-def _set_type(field: descriptor_pb2.FieldDescriptorProto, type_name: str) -> None:
-    scalar = _SCALARS.get(type_name)
-    if scalar is not None:
-        field.type = scalar
-        return
-    field.type = _Field.TYPE_ENUM if type_name == "DataType" else _Field.TYPE_MESSAGE
-    field.type_name = f".{_PACKAGE}.{type_name}"
 
 
 _POOL = _pool()

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from presage.errors import GraphError
 from presage.features.from_tensorflow.messages import DATA_TYPES
+from presage.system.arrays import AnyArray
 
-Array = NDArray[Any]
 FLOAT, DOUBLE, INT32, STRING = (DATA_TYPES[f"DT_{n}"] for n in "FLOAT DOUBLE INT32 STRING".split())
 INT64, BOOL, RESOURCE, VARIANT = (
     DATA_TYPES[f"DT_{n}"] for n in "INT64 BOOL RESOURCE VARIANT".split()
@@ -46,7 +45,7 @@ class Value:
 
     shape: tuple[int, ...]
     dtype: int = FLOAT
-    numbers: Array | None = None
+    numbers: AnyArray | None = None
 
     def __post_init__(self) -> None:
         if any(size < 0 for size in self.shape):
@@ -72,7 +71,7 @@ class Value:
         return None if self.numbers is None else [int(n) for n in self.numbers.ravel()]
 
 
-def with_numbers(value: Value, numbers: Array | None) -> Value:
+def with_numbers(value: Value, numbers: AnyArray | None) -> Value:
     """``value`` with its numbers, when they are known and few."""
     if numbers is None or numbers.size > KEPT_ELEMENTS or numbers.shape != value.shape:
         return value
@@ -109,7 +108,7 @@ def constant(tensor: Any, where: str) -> Value:
         ) from error
 
 
-def _filled(numbers: Sequence[float], count: int, name: str) -> Array:
+def _filled(numbers: Sequence[float], count: int, name: str) -> AnyArray:
     """The last number stands for the rest; none at all for zeros."""
     given = np.array(numbers or [0], dtype=name)
     return np.concatenate([given, np.repeat(given[-1:], max(0, count - len(given)))])[:count]

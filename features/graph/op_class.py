@@ -7,10 +7,10 @@ from itertools import product
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints
 from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.shape_class import BY_SUM, SHAPES
+from presage.system.arrays import Array, Ints
 
 # Those of a kind and phase follow one another, first the one whose shape is not known.
 OP_CLASSES = tuple(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from presage.errors import InvalidJobError
@@ -65,9 +65,9 @@ class OpStats:
                 f"operator statistics of {self.kind}: count={self.count}, must be >= 1; "
                 "leave the row out when there is no such operator"
             )
-        for field, most in _MOST.items():
+        for field, (least, most) in OP_BOUNDS.items():
             value = getattr(self, field)
-            if not 0 <= value <= most:  # nor is nan, and no whole number is too large to compare
+            if not least <= value <= most:  # nan is not, and any whole number can be compared
                 shown = value if isinstance(value, float) or abs(value) <= most else "too large"
                 raise InvalidJobError(
                     f"operator statistics of {self.kind}: {field}={shown}, "
@@ -75,14 +75,14 @@ class OpStats:
                 )
 
 
-_MOST = {
-    "count": MAX_COUNT,
-    "input_elements_max": MAX_COUNT,
-    "input_elements": MAX_COUNT,
-    "output_elements": MAX_COUNT,
-    "flops": sys.float_info.max,
-    "bytes_moved": sys.float_info.max,
-    "parameters": MAX_COUNT,
+OP_BOUNDS: Mapping[str, tuple[int, float]] = {  # least and greatest valid value of each number
+    "count": (1, MAX_COUNT),
+    "input_elements_max": (0, MAX_COUNT),
+    "input_elements": (0, MAX_COUNT),
+    "output_elements": (0, MAX_COUNT),
+    "flops": (0, sys.float_info.max),
+    "bytes_moved": (0, sys.float_info.max),
+    "parameters": (0, MAX_COUNT),
 }
 
 

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints
 from presage.features.graph.op_class import by_class
 from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.shape_class import BY_SUM, PRODUCTS, SHAPES
+from presage.system.arrays import Array, Ints
 
 # Of compute over memory time: products run by it.
 _RATIOS = np.array([math.exp(-1.5), 1.0, math.exp(1.5)])

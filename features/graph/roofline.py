@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.features.arrays import Ints, Matrix
 from presage.features.device.device_table import RATES
 from presage.features.graph.op_class import OP_CLASSES
 from presage.features.graph.op_kinds import CONVOLUTIONS
+from presage.system.arrays import Ints, Matrix
 
 # Operators that reach a precision's own peak (tensor cores); the rest run at fp32's.
 MATRIX_KINDS = frozenset({"MatMul", *CONVOLUTIONS, "Attention", "Recurrent"})

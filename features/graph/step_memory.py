@@ -45,12 +45,7 @@ class MemoryEstimate:
     batch_bytes: int
 
     def __post_init__(self) -> None:
-        for field, value in zip(fields(self), astuple(self), strict=True):
-            if value < 0:
-                raise GraphError(
-                    f"memory estimate: {field.name}={value}, must be >= 0; "
-                    "give 0 for what a step does not hold"
-                )
+        check_held(astuple(self))
 
     @property
     def peak_bytes(self) -> int:
@@ -63,6 +58,27 @@ class MemoryEstimate:
             self.workspace_bytes,
             self.batch_bytes,
         )
+
+
+HOLDERS = tuple(field.name for field in fields(MemoryEstimate))
+
+
+def check_held(held: tuple[int, ...]) -> None:
+    """Raise an error if one of the bytes of a step, in the order of ``HOLDERS``, is negative.
+
+    Raises
+    ------
+    GraphError
+        Names the first negative field.
+    """
+    if min(held) >= 0:
+        return
+    for name, value in zip(HOLDERS, held, strict=True):
+        if value < 0:
+            raise GraphError(
+                f"memory estimate: {name}={value}, must be >= 0; "
+                "give 0 for what a step does not hold"
+            )
 
 
 def peak_bytes(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from typing import Any
 
 from presage.errors import InvalidJobError
 from presage.features.graph.op_graph import MAX_COUNT
 from presage.features.graph.op_stats import OpStats
-from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.graph.step_memory import HOLDERS, MemoryEstimate, peak_bytes
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
 MEMORY_FORMATS = ("contiguous", "channels-last")
@@ -41,14 +43,7 @@ class Job:
     framework_version: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("batch_size", "iterations", "input_elements"):
-            value = getattr(self, field)
-            if value < 1:
-                raise InvalidJobError(
-                    f"job {self.job_id!r}: {field}={value}, must be >= 1; "
-                    f"give the job's real {field.replace('_', ' ')}"
-                )
-            _check_size(self.job_id, field, value)
+        check_sizes(self)
         for field, known in (("precision", PRECISIONS), ("memory_format", MEMORY_FORMATS)):
             value = getattr(self, field)
             if value not in known:
@@ -86,19 +81,7 @@ class JobFeatures:
     memory: MemoryEstimate
 
     def __post_init__(self) -> None:
-        if not self.op_stats:
-            raise InvalidJobError(
-                f"job {self.job.job_id!r}: no operator statistics; "
-                "extract them with `presage features` from the model's module or ONNX file"
-            )
-        if self.parameters < 0:
-            raise InvalidJobError(
-                f"job {self.job.job_id!r}: parameters={self.parameters}, must be >= 0"
-            )
-        _check_size(self.job.job_id, "parameters", self.parameters)
-        for field in fields(MemoryEstimate):
-            _check_size(self.job.job_id, f"memory.{field.name}", getattr(self.memory, field.name))
-        _check_size(self.job.job_id, "peak_live_bytes", self.peak_live_bytes)
+        check_footprint(self.job.job_id, len(self.op_stats), self.parameters, astuple(self.memory))
 
     @property
     def trains(self) -> bool:
@@ -109,6 +92,63 @@ class JobFeatures:
     def peak_live_bytes(self) -> int:
         """Most bytes of tensors alive at once in a step: the peak of ``memory``."""
         return self.memory.peak_bytes
+
+
+def check_sizes(job: Any) -> None:
+    """Check batch size, iterations and input elements of a job, the domain's or the protocol's.
+
+    Raises
+    ------
+    InvalidJobError
+        One is below 1 or not below 2**63.
+    """
+    if (
+        1 <= job.batch_size <= MAX_COUNT
+        and 1 <= job.iterations <= MAX_COUNT
+        and 1 <= job.input_elements <= MAX_COUNT
+    ):
+        return  # every request has to be checked; the rest only words an error
+    for field in ("batch_size", "iterations", "input_elements"):
+        value = getattr(job, field)
+        if value < 1:
+            raise InvalidJobError(
+                f"job {job.job_id!r}: {field}={value}, must be >= 1; "
+                f"give the job's real {field.replace('_', ' ')}"
+            )
+        _check_size(job.job_id, field, value)
+
+
+def check_footprint(job_id: str, op_rows: int, parameters: int, held: tuple[int, ...]) -> None:
+    """Check how much of a device a job takes up.
+
+    Parameters
+    ----------
+    op_rows : int
+        Rows of operator statistics.
+    parameters : int
+        Distinct trainable elements.
+    held : tuple of int
+        Bytes of a step, in the order of ``HOLDERS``.
+
+    Raises
+    ------
+    InvalidJobError
+        There is no row, ``parameters`` is negative, or a number is not below 2**63.
+    """
+    if not op_rows:
+        raise InvalidJobError(
+            f"job {job_id!r}: no operator statistics; "
+            "extract them with `presage features` from the model's module or ONNX file"
+        )
+    if parameters < 0:
+        raise InvalidJobError(f"job {job_id!r}: parameters={parameters}, must be >= 0")
+    peak = peak_bytes(*held)
+    if parameters <= MAX_COUNT and peak <= MAX_COUNT:  # no part of a peak is larger than it
+        return
+    _check_size(job_id, "parameters", parameters)
+    for name, value in zip(HOLDERS, held, strict=True):
+        _check_size(job_id, f"memory.{name}", value)
+    _check_size(job_id, "peak_live_bytes", peak)
 
 
 def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
@@ -133,8 +173,9 @@ def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
     )
 
 
+@lru_cache(maxsize=256)
 def known_version(text: str) -> str:
-    """``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
+    """Return ``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
     return text.partition("+")[0] if _VERSION.match(text) else ""
 
 

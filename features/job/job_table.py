@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Array, Ints, Matrix
 from presage.features.columns.column import ONE
 from presage.features.graph.op_class import OP_CLASS, with_shapes
-from presage.features.graph.step_memory import MemoryEstimate, peak_bytes
+from presage.features.graph.step_memory import HOLDERS, peak_bytes
 from presage.features.job.framework_version import framework_release
 from presage.features.job.job import PRECISIONS, JobFeatures
+from presage.system.arrays import Array, Ints, Matrix
 from presage.system.weak_cache import OnceEach
 
-HOLDERS = tuple(field.name for field in fields(MemoryEstimate))
 JOB_SCALARS = (
     ONE, "batch_size", "iterations", "input_elements", "half_precision", "tf32", "fp64",
     "channels_last", "framework_release", "channels_last_release", "loads_data", "loading_s",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.features.arrays import Array
 from presage.features.columns.column import OpMax
 from presage.features.job.job import PRECISIONS
+from presage.system.arrays import Array
 
 # Kinds whose kernels do, in the passes where they run.
 HUNGRY = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D", "MatMul")

@@ -7,7 +7,7 @@ workspaces that no tensor shows, and both depend on what holds the bytes.
 from __future__ import annotations
 
 from presage.features.columns.column import ON_TOP, FeatureColumn, OpSum
-from presage.features.job.job_table import HOLDERS as BY_HOLDER
+from presage.features.graph.step_memory import HOLDERS as BY_HOLDER
 from presage.features.job.kernel_memory import KERNELS, kernel_bytes
 
 _MOVED_BY = (

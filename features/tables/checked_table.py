@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from presage.errors import TableError
+from presage.system.atomic_file import write_atomically
+from presage.system.known_names import did_you_mean
 
 REQUIRED = object()  # a column that every file must have
 
@@ -76,11 +75,10 @@ def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
     found, expected = data.column_names, [c.name for c in table.columns]
     missing = [name for name in expected if name not in found]
     if missing:
-        near = get_close_matches(missing[0], found, n=1)
-        hint = f"; nearest is {near[0]!r}" if near else ""
+        hint = did_you_mean(missing[0], found, otherwise="rename or add it.")
         raise TableError(
-            f"{source}: no column {missing[0]!r} ({len(missing)} of {len(expected)} missing){hint}."
-            f" Table {table.name!r} has: {', '.join(expected)}"
+            f"{source}: no column {missing[0]!r} ({len(missing)} of {len(expected)} missing); "
+            f"{hint} Table {table.name!r} has: {', '.join(expected)}"
         )
     extra = [name for name in found if name not in expected]
     if extra:
@@ -195,7 +193,7 @@ def read(table: Table, path: Path) -> pa.Table:
 
 
 def write(table: Table, data: pa.Table, path: Path) -> None:
-    """Write a checked table; a reader sees the old file or the new one, never half of it.
+    """Write a checked table; a reader sees the old file or the new one, never a part.
 
     Raises
     ------
@@ -203,23 +201,15 @@ def write(table: Table, data: pa.Table, path: Path) -> None:
         It breaks the schema, or cannot be written: the disk is full, the folder not ours.
     """
     checked = check(table, data, source=str(path))
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # zstd and no metadata of pandas: the same rows give the same bytes.
-        pq.write_table(checked, partial, compression="zstd")
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_atomically(path, lambda to: pq.write_table(checked, to, compression="zstd"))
     except OSError as error:  # pyarrow's names no file
         said = os.strerror(error.errno) if error.errno else str(error)
         raise TableError(
             f"{path}: cannot be written ({said}); what was there is whole: make room, or name "
             "another folder, and run the same command again"
         ) from error
-    finally:
-        with suppress(OSError):  # not there, or no place for it
-            partial.unlink()
 
 
 def column(data: pa.Table, name: str) -> np.ndarray[Any, np.dtype[Any]]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from presage.errors import TrainingError
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Positions = np.ndarray[Any, np.dtype[np.intp]]
+from presage.system.arrays import Array, Ints
 
 
 def conformal_margin(y: Array, low: Array, high: Array, *, coverage: float) -> float:
@@ -58,7 +55,7 @@ def calibrate(quantiles: Array, margins: dict[float, float], levels: tuple[float
 
 
 def cv_plus(
-    y: Array, left_out: Array, fold: Positions, asked: Array, levels: tuple[float, ...]
+    y: Array, left_out: Array, fold: Ints, asked: Array, levels: tuple[float, ...]
 ) -> Array:
     """Calibrated quantiles of rows that no network has seen, by networks that each left some out.
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Names = np.ndarray[Any, np.dtype[np.object_]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from presage.system.arrays import Mask, Names
+
 ByLevel = dict[float, float]  # by the lower level of an interval
 
 LEAST_OF_DEVICE = 100  # rows that margins of its own take

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 from presage.features.columns.schema import FEATURE_SETS, columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.graph.operator_buckets import CELLS
 from presage.features.job.job import PRECISIONS
 from presage.models.release.manifest import entries, number, numbers, texts
+from presage.system.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 
 SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
          "memory_prior_bytes", "share")  # fmt: skip

@@ -30,13 +30,13 @@ from presage.models.drift.e_detector import (
     ABOVE,
     BELOW,
     INSIDE,
-    Array,
     EDetector,
     event_factors,
     interval_factors,
     rank_factors,
     smoothed_rank,
 )
+from presage.system.arrays import Array
 
 COVERAGE = 0.8
 IN_DOMAIN = "in_domain"  # of the input, asked like a quantity

@@ -14,11 +14,9 @@ New England Journal of Statistics in Data Science 2(2), 2024.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+from presage.system.arrays import Array
 
 BELOW, INSIDE, ABOVE = range(3)
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
+from presage.system.arrays import Array, Mask, Names
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Names = np.ndarray[Any, np.dtype[np.object_]]
 Figures = dict[str, float]
 
 

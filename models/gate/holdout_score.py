@@ -17,12 +17,12 @@ from presage.errors import ReleaseError, TableError, TrainingError
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.job.job_table import precision_codes
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.gate.holdout_forecasts import HeldOut, Interval, Mask, Scored
+from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
 from presage.models.release.release import MANIFEST, Release
 from presage.models.training.solo_rows import positions_alone
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
+from presage.system.arrays import Array, Mask
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Inputs = Mapping[str, np.ndarray[Any, np.dtype[np.float32]]]
 
 COVERAGES = (0.8, 0.9)

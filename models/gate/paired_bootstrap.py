@@ -22,15 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.gate.holdout_forecasts import Array, HeldOut, Mask
+from presage.models.gate.holdout_forecasts import HeldOut
+from presage.system.arrays import Array, Int64s, Mask
 
 EVERYTHING = ""  # the slice of all rows
 SLICED = ("mape", "interval_score_90%")  # of a slice: one figure of medians, one of intervals
 
 _MEAN, _ROOT, _MEDIAN = "mean", "root of mean", "median"
 _AT_ONCE = 2_000_000  # weights that medians are computed of
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _change(
     return len(names), float(before[0]), float(after[0]), spread
 
 
-def _figure(kind: str, values: Array, job: Ints, counts: Ints) -> Array:
+def _figure(kind: str, values: Array, job: Int64s, counts: Int64s) -> Array:
     """A figure under each draw, by how often it drew each job, (draws, jobs) -> (draws,)."""
     if kind == _MEDIAN:
         return _weighted_medians(values, job, counts)
@@ -162,7 +161,7 @@ def _figure(kind: str, values: Array, job: Ints, counts: Ints) -> Array:
     return np.sqrt(means) if kind == _ROOT else means
 
 
-def _weighted_medians(values: Array, job: Ints, counts: Ints) -> Array:
+def _weighted_medians(values: Array, job: Int64s, counts: Int64s) -> Array:
     """Median under each draw; of an even number of rows the mean of the two in the middle."""
     order = np.argsort(values, kind="stable")
     values, job = values[order], job[order]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from presage.models.calibration.conformal import Array
 from presage.models.training.fit import LEVELS
+from presage.system.arrays import Array
 
 DOUBT = 2.0  # standard deviations of the members' medians
 # By level: towards which side of the median a quantile is moved.

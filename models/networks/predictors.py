@@ -15,12 +15,12 @@ from presage.features.colocation_member import MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.quantity import LEAST_FRACTION, Quantity
-from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import ByLevel, Margins
 from presage.models.networks.ensemble import combined
 from presage.models.training.device_effect import same_device
 from presage.models.training.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.training.fit_interference import InterferenceStack
+from presage.system.arrays import Array
 
 
 class FeatureTransform(nn.Module):

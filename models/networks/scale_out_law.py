@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from presage.features.device.node_spread import Spread
-from presage.models.calibration.conformal import Array
+from presage.system.arrays import Array
 
 KINDS = 3  # within a node, between two nodes, between more
 # To begin with: seconds that any synchronisation takes, and bytes per second of each kind.

@@ -28,20 +28,16 @@ from presage.errors import ForeignReleaseError, RegistryError, ReleaseError
 from presage.models.registry.uri import (
     CHAMPION,
     ENVIRONMENT_VARIABLE,
+    FOLDER,
     MODEL,
     REGISTER_AGAIN,
+    RELEASE_ID,
+    artifacts_folder,
     database_path,
 )
-from presage.models.release.release import (
-    MANIFEST,
-    SIGNATURE,
-    load_release,
-    put_in_place,
-    release_files,
-)
+from presage.models.release.release import MANIFEST, SIGNATURE, load_release, release_files
+from presage.system.atomic_folder import put_in_place
 
-# As models/registry/registry.py lays a version's files down: under its run's artifacts.
-ARTIFACTS, FOLDER = "artifacts", "release"
 KEPT_RELEASES = 16  # of a cache
 
 _TIMEOUT_S = 5.0  # for the next bytes
@@ -55,7 +51,7 @@ _QUERY = """
     FROM registered_model_aliases AS alias
     JOIN model_versions AS version ON version.name = alias.name AND version.version = alias.version
     JOIN model_version_tags AS tag ON tag.name = alias.name AND tag.version = alias.version
-    WHERE alias.name = ? AND alias.alias = ? AND tag.key = 'release_id'
+    WHERE alias.name = ? AND alias.alias = ? AND tag.key = ?
 """
 # Whatever a file that is no registry, or a server that is none, may answer with.
 _NONSENSE = (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, sqlite3.Error)
@@ -189,7 +185,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 def _ask_database(database: Path) -> Champion | None:
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        rows = connection.execute(_QUERY, (MODEL, CHAMPION)).fetchall()
+        rows = connection.execute(_QUERY, (MODEL, CHAMPION, RELEASE_ID)).fetchall()
     return Champion(str(rows[0][0]), str(rows[0][1])) if rows else None
 
 
@@ -203,9 +199,9 @@ def _ask_server(uri: str) -> Champion | None:
         raise
     version = answer["model_version"]
     tags = {tag["key"]: tag["value"] for tag in version.get("tags", ())}
-    if version["name"] == MODEL and "release_id" not in tags:
+    if version["name"] == MODEL and RELEASE_ID not in tags:
         return None  # a version that somebody registered who is not Presage
-    return Champion(str(tags["release_id"]), str(version["run_id"]))
+    return Champion(str(tags[RELEASE_ID]), str(version["run_id"]))
 
 
 def _says_none(error: urllib.error.HTTPError) -> bool:
@@ -245,7 +241,7 @@ def _fetch_signature(uri: str, champion: Champion, to: Path) -> None:
 def _fetch_file(uri: str, champion: Champion, name: str, to: Path) -> None:
     database = database_path(uri)
     if database is not None:
-        run = database.parent / ARTIFACTS / champion.run_id / ARTIFACTS
+        run = artifacts_folder(database, champion.run_id)
         shutil.copyfile(run / FOLDER / name, to / name)
     else:
         path, run_id = quote(f"{FOLDER}/{name}"), quote(champion.run_id)

@@ -28,7 +28,8 @@ from presage.models.release.training_data import (
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
 if TYPE_CHECKING:
-    from presage.models.registry.registry import RegisteredRelease, Registry
+    from presage.models.registry.registered_release import RegisteredRelease
+    from presage.models.registry.registry import Registry
 
 # Releases of a checkout that may answer without being registered.
 LOCAL = (Path("data/release"), Path("data/pretrained/release"))

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from presage.models.registry.mlflow_model_files import stored_files
+from presage.models.registry.uri import FOLDER, RELEASE_ID
 from presage.models.release.release import Release
 from presage.models.release.training_data import learnt_from
 
-FOLDER, DVC_LOCK = "release", "dvc.lock"  # artifacts of a version's run
+DVC_LOCK = "dvc.lock"  # artifact of a version's run
 
 _BATCH = 1000  # metrics that MLflow takes at once
 _PARAMS_BATCH, _PARAM_CHARACTERS = 100, 6000  # and parameters
@@ -101,7 +102,7 @@ def log_decision(
 def search_tags(release: Release, origin: Origin) -> dict[str, str]:
     """Tags of a release's run and of its version; what is not known has none."""
     tags = {
-        "release_id": release.release_id,
+        RELEASE_ID: release.release_id,
         "data_digest": release.manifest["data_digest"],
         "schema_hash": release.manifest["schema_hash"],
         "campaigns": ", ".join(campaigns(release)),

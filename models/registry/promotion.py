@@ -30,7 +30,8 @@ from presage.models.registry.promotion_journal import (
     read_journal,
     whoami,
 )
-from presage.models.registry.uri import CHALLENGER, CHAMPION, MODEL, PREVIOUS
+from presage.models.registry.registered_release import read_aliases, read_versions
+from presage.models.registry.uri import CHALLENGER, CHAMPION, MODEL, PREVIOUS, RELEASE_ID
 
 _ROUNDS = 20  # of reading again, before it is said that the registry does not come to rest
 # A process that was overtaken between its entry and its alias may move the alias after all, at
@@ -80,10 +81,9 @@ class State:
 def read_state(client: Any) -> State:
     """Journal, aliases and versions, as they are now."""
     entries = read_journal(client)
-    found = client.search_registered_models(f"name='{MODEL}'")
-    aliases = {name: int(v) for name, v in found[0].aliases.items()} if found else {}
-    versions = client.search_model_versions(f"name='{MODEL}'")
-    return State(entries, aliases, {int(v.version): v.tags.get("release_id", "") for v in versions})
+    aliases = read_aliases(client) or {}
+    versions = read_versions(client)
+    return State(entries, aliases, {int(v.version): v.tags.get(RELEASE_ID, "") for v in versions})
 
 
 def settle(client: Any) -> State:

@@ -16,6 +16,8 @@ ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
 # How files that are not what was registered come back.
 REGISTER_AGAIN = "register it again with `presage models register DIR`"
 SQLITE = "sqlite:///"
+RELEASE_ID = "release_id"  # tag of a version; one without it was not registered by Presage
+ARTIFACTS, FOLDER = "artifacts", "release"  # folders of a version's files
 
 _PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
 
@@ -43,7 +45,7 @@ def configured_uri(params: Path = Path("params.yaml")) -> str:
 
 
 def database_path(uri: str) -> Path | None:
-    """SQLite file of a registry, None for a server."""
+    """Return the SQLite file of a registry; None for a server."""
     if uri.startswith(("http://", "https://")):
         return None
     if uri.startswith(SQLITE) and uri != SQLITE:
@@ -51,6 +53,11 @@ def database_path(uri: str) -> Path | None:
     raise RegistryError(
         f"registry {uri!r}: give sqlite:///PATH, or http(s)://HOST of an `mlflow server`"
     )
+
+
+def artifacts_folder(database: Path, run_id: str) -> Path:
+    """Return the folder of a run's files, next to the registry's database."""
+    return database.parent / ARTIFACTS / run_id / ARTIFACTS
 
 
 def check_database(uri: str, database: Path, *, create: bool) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 
-from presage.models.release.probes import Array, Float32, Probes, answers, choose
+from presage.models.release.probes import Probes, answers, choose
+from presage.system.arrays import Array, Float32s
 
 
 def probe(
-    models: Mapping[str, bytes], features: Float32, kinds: Sequence[str], *, median: int
+    models: Mapping[str, bytes], features: Float32s, kinds: Sequence[str], *, median: int
 ) -> Probes:
     """Probes among rows of training, and what ONNX files answer to them on one thread.
 
@@ -31,7 +32,7 @@ def probe(
         for name, model in models.items()
     }
 
-    def run(name: str, inputs: Mapping[str, Float32]) -> Array:
+    def run(name: str, inputs: Mapping[str, Float32s]) -> Array:
         found = sessions[name].run(["quantiles"], dict(inputs))[0].astype(np.float64)
         quantiles: Array = found.reshape(-1, found.shape[-1])
         return quantiles

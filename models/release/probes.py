@@ -17,16 +17,14 @@ import numpy as np
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.release.manifest import entries
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Float32 = np.ndarray[Any, np.dtype[np.float32]]
+from presage.system.arrays import Array, Float32s
 
 MOST_MEMBERS = 64  # of a co-location, as in a request
 OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
 
 # A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members,
 # levels).
-Run = Callable[[str, Mapping[str, Float32]], Array]
+Run = Callable[[str, Mapping[str, Float32s]], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class Probes:
         By predictor: (rows, levels), of interference (members of all co-locations, levels).
     """
 
-    features: Float32
+    features: Float32s
     together: tuple[tuple[int, ...], ...]
     quantiles: Mapping[str, Array]
 
@@ -117,7 +115,7 @@ def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]
 def answers(
     run: Run,
     predictors: Collection[str],
-    features: Float32,
+    features: Float32s,
     together: Sequence[Sequence[int]],
     *,
     median: int,

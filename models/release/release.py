@@ -17,15 +17,9 @@ Solo quantities of :mod:`presage.features.quantities.registry` (``memory.onnx``,
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import json
-import os
-import secrets
-import shutil
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +30,9 @@ from presage.errors import (
     UnknownDeviceError,
     one_line,
 )
-from presage.features.arrays import FloatMatrix, Ints, Mask
-from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
-from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
 from presage.models.calibration.training_domain import Domain, contains, read_domain
 from presage.models.release.manifest import (
@@ -59,6 +50,7 @@ from presage.models.release.manifest import (
 )
 from presage.models.release.probes import Probes, read_probes
 from presage.models.release.release_id import content_id
+from presage.system.arrays import FloatMatrix, Ints, Mask
 
 FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
 READABLE = (5, FORMAT)
@@ -160,116 +152,6 @@ class Release:
             f"no {coverage:g} interval in release {self.release_id}; ask for one of "
             f"{', '.join(f'{c:g}' for c in known)}"
         )
-
-
-def write_release(  # every part of the manifest is named once, here
-    folder: Path,
-    *,
-    models: Mapping[str, bytes],
-    levels: Sequence[float],
-    devices: Sequence[Device],
-    trained_devices: Mapping[str, Collection[str]],
-    max_members: Mapping[str, int],
-    domains: Mapping[str, Domain],
-    stranger_margins: Mapping[str, ByClass],
-    setup_s: Mapping[str, Sequence[float]],
-    probes: Probes,
-    metrics: Mapping[str, Any],
-    data_digest: str,
-    versions: Mapping[str, str],
-    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
-    trained_on: Collection[str] | None = None,
-    learnt_from: Mapping[str, Any] | None = None,
-) -> Release:
-    """Write a release folder, replacing what was there.
-
-    A reader never sees half of one. For an instant it may find none, and :func:`load_release`
-    then raises ReleaseError. When writing fails or is interrupted, what was there is kept.
-    """
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "feature_set": "full",
-        "schema_hash": schema_hash("full"),
-        "columns": columns("full"),
-        "member_columns": list(MEMBER_COLUMNS),
-        "op_kinds": list(OP_KINDS),
-        "levels": list(levels),
-        "predictors": {
-            name: {"unit": quantity.unit, "sha256": hashlib.sha256(models[name]).hexdigest()}
-            for name, quantity in QUANTITIES.items()
-        },
-        "devices": [
-            asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
-            for device in devices
-        ],
-        "trained_devices": {name: sorted(trained_devices[name]) for name in QUANTITIES},
-        "max_members": dict(max_members),
-        "domains": {name: domain.as_json() for name, domain in domains.items()},
-        "stranger_margins": {
-            predictor: {
-                name: {f"{level:g}": margin for level, margin in margins.items()}
-                for name, margins in by_class.items()
-            }
-            for predictor, by_class in stranger_margins.items()
-        },
-        "setup_s": {kind: list(values) for kind, values in setup_s.items()},
-        "probes": probes.as_json(),
-        "metrics": metrics,
-        "data_digest": data_digest,
-        "versions": dict(versions),
-    }
-    if promises is not None:
-        content["promises"] = promises
-    if trained_on is not None:
-        content["trained_on"] = sorted(trained_on)
-    if learnt_from is not None:
-        content["learnt_from"] = dict(learnt_from)
-    content["release_id"] = content_id(content)
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.mkdir(parents=True)
-        for name, model in models.items():
-            _write_durably(partial / f"{name}.onnx", model)
-        manifest = json.dumps(content, indent=2, sort_keys=True) + "\n"
-        _write_durably(partial / MANIFEST, manifest.encode())
-        put_in_place(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return load_release(folder)
-
-
-def put_in_place(new: Path, folder: Path) -> None:
-    """Let ``new``, on the same file system, become ``folder``; what was there goes.
-
-    A reader finds the old folder or the new one whole; where the system cannot swap two folders,
-    for an instant between two renames, none. When it cannot be done, or is interrupted, the old
-    one is back in its place.
-    """
-    if _swapped(new, folder):
-        shutil.rmtree(new, ignore_errors=True)
-        return
-    old = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
-    try:
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-    finally:
-        if old.exists():
-            if folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                old.rename(folder)
-
-
-def _swapped(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, as Linux can on most file systems; whether it was done."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    if rename is None:
-        return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
-
-
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
 
 
 def load_release(folder: Path) -> Release:
@@ -408,11 +290,3 @@ def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
                 f"{path}: sha256 is {found[:12]}..., the manifest says {expected[:12]}...; "
                 "the file was changed: restore the folder from the registry"
             )
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    """Write a file that is whole on the disk before its folder gets its name."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

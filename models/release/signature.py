@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import stat
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from presage.errors import ConfigError, ReleaseError
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
+from presage.system.atomic_file import write_new
 
-SIGNATURE_BYTES = 64
 KEY_ID_CHARACTERS = 16
 _MOST_KEY_BYTES = 64 * 1024
 _READ_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -196,13 +195,9 @@ def _public_pem(key: Ed25519PublicKey) -> bytes:
 
 
 def _write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Create a file with this mode; one that exists is left as it is."""
+    """Create a file with this mode; raise an error if it exists."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, content, mode=mode)
     except FileExistsError as error:
         raise ConfigError(f"{path}: the file exists; name another key") from error
     except OSError as error:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.calibration.conformal import Array
 from presage.models.training.splits import Folds
+from presage.system.arrays import Array
 
 
 class Constant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from presage.models.networks.component_factors import SumOfParts
 from presage.models.networks.quantile_mlp import QuantileMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss, take_members
 from presage.models.training.device_effect import IDENTITY, DeviceEffect
+from presage.system.arrays import Array
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Progress = Callable[[int, int], None]
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)

@@ -10,7 +10,6 @@ from presage.models.networks.interference_mlp import InterferenceMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss
 from presage.models.training.fit import (
     LEVELS,
-    Array,
     FitConfig,
     Progress,
     check_rows,
@@ -18,6 +17,7 @@ from presage.models.training.fit import (
     mean_of_members,
     minimize,
 )
+from presage.system.arrays import Array
 
 
 class InterferenceStack(nn.Module):

@@ -10,13 +10,13 @@ from presage.models.networks.quantile_mlp import QuantileMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss
 from presage.models.training.fit import (
     LEVELS,
-    Array,
     FitConfig,
     Progress,
     check_rows,
     mean_of_members,
     minimize,
 )
+from presage.system.arrays import Array
 
 
 def fit_views(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-Positions = np.ndarray[Any, np.dtype[np.intp]]
+from presage.system.arrays import Ints
 
 WHO = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
 
 
-def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Positions:
+def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
     """Position in ``solo`` of each member's job alone; -1 of one that nobody measured alone.
 
     At the member's own share of the device, else at the largest share that was measured.
@@ -23,9 +21,7 @@ def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Positions:
     return np.where(found >= 0, found, _look_up(solo, members, WHO, largest_first))
 
 
-def _look_up(
-    solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Positions
-) -> Positions:
+def _look_up(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Ints) -> Ints:
     keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
     first = ~keys.duplicated()
     at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from presage.models.calibration.conformal import Array
-from presage.pipelines.benchmark.colocated import Colocated, Mask
+from presage.pipelines.benchmark.colocated import Colocated
+from presage.system.arrays import Array, Mask
 
 SHRINKAGE = 0.1  # of an effect towards none, in squares of log speed
 

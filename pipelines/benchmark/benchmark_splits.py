@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import TrainingError
-from presage.models.calibration.conformal import Array
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.task import LEAST_ROWS
+from presage.system.arrays import Array
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,15 +17,13 @@ from presage.features.colocation_member import (
 from presage.features.columns.schema import matrix
 from presage.features.quantities.registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
-from presage.models.calibration.conformal import Array
-from presage.models.training.solo_rows import Positions, positions_alone
+from presage.models.training.solo_rows import positions_alone
 from presage.pipelines.benchmark.rows import shared_how
+from presage.system.arrays import Array, Ints, Mask
 
 WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
 # Members of one co-location that nobody can tell apart.
 _EQUAL = [*COLOCATION, "job_id", "share", "sharing_mode"]
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Colocated:
         return self.members.loc[self.is_victim, "speed"].to_numpy(np.float64)
 
     @property
-    def places(self) -> tuple[Positions, Positions]:
+    def places(self) -> tuple[Ints, Ints]:
         """Of each line its co-location and its slot in padded arrays."""
         return self.members["colocation"].to_numpy(), self.members["slot"].to_numpy()
 

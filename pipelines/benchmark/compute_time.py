@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from presage.models.calibration.conformal import Array
 from presage.pipelines.benchmark.scale_rows import ScaleRows
+from presage.system.arrays import Array, Mask
 
-Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-
-def compute_seconds(rows: ScaleRows, seen: Marks) -> Array:
+def compute_seconds(rows: ScaleRows, seen: Mask) -> Array:
     """Seconds of computing of every row's step, shape (rows,).
 
     Of a job that was seen, the median of what its rows tell; of another batch size of a model that

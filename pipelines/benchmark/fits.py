@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array, conformal_margin
+from presage.models.calibration.conformal import conformal_margin
 from presage.models.training.fit import LEVELS, Progress
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, split_folds
 from presage.pipelines.benchmark.rows import Rows, solo_rows
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.task import Answers
-
-Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
+from presage.system.arrays import Array, Mask
 
 LEVEL = 0.95
 # The fullest that NVIDIA's tools were seen to read a device, of what its name says: 40,363 MiB of
@@ -121,7 +120,7 @@ def decided(answers: Answers, rows: Rows, bounds: Mapping[str, Array]) -> Answer
     return replace(answers, more=more)
 
 
-def decision_figures(said: Marks, ran: Marks) -> dict[str, float]:
+def decision_figures(said: Mask, ran: Mask) -> dict[str, float]:
     """How often a decision is wrong, in percent.
 
     Parameters
@@ -142,6 +141,6 @@ def decision_figures(said: Marks, ran: Marks) -> dict[str, float]:
     }
 
 
-def _percent(part: Marks, whole: Marks) -> float:
+def _percent(part: Mask, whole: Mask) -> float:
     """0 of nothing."""
     return float(100 * part.sum() / max(whole.sum(), 1))

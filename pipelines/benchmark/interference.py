@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array, cv_plus
-from presage.models.calibration.margins import Names, by_device
+from presage.models.calibration.conformal import cv_plus
+from presage.models.calibration.margins import by_device
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import LEVELS, FitConfig, Progress
 from presage.models.training.fit_interference import fit_interference, log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty
-from presage.pipelines.benchmark.colocated import Colocated, Mask, colocated
+from presage.pipelines.benchmark.colocated import Colocated, colocated
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.evaluation import cross_validation as cv
+from presage.system.arrays import Array, Mask, Names
 
 # So few models, families or devices are left out one by one.
 FEW = 16

@@ -12,8 +12,7 @@ from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array
-from presage.models.calibration.margins import Names
+from presage.system.arrays import Array, Names
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import ConfigError, TableError, TrainingError
-from presage.models.calibration.conformal import Array
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 from presage.models.training.fit import LEVELS, Progress
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.system.arrays import Array
+from presage.system.known_names import did_you_mean
 
 Figures = dict[str, float]
 
@@ -141,6 +141,4 @@ def _refuse_known(train: Rows, test: Rows) -> None:
 def _known(what: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
-    near = get_close_matches(name, known, n=1)
-    hint = f"nearest is {near[0]!r}; " if near else ""
-    raise ConfigError(f"no {what} {name!r}; {hint}known are {', '.join(known)}")
+    raise ConfigError(f"no {what} {name!r}; {did_you_mean(name, known)}")

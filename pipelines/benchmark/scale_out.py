@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array
 from presage.models.networks.scale_out_law import fit_law
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import FitConfig, Progress
@@ -23,6 +22,7 @@ from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.evaluation import cross_validation as cv
+from presage.system.arrays import Array
 
 CONFIG = FitConfig(
     hidden=64, steps=600, learning_rate=5e-3, weight_decay=0.3, ensemble=1, seed=0

@@ -14,7 +14,7 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.node_spread import Spread, spread
 from presage.features.placement import Placement
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array
+from presage.system.arrays import Array
 
 WHO = (
     "row", "job", "model", "family", "device", "campaign", "placement", "count", "batch", "kind",

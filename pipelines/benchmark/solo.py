@@ -11,7 +11,6 @@ from presage.features.columns.schema import matrix
 from presage.features.job.job import JobFeatures
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
-from presage.models.calibration.conformal import Array
 from presage.models.networks.ensemble import combined_array
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import (
@@ -33,6 +32,7 @@ from presage.pipelines.benchmark.benchmark_splits import (
 from presage.pipelines.benchmark.rows import Rows, solo_rows
 from presage.pipelines.benchmark.task import Answers
 from presage.pipelines.evaluation import cross_validation as cv
+from presage.system.arrays import Array
 
 # Thousands of rows: a larger network, for longer, than dvc.yaml's stages need for hundreds.
 CONFIG = FitConfig(

@@ -13,18 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.calibration.conformal import Array, calibrate, conformal_margin
-from presage.models.calibration.margins import (
-    LEAST_OF_DEVICE,
-    ByLevel,
-    Margins,
-    Mask,
-    Names,
-    by_device,
-)
+from presage.models.calibration.conformal import calibrate, conformal_margin
+from presage.models.calibration.margins import LEAST_OF_DEVICE, ByLevel, Margins, by_device
 from presage.models.networks.ensemble import combined_array
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, device_folds
+from presage.system.arrays import Array, Mask, Names
 
 SPLITS = ("job", "family")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from presage.errors import TableError
@@ -15,6 +14,7 @@ from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.public_models.trace_ahead import Wanted, trace_ahead
 from presage.pipelines.importers.published_file import MEND, unpacked
+from presage.system.known_names import did_you_mean
 
 DEFAULT_FOLDER = Path("data/public")
 
@@ -57,9 +57,7 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
         of it could be mapped.
     """
     if source not in IMPORTERS:
-        near = get_close_matches(source, IMPORTERS, n=1)
-        hint = f"nearest is {near[0]!r}; " if near else ""
-        raise TableError(f"no source {source!r}; {hint}known are {', '.join(sorted(IMPORTERS))}")
+        raise TableError(f"no source {source!r}; {did_you_mean(source, sorted(IMPORTERS))}")
     importer = IMPORTERS[source]
     imported = Imported(importer.origin)
     with unpacked(path) as readable:

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
-from presage.models.release.release import put_in_place
 from presage.pipelines.evaluation.model_card import model_card
 from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
 from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE, STARTS
@@ -21,6 +20,7 @@ from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 from presage.pipelines.stages.stage import run_stage
 from presage.system.atomic_file import write_atomically
+from presage.system.atomic_folder import put_in_place
 
 # Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
 # commercial use).

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from presage.pipelines.stages.stage import read_params
+from presage.system.arrays import Array
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 DAY_S = 86_400.0
 
 

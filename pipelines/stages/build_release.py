@@ -18,7 +18,8 @@ from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
 from presage.models.release.make_probes import probe
-from presage.models.release.release import Release, write_release
+from presage.models.release.release import Release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.release.training_data import (
     Beginning,
     CampaignFolder,
@@ -199,7 +200,7 @@ def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
 def assemble_release(
     features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
 ) -> Release:
-    """Write the release folder that these outputs make, and what they went on from."""
+    """Write the release folder from the outputs of the stages, and of the networks begun with."""
     start, classes = read_pretrained(pretrained), learnt_classes(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     solo, interference = read_table(solo_file), read_table(interference_file)
@@ -209,8 +210,7 @@ def assemble_release(
         devices[row["kind"]] = Device(**row)
     onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in QUANTITIES}
     digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
-    return write_release(
-        target,
+    content = ReleaseContent(
         models=onnx_files,
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
@@ -238,6 +238,7 @@ def assemble_release(
             beginning(start),
         ).as_json(),
     )
+    return write_release(target, content)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from presage.features.arrays import Matrix
 from presage.features.columns.schema import columns
+from presage.system.arrays import Matrix
 
 
 def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Matrix:

@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from presage.errors import TrainingError
-from presage.features.arrays import Mask
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device_class import DEVICE_CLASSES, device_class
 from presage.features.job.job_table import precision_codes
@@ -33,6 +32,7 @@ from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.stage import replace_folder, run_stage
+from presage.system.arrays import Mask
 from presage.system.atomic_file import write_atomically
 
 OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")

@@ -10,7 +10,6 @@ import torch
 
 from presage.features.columns.schema import columns
 from presage.features.quantities.quantity import Quantity
-from presage.models.calibration.conformal import Array
 from presage.models.calibration.margins import ByLevel
 from presage.models.networks.stacked import take_members
 from presage.models.release.manifest import job_digest
@@ -29,6 +28,7 @@ from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
+from presage.system.arrays import Array
 from presage.system.progress import training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]

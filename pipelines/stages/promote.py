@@ -44,7 +44,8 @@ from presage.system.printable import printable
 if TYPE_CHECKING:
     from presage.models.gate.holdout_forecasts import Scored
     from presage.models.registry.mlflow_run import Origin
-    from presage.models.registry.registry import RegisteredRelease, Registry
+    from presage.models.registry.registered_release import RegisteredRelease
+    from presage.models.registry.registry import Registry
 
 TABLES = ("solo.parquet", "interference.parquet")
 # What a decision rests on beside files, policy and releases.

@@ -7,18 +7,17 @@ does, which a shell shows as 130 too: a handler set on import would be every lib
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import date, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from presage.errors import ConfigError, PresageError, TableError
 from presage.system.atomic_file import write_atomically
+from presage.system.atomic_folder import replaced_folder
+from presage.system.known_names import did_you_mean
 from presage.system.printable import error_line
 
 if TYPE_CHECKING:
@@ -85,18 +84,16 @@ def write_page(content: str, path: Path) -> None:
 
 
 def replace_folder(folder: Path, names: Iterable[str], write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a partial folder with ``names``, then put it in place of the one there.
+    """Let ``write`` fill a new folder with ``names``, then put it in place of the old one.
 
-    A reader sees all of the old one or all of the new one, also after a kill; what the new one
-    lacks is gone. A partial folder that a kill leaves is hidden, and no stage depends on it.
+    A reader sees the whole old folder or the whole new one, also after a kill. A partial folder
+    that a kill leaves is hidden, and no stage depends on it.
 
     Raises
     ------
     TableError
         ``folder`` holds something else, which would be lost.
     """
-    from presage.models.release.release import put_in_place
-
     found = {path.name for path in folder.glob("[!.]*")} if folder.is_dir() else set()
     if folder.exists() and (not folder.is_dir() or not found <= set(names)):
         odd = min(found - set(names), default=folder.name)
@@ -104,13 +101,8 @@ def replace_folder(folder: Path, names: Iterable[str], write: Callable[[Path], N
             f"{folder} holds {odd!r}, which is none of ours, and is replaced as a whole; name a "
             "folder of its own"
         )
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.mkdir(parents=True)
+    with replaced_folder(folder) as partial:
         write(partial)
-        put_in_place(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -187,19 +179,17 @@ def read_section(section: str, path: Path = PARAMS) -> Mapping[str, Any]:
 
 
 def check_settings(given: Mapping[str, Any], into: type, *, where: str) -> None:
-    """Refuse a key that the dataclass ``into`` does not declare, and a value of another type.
+    """Reject a key that the dataclass ``into`` does not declare, and a value of another type.
 
     Raises
     ------
     ConfigError
-        Names the key, and the nearest one that is known.
+        Names the key and a similar known one.
     """
     kinds = get_type_hints(into)
     for key, value in given.items():
         if key not in kinds:
-            near = get_close_matches(str(key), kinds, n=1)
-            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(kinds)}"
-            raise ConfigError(f"{where}.{key} is not a setting; {hint}")
+            raise ConfigError(f"{where}.{key} is not a setting; {did_you_mean(str(key), kinds)}")
         _check_value(value, kinds[key], where=f"{where}.{key}")
 
 

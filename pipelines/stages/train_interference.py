@@ -22,8 +22,6 @@ from presage.features.colocation_member import (
 )
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.calibration.conformal import Array
-from presage.models.calibration.margins import Mask
 from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
@@ -44,6 +42,7 @@ from presage.pipelines.stages.fit_settings import Settings, read_settings
 from presage.pipelines.stages.fit_solo import QUANTILES, WHO
 from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
+from presage.system.arrays import Array, Mask
 from presage.system.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import ConfigError
-from presage.features.device.device import known_device, nearest_kind
+from presage.features.device.device import known_device, similar_kinds
 from presage.schedulers.cluster_files.hostlist import hosts
 from presage.schedulers.cluster_files.openb_nodes import read_openb_nodes
 from presage.schedulers.cluster_files.topology_file import Inside, inside, wired
@@ -117,7 +117,7 @@ def _memory_bytes(given: dict[str, Any], where: str) -> int:
     if device is None:
         raise ConfigError(
             f"{where}.kind: no device of kind {given['kind']!r} is in the catalogue; "
-            f"{nearest_kind(given['kind'])} Else give its memory_gib, or its data sheet by "
+            f"{similar_kinds(given['kind'])} Else give its memory_gib, or its data sheet by "
             "--devices FILE"
         )
     return device.memory_bytes

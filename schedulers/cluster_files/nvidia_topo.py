@@ -23,10 +23,9 @@ _ADVICE = "save what `nvidia-smi topo -m` prints, all of it"
 
 
 def read_links(text: str) -> NDArray[np.int64]:
-    """Which level of a tree joins each two GPUs of a listing.
+    """Return the level of a tree that joins each two GPUs of a listing.
 
-    What stands around the matrix, network cards in it and the columns of affinities are passed
-    over.
+    Text around the matrix, its network cards and its columns of affinities are ignored.
 
     Returns
     -------
@@ -54,6 +53,11 @@ def read_links(text: str) -> NDArray[np.int64]:
         if words[0] not in columns:
             raise ConfigError(f"line {number}: {words[0]} has no column; {_ADVICE}")
         rows[words[0]] = _row(words, columns, number)
+    return _matrix(columns, rows)
+
+
+def _matrix(columns: list[str], rows: dict[str, list[int]]) -> NDArray[np.int64]:
+    """Return the levels of the links, shape (gpus, gpus), in the order of the columns."""
     gpus = [column for column in columns if _GPU.fullmatch(column)]
     if not gpus:
         raise ConfigError(f"no line GPU0 GPU1 ... heads a matrix; {_ADVICE}")

@@ -23,7 +23,7 @@ from presage.schedulers.cluster_files.hostlist import hosts
 from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.topology import COSTS, Topology, Vertex, check_costs
-from presage.system.known_names import check_known, nearest
+from presage.system.known_names import check_known, did_you_mean
 
 Inside = Callable[[str, range], Vertex]
 """Makes a node's tree of its name and the numbers of its devices."""
@@ -64,8 +64,8 @@ def inside(within: str, node: Node, folder: Path, where: str) -> Inside:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(
-            f"{where}.within {within!r} is no shape, {nearest(within, INSIDES)}, and no listing "
-            f"({path}: {why})"
+            f"{where}.within {within!r} is neither a shape nor a listing ({path}: {why}); "
+            f"{did_you_mean(within, INSIDES)}"
         ) from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -109,7 +109,8 @@ def wired(cluster: Cluster, insides: Sequence[Inside | None], section: Any) -> T
     unused = [level for level in costs if level not in COSTS and level not in topology.levels]
     if unused:
         raise ConfigError(
-            f"topology.costs.{unused[0]}: nothing is of that level; {nearest(unused[0], COSTS)}"
+            f"topology.costs.{unused[0]}: nothing is of that level; "
+            f"{did_you_mean(unused[0], COSTS)}"
         )
     return topology
 

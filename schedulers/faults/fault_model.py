@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from presage.errors import ConfigError, TableError
 from presage.schedulers.faults.fault import Fault, Outage, faults_of, outages_of
-
-Array = NDArray[np.float64]
+from presage.system.arrays import Array
 
 MOST_FAILURES = 1_000_000  # of one drawing: a simulation of them takes minutes
 _SHAPES = np.arange(0.2, 5.005, 0.01)  # that a fit chooses from

@@ -36,7 +36,6 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 from contextlib import suppress
 from operator import index
@@ -44,12 +43,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
+from presage.system.atomic_file import replace_text
 from presage.system.regular_file import read_small
 
 FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"
 SAVED = "presage-saved.json"  # in the checkpoint folder: what attempts before have saved
 
 _EVERY_S = 0.5
+_MODE = 0o666  # the umask of the job decides who reads its reports
 _OUT_OF_MEMORY = "OutOfMemoryError"  # how torch's and others' class names end
 _MOST = 2**53  # beyond it not every JSON reader tells whole numbers apart
 _MOST_BYTES = 4096
@@ -120,7 +121,7 @@ class Run:
         folder = self.checkpoint_folder
         if folder is not None:
             try:
-                _replace(folder / SAVED, json.dumps({"done": done}), durable=True)
+                replace_text(folder / SAVED, json.dumps({"done": done}), durable=True, mode=_MODE)
             except OSError:
                 return False
         self._saved, self._saved_at_s = done, time.clock_gettime(_CLOCK)
@@ -140,7 +141,7 @@ class Run:
             "out_of_memory": self._out_of_memory,
         }
         with suppress(OSError):  # of a full disk: the next one may find room
-            _replace(self._file, json.dumps(said), durable=False)
+            replace_text(self._file, json.dumps(said), mode=_MODE)
             self._written = self._done
 
     def _want_checkpoint(self, _signal: int, _frame: FrameType | None) -> None:
@@ -239,27 +240,6 @@ def _saved_before(folder: Path) -> int:
         return _count(_read(folder / SAVED)["done"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
-
-
-def _replace(path: Path, text: str, *, durable: bool) -> None:
-    """Put a text in a file's place: a reader sees the one or the other, whole."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with partial.open("w") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    if durable:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _limit_memory(limit: str) -> None:

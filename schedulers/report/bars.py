@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
-from presage.schedulers.simulator.timeline import Floats, Intervals, Ints
+from presage.schedulers.simulator.timeline import Intervals
+from presage.system.arrays import Array, Int32s
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,14 @@ class Bars:
         Thousandths of each device's height that a bar takes, and that are left free above it.
     """
 
-    job: Ints
-    start_s: Floats
-    end_s: Floats
-    device: Ints
-    devices: Ints
-    share_milli: Ints
-    above_milli: Ints
-    ended_by: Ints
+    job: Int32s
+    start_s: Array
+    end_s: Array
+    device: Int32s
+    devices: Int32s
+    share_milli: Int32s
+    above_milli: Int32s
+    ended_by: Int32s
     paused: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -57,7 +58,7 @@ def bars_of(held: Intervals) -> Bars:
     )
 
 
-def _above(held: Intervals) -> Ints:
+def _above(held: Intervals) -> Int32s:
     """Where in a shared device's height each interval goes: to the first place that is free.
 
     Where there is room in parts only, and where a paused job lies under another one, bars overlap.

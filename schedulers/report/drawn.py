@@ -15,7 +15,8 @@ from presage.schedulers.report.bars import bars_of
 from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
 from presage.schedulers.report.packing import packed, steps_between, whole
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import ENDS, Floats, Steps, Timeline, timeline_of
+from presage.schedulers.simulator.timeline import ENDS, Steps, Timeline, timeline_of
+from presage.system.arrays import Array
 from presage.system.printable import printable
 
 _MOST_STEPS = 4096  # of a curve: beyond, means over equal spans
@@ -132,5 +133,5 @@ def _distribution(name: str, seconds: Sequence[float]) -> dict[str, NDArray[Any]
     return {f"{name}.at_s": at_s, f"{name}.value": part.astype(np.float32)}
 
 
-def _ticks(seconds: Floats, tick_s: float) -> NDArray[np.int64]:
+def _ticks(seconds: Array, tick_s: float) -> NDArray[np.int64]:
     return np.rint(seconds / tick_s).astype(np.int64)

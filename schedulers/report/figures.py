@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.simulator.schedule_metrics import Metrics
 from presage.schedulers.simulator.simulation import JobResult
-from presage.schedulers.simulator.timeline import Floats
+from presage.system.arrays import Array
 
 # Gangs up to so many devices are one class; the last one is open.
 GANG_CLASSES = {1: "1", 2: "2", 4: "3-4", 8: "5-8", 16: "9-16", math.inf: "17 or more"}
@@ -129,7 +129,7 @@ def gang_classes(gpus: Sequence[int]) -> NDArray[np.int64]:
 
 def spreads_of(ended: Mapping[str, Sequence[JobResult]]) -> list[Spread]:
     """JCT of finished jobs by gang class and policy; classes without jobs are left out."""
-    by_class: list[dict[str, Floats]] = [{} for _ in GANG_CLASSES]
+    by_class: list[dict[str, Array]] = [{} for _ in GANG_CLASSES]
     for policy, ones in ended.items():
         finished = [one for one in ones if one.phase is Phase.FINISHED]
         jct_s = np.array([one.end_s - one.job.submit_s for one in finished])
@@ -152,7 +152,7 @@ def spreads_of(ended: Mapping[str, Sequence[JobResult]]) -> list[Spread]:
     return spreads
 
 
-def distribution(seconds: Sequence[float]) -> tuple[Floats, Floats]:
+def distribution(seconds: Sequence[float]) -> tuple[Array, Array]:
     """Times and the part of jobs that took no longer; at most 400 points, evenly by jobs."""
     values = np.sort(np.asarray(seconds, dtype=float))
     place = np.unique(np.linspace(0, len(values) - 1, min(_POINTS, len(values))).astype(int))

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
 from presage.schedulers.simulator.schedule_metrics import metrics_of
 from presage.schedulers.simulator.simulation import Simulation
-from presage.system.printable import on_page
+from presage.system.page_templates import page_environment
 
 _SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")
 # Marks of a logarithmic axis of time, and those between on one that is short.
@@ -38,14 +36,7 @@ def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[st
         What was run, to be shown under the title: trace, forecasts, seed.
     """
     folder = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        finalize=on_page,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(folder)
     environment.filters["span"] = span
     ended = {name: one.ended for name, one in simulated.items()}
     spreads = spreads_of(ended)

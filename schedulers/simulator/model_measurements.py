@@ -135,14 +135,14 @@ _GAVEL = re.compile(r"(?P<model>.*) \(batch size (?P<batch>\d+)\)")
 
 
 def measured_name(model: str, measured: Sequence[str]) -> str:
-    """Of a model that a trace names: as the tables do, or as Gavel's traces.
+    """Return the measured model that a trace names as the tables do, or as Gavel's traces.
 
     Raises
     ------
     ConfigError
-        It is none of ``measured``; says which is nearest.
+        It is none of ``measured``; suggests a similar one.
     """
-    from presage.system.known_names import nearest
+    from presage.system.known_names import did_you_mean
 
     if model in measured:
         return model
@@ -152,6 +152,6 @@ def measured_name(model: str, measured: Sequence[str]) -> str:
     if len(found) == 1:
         return found[0]
     raise ConfigError(
-        f"model {model!r} of the trace was not measured; {nearest(model, measured)}; or let models "
-        "be drawn"
+        f"model {model!r} of the trace was not measured; draw the models of its jobs, or name a "
+        f"measured one: {did_you_mean(model, measured)}"
     )

@@ -217,13 +217,13 @@ def client_of(
     ConfigError
         That is no HOST:PORT.
     """
-    from presage.system.known_names import nearest
+    from presage.system.known_names import did_you_mean
 
     check_address(
         of,
         f"forecast {of!r}",
-        f"forecast {of!r} is not known; {nearest(of, NO_RELEASE)}, or name the folder of a "
-        "release, or HOST:PORT of a service",
+        f"forecast {of!r} is not known, nor the folder of a release, nor HOST:PORT of a service; "
+        f"{did_you_mean(of, NO_RELEASE)}",
     )
     from presage.serving.client.client import PresageClient
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,56 +151,68 @@ class Simulation:
         self._now_s = 0.0
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
-        """To the end: every job has ended, or none that waits is ever started.
+        """Simulate until every job has ended, or no pending job can ever start.
 
-        ``progress`` is told now and then how many have ended.
+        ``progress`` is called from time to time with the number of jobs that have ended.
         """
         with _without_collector():
             self._run(progress)
 
     def _run(self, progress: Callable[[int], None]) -> None:
-        arrivals, faults = iter(self._jobs), iter(self._faults)
-        job, fault = next(arrivals, None), next(faults, None)
+        arrivals, faults = deque(self._jobs), deque(self._faults)
         idle_wakes = told = 0
         while True:
             self._drop_outdated()
-            now_s = min(
-                math.inf if job is None else job.submit_s,
-                math.inf if fault is None else fault.at_s,
-                self._heap[0][0] if self._heap else math.inf,
-                self._wakes[0] if self._wakes else math.inf,
-            )
-            if now_s == math.inf or (job is None and not self._runs):
+            now_s = self._next_s(arrivals, faults)
+            if now_s == math.inf or not (arrivals or self._runs):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
-            self._end_runs()
-            is_fault = fault is not None and fault.at_s == now_s
-            while fault is not None and fault.at_s == now_s:
-                self._fault(fault)
-                fault = next(faults, None)
-            came = []
-            while job is not None and job.submit_s == now_s:
-                came.append(job)
-                job = next(arrivals, None)
-            if came:
-                self._submit(came)
-            while self._wakes and self._wakes[0] == now_s:
-                heapq.heappop(self._wakes)
-            for change in self.ledger.expire(now_s):
-                self.log.entries.append((now_s, "expire", change.job.job_id, None))
-            self._decide()
+            if self._happen(arrivals, faults) or self.ledger.running:
+                idle_wakes = 0
+            else:
+                idle_wakes += 1
             # Where nothing runs, only an arrival or a repair can change what wakes and decisions
             # have not: a policy that goes on and on does not put it off for ever.
-            idle_wakes = 0 if self.ledger.running or came or is_fault else idle_wakes + 1
             if idle_wakes > IDLE_WAKES:
-                if job is None and fault is None:
+                if not (arrivals or faults):
                     break
                 self._wakes.clear()
                 idle_wakes = 0
             if len(self.ended) >= told + _TOLD_EVERY:
                 told = len(self.ended)
                 progress(told)
+
+    def _next_s(self, arrivals: deque[Job], faults: deque[Fault]) -> float:
+        """Return when something happens next; infinity if nothing does."""
+        return min(
+            arrivals[0].submit_s if arrivals else math.inf,
+            faults[0].at_s if faults else math.inf,
+            self._heap[0][0] if self._heap else math.inf,
+            self._wakes[0] if self._wakes else math.inf,
+        )
+
+    def _happen(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
+        """Apply all that happens now, then decide; return whether a job arrived or a node failed.
+
+        A repair counts as well.
+        """
+        now_s = self._now_s
+        self._end_runs()
+        before = len(faults)
+        while faults and faults[0].at_s == now_s:
+            self._fault(faults.popleft())
+        came = []
+        while arrivals and arrivals[0].submit_s == now_s:
+            came.append(arrivals.popleft())
+        if came:
+            self._submit(came)
+        while self._wakes and self._wakes[0] == now_s:
+            heapq.heappop(self._wakes)
+        for change in self.ledger.expire(now_s):
+            self.log.entries.append((now_s, "expire", change.job.job_id, None))
+        self._decide()
+        return bool(came) or len(faults) < before
 
     # What happens ---------------------------------------------------------------------------
 

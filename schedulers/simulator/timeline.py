@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.simulator.event_log import Entry
+from presage.system.arrays import Array, Int32s
 
 # What ends an interval; the last one stands for a log that ends before the job does.
 ENDS = (
     "finish", "preempt", "resize", "migrate", "pause", "resume", "overflow", "lost", "log",
 )  # fmt: skip
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,12 @@ class Intervals:
         Place in ``ENDS``.
     """
 
-    job: Ints
-    device: Ints
-    start_s: Floats
-    end_s: Floats
-    compute_milli: Ints
-    ended_by: Ints
+    job: Int32s
+    device: Int32s
+    start_s: Array
+    end_s: Array
+    compute_milli: Int32s
+    ended_by: Int32s
     paused: NDArray[np.bool_]
 
 
@@ -52,25 +50,25 @@ class Intervals:
 class Spans:
     """From when until when something was so of a job (that waits) or of a node (that is down)."""
 
-    of: Ints
-    start_s: Floats
-    end_s: Floats
+    of: Int32s
+    start_s: Array
+    end_s: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """A step function of time: ``value[i]`` from ``at_s[i]`` on, and 0 before the first."""
 
-    at_s: Floats
-    value: Floats
+    at_s: Array
+    value: Array
 
-    def integral(self, end_s: Floats | float) -> Floats:
+    def integral(self, end_s: Array | float) -> Array:
         """Area from the beginning to each of some times."""
         areas = np.concatenate([[0.0, 0.0], np.cumsum(self.value[:-1] * np.diff(self.at_s))])
         at_s = np.concatenate([[0.0], self.at_s])
         value = np.concatenate([[0.0], self.value])
         place = np.searchsorted(self.at_s, end_s, side="right")  # of the step that it is in
-        inside: Floats = areas[place] + value[place] * (end_s - at_s[place])
+        inside: Array = areas[place] + value[place] * (end_s - at_s[place])
         return inside
 
     def coarse(self, start_s: float, end_s: float, most: int) -> Steps:
@@ -196,14 +194,29 @@ class _Log:
         self.down: list[tuple[str, float, float]] = []
 
     def take(self, what: str, job_id: str, more: Any) -> None:
-        """One entry."""
+        """Apply one entry of the log."""
+        if what in {"submit", "start", "reject"}:
+            self.take_pending(what, job_id, more)
+        elif what == "fail":
+            self.down_since.setdefault(more["node"], self.now_s)
+        elif what == "repair":
+            self.repair(more["node"])
+        else:
+            self.take_running(what, job_id, more)
+
+    def take_pending(self, what: str, job_id: str, more: Any) -> None:
+        """Apply an entry of a job that begins or ends to wait."""
         if what == "submit":
             self.number[job_id] = len(self.number)
             self.waits_since[job_id] = self.now_s
-        elif what == "start":
-            self.stop_waiting(job_id)
+            return
+        self.stop_waiting(job_id)
+        if what == "start":
             self.holds[job_id] = (self.now_s, more, False)
-        elif what == "finish":
+
+    def take_running(self, what: str, job_id: str, more: Any) -> None:
+        """Apply an entry of a job that holds devices; entries of other kinds have no effect."""
+        if what == "finish":
             self.leave(job_id, what)
         elif what in {"preempt", "overflow", "lost"}:
             if job_id in self.holds:  # else it gives up what it had reserved, and still waits
@@ -214,12 +227,6 @@ class _Log:
             self.holds[job_id] = (self.now_s, more, False)
         elif what in {"pause", "resume"}:
             self.holds[job_id] = (self.now_s, self.leave(job_id, what), what == "pause")
-        elif what == "reject":
-            self.stop_waiting(job_id)
-        elif what == "fail":
-            self.down_since.setdefault(more["node"], self.now_s)
-        elif what == "repair":
-            self.repair(more["node"])
 
     def leave(self, job_id: str, what: str) -> tuple[Allocation, ...]:
         """A job no longer holds what it held; that is returned."""
@@ -269,13 +276,13 @@ def _spans(rows: list[tuple[int, float, float]]) -> Spans:
     return Spans(of.astype(np.int32), start_s, end_s)
 
 
-def _columns(rows: Iterable[tuple[float, ...]], width: int, count: int) -> Floats:
+def _columns(rows: Iterable[tuple[float, ...]], width: int, count: int) -> Array:
     """Rows of numbers as columns; whole numbers are exact below 2**53."""
     flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=count * width)
     return np.ascontiguousarray(flat.reshape(count, width).T)
 
 
-def _steps(at_s: Floats, change: Floats) -> Steps:
+def _steps(at_s: Array, change: Array) -> Steps:
     """Running sum of changes, one step for each moment at which it differs from before."""
     moments, place = np.unique(at_s, return_inverse=True)
     net = np.bincount(place, weights=change, minlength=len(moments))

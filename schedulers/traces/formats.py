@@ -6,7 +6,6 @@ To add one: a file with ``COLUMNS`` and ``entry``, and a line in ``FORMATS``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from presage.schedulers.traces.columns import OPTIONAL, REQUIRED
 from presage.schedulers.traces.csv_table import Table, opened
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry, Trace, trace_of
+from presage.system.known_names import did_you_mean
 
 
 class Format(NamedTuple):
@@ -73,15 +73,16 @@ def _format(path: Path, header: Sequence[str]) -> Format:
     missing = [name for name in best.columns if name not in header]
     if missing:
         known = "; ".join(f"{name}: {','.join(one.columns)}" for name, one in FORMATS.items())
+        hint = did_you_mean(missing[0], header, otherwise="none is similar.")
         raise TableError(
-            f"{path}: no column {missing[0]!r}{_nearest(missing[0], header)}; a trace is a log of "
-            f"`presage simulate`, or has the columns of one of these: {known}"
+            f"{path}: no column {missing[0]!r}; {hint} A trace is a log of `presage simulate`, or "
+            f"has the columns of one of these: {known}"
         )
     unknown = [name for name in header if name not in {*best.columns, *(best.optional or header)}]
     if unknown:
+        hint = did_you_mean(unknown[0], best.optional or (), otherwise="none is similar.")
         raise TableError(
-            f"{path}: column {unknown[0]!r} is not known"
-            f"{_nearest(unknown[0], best.optional or ())}; rename or drop it, known are "
+            f"{path}: column {unknown[0]!r} is not known; {hint} Rename or drop it; known are "
             f"{', '.join((*best.columns, *(best.optional or ())))}"
         )
     return best
@@ -89,8 +90,3 @@ def _format(path: Path, header: Sequence[str]) -> Format:
 
 def _share(one: Format, header: Sequence[str]) -> float:
     return sum(name in header for name in one.columns) / len(one.columns)
-
-
-def _nearest(name: str, among: Sequence[str]) -> str:
-    near = get_close_matches(name, among, n=1)
-    return f" (nearest is {near[0]!r})" if near else ""

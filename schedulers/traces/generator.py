@@ -26,21 +26,18 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from presage.errors import ConfigError
 from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.summary import HOUR_S
 from presage.schedulers.traces.trace import Trace
+from presage.system.arrays import Array, Int64s
 
 MOST_JOBS = 10_000_000  # of one drawing: they take minutes, and 6 GB
 _MINUTE_S, _DAY_S = 60.0, 86400.0
 _CENTURY_S = 36_525 * _DAY_S
 _HOURS, _WEEK = 24, 7
 _MILLISECONDS = 3  # digits of times
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def generated(like: Trace, jobs: int, seed: int) -> Trace:
@@ -82,14 +79,14 @@ def generated(like: Trace, jobs: int, seed: int) -> Trace:
     return Trace(made, {job.job_id: s for job, s in zip(made, seconds, strict=True)})
 
 
-def _by_rate(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
+def _by_rate(at_s: Array, jobs: int, rng: Generator) -> tuple[Array, Int64s]:
     """When jobs come at the mean rate, and which of the trace's each is like."""
     rounds = [rng.permutation(len(at_s)) for _ in range(math.ceil(jobs / len(at_s)))]
     until_s = at_s[-1] * jobs / len(at_s)
     return np.sort(rng.uniform(0, until_s, jobs)), np.concatenate(rounds)[:jobs]
 
 
-def _by_days(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
+def _by_days(at_s: Array, jobs: int, rng: Generator) -> tuple[Array, Int64s]:
     """When jobs come day by day, and which of the trace's each is like."""
     days = int(at_s[-1] // _DAY_S) + 1
     fill = days * _DAY_S / at_s[-1]
@@ -110,7 +107,7 @@ def _by_days(at_s: Floats, jobs: int, rng: Generator) -> tuple[Floats, Ints]:
     return when_s[order], source[order]
 
 
-def _strength(at_s: Floats, days: int, week: int) -> float:
+def _strength(at_s: Array, days: int, week: int) -> float:
     """How much of a day's own there is in a day: s above."""
     hours = np.bincount((at_s // HOUR_S).astype(np.int64), minlength=days * _HOURS)
     counts = hours.reshape(days, _HOURS).astype(np.float64)
@@ -119,7 +116,7 @@ def _strength(at_s: Floats, days: int, week: int) -> float:
     return math.sqrt(max(0.0, 1.0 - counts.mean() / variance)) if variance else 0.0
 
 
-def _turns(days: int, week: int, wanted: int, rng: Generator) -> Ints:
+def _turns(days: int, week: int, wanted: int, rng: Generator) -> Int64s:
     """The trace's day that each of the wanted days goes by."""
     turns = np.empty(wanted, dtype=np.int64)
     for weekday in range(week):
@@ -131,9 +128,9 @@ def _turns(days: int, week: int, wanted: int, rng: Generator) -> Ints:
 
 
 def _days(
-    at_s: Floats, turns: Ints, days: int, week: int, *, own: float, background: float,
+    at_s: Array, turns: Int64s, days: int, week: int, *, own: float, background: float,
     rng: Generator,
-) -> tuple[Ints, Ints]:  # fmt: skip
+) -> tuple[Int64s, Int64s]:  # fmt: skip
     """Day and source of every job, in no order.
 
     ``own`` is how often a job of the day comes on average, ``background`` how often all those do
@@ -156,7 +153,7 @@ def _days(
     return np.concatenate(day), np.concatenate(source)
 
 
-def _durations(like: Trace, source: Ints, rng: Generator) -> Floats:
+def _durations(like: Trace, source: Int64s, rng: Generator) -> Array:
     """Of jobs like those, between the durations next to theirs."""
     gpus = np.array([job.gpus for job in like.jobs])
     known = np.log1p([like.duration_s[job.job_id] for job in like.jobs])

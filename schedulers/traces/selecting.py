@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 
 from presage.errors import ConfigError
 from presage.schedulers.core.job import Job
 from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.trace import Trace
+from presage.system.known_names import did_you_mean
 
 
 def of_user(trace: Trace, user: str) -> Trace:
-    """The jobs of one user; of Philly, of one virtual cluster.
+    """Return the jobs of one user; in Philly's trace, of one virtual cluster.
 
     Raises
     ------
     ConfigError
-        Nobody is called so; names the nearest user.
+        No job has that user; suggests a similar one.
     """
     users = {job.user for job in trace.jobs}
     if user not in users:
-        near = get_close_matches(user, users, n=1)
-        hint = f"nearest is {near[0]!r}" if near else f"it has {len(users - {''})} named users"
+        otherwise = f"it has {len(users - {''})} named users"
+        hint = did_you_mean(user, sorted(users), otherwise=otherwise)
         raise ConfigError(f"no job of user {user!r} in the trace; {hint}")
     return _of(trace, (job for job in trace.jobs if job.user == user))
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from presage.serving.authentication.callers import Caller, Tokens
 from presage.serving.server.log import log
+from presage.system.atomic_file import replace_text
 
 VARIABLE = "PRESAGE_LOCAL_TOKEN"  # by which the worker processes of a server have one token
 _FOLDER = "presage/tokens"  # below the user's state folder
@@ -80,15 +81,10 @@ class LocalToken:
         return self._token
 
     def write(self) -> None:
-        """Let clients of this user find it; if it cannot be written, all callers only read."""
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        """Write the token where clients of this user find it; if that fails, log a warning."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial.unlink(missing_ok=True)
-            created = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(created, "w") as file:
-                file.write(self._token)
-            partial.replace(self._path)
+            replace_text(self._path, self._token)
         except OSError as error:
             log(logging.WARNING, "no local token; callers can only read", error=str(error))
 

@@ -6,7 +6,6 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.job import Job, JobFeatures, known_version
+from presage.system.known_names import did_you_mean
 from presage.system.user_file import read_regular
 
 MOST_JSON_BYTES = 64 << 20
@@ -370,9 +370,8 @@ def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
     known = {field.name: field for field in fields(cls)}
     for name in row:
         if name not in known:
-            near = get_close_matches(name, known, n=1, cutoff=0.0)
             raise InvalidJobError(
-                f"{source}: {prefix}{name} is not a field; nearest is {near[0]!r}"
+                f"{source}: {prefix}{name} is not a field; {did_you_mean(name, known)}"
             )
     for name, field in known.items():
         if name not in row:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields
+from operator import attrgetter
 
 from presage.errors import (
     GraphError,
@@ -25,15 +25,18 @@ from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
-from presage.features.graph.step_memory import MemoryEstimate
+from presage.features.graph.step_memory import HOLDERS, MemoryEstimate, check_held
 from presage.features.job.job import (
     MEMORY_FORMATS,
     PRECISIONS,
     Job,
     JobFeatures,
+    check_footprint,
+    check_sizes,
     known_version,
     memory_of_peak,
 )
+from presage.features.job.job_table import held_bytes
 from presage.features.quantities.registry import job_quantities
 from presage.serving.predictor.forecasts import (
     ColocationForecast,
@@ -48,12 +51,12 @@ MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
 _NOT_FOUND = 5  # gRPC's number
-JOB_TEXTS = (
+_TEXTS = (
     "job_id", "name", "family", "framework", "precision", "graph_digest", "memory_format",
     "framework_version",
 )  # fmt: skip
-
-_MEMORY = tuple(field.name for field in fields(MemoryEstimate))
+_FORMATS = ("", *MEMORY_FORMATS)
+_texts = attrgetter(*_TEXTS)
 
 KnownDevice = Callable[[str], Device | None]
 OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
@@ -77,7 +80,7 @@ def write_job(features: JobFeatures) -> pb.Job:
             loads_data=job.loads_data,
             framework_version=job.framework_version,
             parameters=features.parameters,
-            memory=pb.Memory(**{name: getattr(features.memory, name) for name in _MEMORY}),
+            memory=pb.Memory(**{name: getattr(features.memory, name) for name in HOLDERS}),
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
                 pb.OpStats(
@@ -104,46 +107,88 @@ def write_job(features: JobFeatures) -> pb.Job:
 
 
 def read_job(row: pb.Job, where: str) -> JobFeatures:
-    """A job and its operator statistics; errors call it ``where``, and repeat none of its texts."""
-    for name in JOB_TEXTS:
-        check_text(getattr(row, name), f"{where}.{name}")
-    check_known(row.precision, PRECISIONS, f"{where}.precision")
-    check_known(row.memory_format, ("", *MEMORY_FORMATS), f"{where}.memory_format")
-    if row.framework_version and not known_version(row.framework_version):
+    """Read a job and its operator statistics; errors call it ``where`` and repeat no text of it.
+
+    Raises
+    ------
+    InvalidJobError
+        As :func:`check_job` or :func:`read_op_stats`.
+    """
+    try:
+        held = check_job(row)
+        op_stats = read_op_stats(row)
+    except InvalidJobError as error:
+        raise InvalidJobError(f"{where}{error}") from error
+    job = Job(
+        job_id=row.job_id,
+        name=row.name,
+        family=row.family,
+        framework=row.framework,
+        precision=row.precision,
+        batch_size=row.batch_size,
+        iterations=row.iterations,
+        input_elements=row.input_elements,
+        graph_digest=row.graph_digest,
+        memory_format=row.memory_format or MEMORY_FORMATS[0],
+        loads_data=row.loads_data,
+        framework_version=row.framework_version,
+    )
+    return JobFeatures(job, op_stats, row.parameters, MemoryEstimate(*held))
+
+
+def check_job(row: pb.Job) -> tuple[int, ...]:
+    """Check all of a job but its operator statistics; return its bytes by ``HOLDERS``.
+
+    Raises
+    ------
+    InvalidJobError
+        What is wrong, beginning with its place in the job: ".batch_size=0, must be >= 1".
+    """
+    if max(map(len, _texts(row))) > MAX_TEXT:
+        for name in _TEXTS:
+            check_text(getattr(row, name), f".{name}")
+    if row.precision not in PRECISIONS:
+        check_known(row.precision, PRECISIONS, ".precision")
+    if row.memory_format not in _FORMATS:
+        check_known(row.memory_format, _FORMATS, ".memory_format")
+    version, op_rows, parameters = row.framework_version, len(row.op_stats), row.parameters
+    if version and not known_version(version):
         raise InvalidJobError(
-            f"{where}.framework_version must begin with two numbers, as 2.13.0 does; leave it out "
+            ".framework_version must begin with two numbers, as 2.13.0 does; leave it out "
             "when it is not known"
         )
-    if len(row.op_stats) > MAX_OP_ROWS:
+    if op_rows > MAX_OP_ROWS:
         raise InvalidJobError(
-            f"{where}.op_stats has {len(row.op_stats)} rows, at most {MAX_OP_ROWS} are taken; "
+            f".op_stats has {op_rows} rows, at most {MAX_OP_ROWS} are taken; "
             "sum operators of one kind, phase, octave and shape into one row"
         )
-    op_stats = tuple(
-        _read_op_stats(op, f"{where}.op_stats[{i}]") for i, op in enumerate(row.op_stats)
-    )
-    memory = _read_memory(row, where)
     try:
-        job = Job(
-            job_id=row.job_id,
-            name=row.name,
-            family=row.family,
-            framework=row.framework,
-            precision=row.precision,
-            batch_size=row.batch_size,
-            iterations=row.iterations,
-            input_elements=row.input_elements,
-            graph_digest=row.graph_digest,
-            memory_format=row.memory_format or MEMORY_FORMATS[0],
-            loads_data=row.loads_data,
-            framework_version=row.framework_version,
-        )
-        return JobFeatures(job, op_stats, row.parameters, memory)
+        if row.HasField("memory"):
+            held = held_bytes(row.memory)
+            check_held(held)
+        else:  # of an old client: only a peak
+            held = held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
+        check_sizes(row)
+        check_footprint(row.job_id, op_rows, parameters, held)
+    except GraphError as error:
+        raise _located(error, ".memory", "memory estimate: ") from error
     except InvalidJobError as error:
-        raise _located(error, where, f"job {row.job_id!r}: ") from error
+        raise _located(error, "", f"job {row.job_id!r}: ") from error
+    return held
 
 
-def _read_op_stats(op: pb.OpStats, where: str) -> OpStats:
+def read_op_stats(row: pb.Job) -> tuple[OpStats, ...]:
+    """Read the operator statistics of a job.
+
+    Raises
+    ------
+    InvalidJobError
+        What is wrong, beginning with its place in the job: ".op_stats[3].count=0, must be >= 1".
+    """
+    return tuple(_read_op_row(op, f".op_stats[{i}]") for i, op in enumerate(row.op_stats))
+
+
+def _read_op_row(op: pb.OpStats, where: str) -> OpStats:
     check_known(op.kind, OP_KINDS, f"{where}.kind")
     check_known(op.phase, PHASES, f"{where}.phase")
     check_known(op.shape, ("", *SHAPES.get(op.kind, ())), f"{where}.shape")
@@ -163,26 +208,6 @@ def _read_op_stats(op: pb.OpStats, where: str) -> OpStats:
         )
     except InvalidJobError as error:
         raise _located(error, where, f"operator statistics of {op.kind}: ") from error
-
-
-def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:
-    """A job's ``memory``; of a caller from before there was one, by the peak alone."""
-    memory = row.memory
-    try:
-        if not row.HasField("memory"):
-            return memory_of_peak(row.parameters, row.peak_live_bytes)
-        return MemoryEstimate(
-            parameter_bytes=memory.parameter_bytes,
-            gradient_bytes=memory.gradient_bytes,
-            optimizer_state_bytes=memory.optimizer_state_bytes,
-            activation_bytes=memory.activation_bytes,
-            workspace_bytes=memory.workspace_bytes,
-            batch_bytes=memory.batch_bytes,
-        )
-    except InvalidJobError as error:
-        raise _located(error, where, "") from error
-    except GraphError as error:
-        raise _located(error, f"{where}.memory", "memory estimate: ") from error
 
 
 def write_device(device: Device) -> pb.Device:
@@ -208,19 +233,19 @@ def write_device(device: Device) -> pb.Device:
 
 
 def read_device(
-    row: pb.Device, known: KnownDevice, where: str, *, nearest: Callable[[str], str] | None = None
+    row: pb.Device, known: KnownDevice, where: str, *, similar: Callable[[str], str] | None = None
 ) -> Device:
-    """A device by its data sheet; where there is none, ``known`` of its kind.
+    """Read a device from its data sheet; without one, look up its kind with ``known``.
 
-    ``nearest`` tells of a kind that is not known which one is like it.
+    ``similar`` returns the hint that follows an unknown kind in the error.
     """
     check_text(row.kind, f"{where}.kind")
     if not row.HasField("data_sheet"):
         found = known(row.kind)
         if found is None:
-            like = f"{nearest(row.kind)} " if nearest else ""
+            hint = f"{similar(row.kind)} " if similar else ""
             raise UnknownDeviceError(
-                f"{where}.kind is not known; {like}Measure it with `presage profile`, or send its "
+                f"{where}.kind is not known; {hint}Measure it with `presage profile`, or send its "
                 "data_sheet"
             )
         return found

@@ -1,12 +1,11 @@
-"""Many jobs read off the wire at once: straight into a table, with no object for each operator.
+"""Many jobs read off the wire at once, straight into a table, with no object for each operator.
 
-Which jobs there may be is for :func:`presage.serving.codec.wire.read_job` to say. Here it is only
-found out, of all of them side by side, which it would refuse; these it then reads, for its words.
+The rules are those of :mod:`presage.serving.codec.wire`. Operators are compared with their bounds
+side by side, as arrays; only those of a job that has one out of bounds are read one by one.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -14,33 +13,26 @@ from operator import attrgetter
 
 import numpy as np
 
-from presage.errors import PresageError, without_frames
-from presage.features.arrays import Ints, Mask, Matrix
+from presage.errors import InvalidJobError, PresageError
 from presage.features.graph.op_class import OP_CLASS
-from presage.features.graph.op_graph import MAX_COUNT
-from presage.features.job.job import MEMORY_FORMATS, known_version, memory_of_peak
+from presage.features.graph.op_stats import OP_BOUNDS
 from presage.features.job.job_table import (
-    JOB_SCALARS,
     OP_VALUES,
-    PRECISION,
     JobTable,
-    held_bytes,
     job_scalars,
     op_class_key,
     precision_codes,
     table_of_rows,
 )
-from presage.serving.codec.wire import JOB_TEXTS, MAX_OP_ROWS, MAX_TEXT, read_job
+from presage.serving.codec.wire import check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.arrays import Ints, Mask, Matrix
 
-# The last two are in no table, but have to be numbers of operators all the same.
+# The last two are in no table, but have to be within their bounds all the same.
 _OP_NUMBERS = (*OP_VALUES, "input_elements", "parameters")
-_COUNT = OP_VALUES.index("count")
-_PEAK = JOB_SCALARS.index("peak_live_bytes")
-_FORMATS = ("", *MEMORY_FORMATS)
+_LEAST, _MOST = np.array([OP_BOUNDS[name] for name in _OP_NUMBERS], dtype=np.float64).T
 _NO_CLASS = -1
 
-_texts = attrgetter(*JOB_TEXTS)
 _op_numbers = attrgetter(*_OP_NUMBERS)
 
 
@@ -51,11 +43,11 @@ class ReadJobs:
     Attributes
     ----------
     table : JobTable
-        Those that can exist, in the order of the request.
+        Valid jobs, in the order of the request.
     places : ndarray of int, shape (jobs of the request,)
-        Position of each in the table; -1 where there is an error.
+        Position of each job in the table; -1 of an invalid job.
     errors : mapping of int to PresageError
-        Why a job cannot exist, by its position in the request.
+        What is wrong with each invalid job, by its position in the request.
     """
 
     table: JobTable
@@ -64,78 +56,64 @@ class ReadJobs:
 
 
 def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".format) -> ReadJobs:
-    """Jobs and their operator statistics; errors call the third ``where(2)``."""
-    scalars = [_scalars(row) for row in rows]
-    asked = np.array([found is not None for found in scalars], dtype=np.bool_)
-    op_counts = np.array([len(row.op_stats) for row in rows], dtype=np.intp) * asked
-    ops = list(
-        chain.from_iterable([row.op_stats for row, of in zip(rows, scalars, strict=True) if of])
-    )
+    """Read jobs and their operator statistics; errors call the third job ``where(2)``."""
+    said: dict[int, str] = {}  # what is wrong with jobs, without their places
+    scalars = _scalars(rows, said)
+    ops = list(chain.from_iterable([rows[i].op_stats for i in scalars]))
+    op_counts = np.array([len(rows[i].op_stats) for i in scalars], dtype=np.intp)
     classes, numbers = _op_classes(ops), _numbers(ops)
-    op_jobs = np.arange(len(rows)).repeat(op_counts)
-    good = asked.copy()
-    good[op_jobs[~_can_be(classes, numbers)]] = False
-    kept = good[op_jobs]
-    found = np.flatnonzero(good).tolist()
+    in_bounds = _in_bounds(classes, numbers)
+    if not in_bounds.all():
+        op_jobs = np.array(list(scalars)).repeat(op_counts)
+        for i in np.unique(op_jobs[~in_bounds]).tolist():
+            try:
+                read_op_stats(rows[i])
+            except InvalidJobError as error:
+                said[i] = str(error)
+        good = np.array([i not in said for i in scalars])
+        kept = good.repeat(op_counts)
+        op_counts, classes, numbers = op_counts[good], classes[kept], numbers[kept]
+    found = [i for i in scalars if i not in said]
     table = table_of_rows(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
-        scalars=[of for of, can_be in zip(scalars, good, strict=True) if of and can_be],
-        op_counts=op_counts[good],
-        op_classes=classes[kept],
-        op_values=numbers[kept, : len(OP_VALUES)],
+        scalars=[scalars[i] for i in found],
+        op_counts=op_counts,
+        op_classes=classes,
+        op_values=numbers[:, : len(OP_VALUES)],
     )
-    places = np.where(good, good.cumsum() - 1, -1)
-    errors = {i: _error(rows[i], where(i)) for i in np.flatnonzero(~good).tolist()}
+    places = np.full(len(rows), -1)
+    places[found] = np.arange(len(found))
+    errors = {i: InvalidJobError(f"{where(i)}{said[i]}") for i in sorted(said)}
     return ReadJobs(table, places, errors)
 
 
-def _scalars(row: pb.Job) -> tuple[float, ...] | None:
-    """``JOB_SCALARS`` of a job; None if it cannot exist, whatever its operators are."""
-    version, parameters = row.framework_version, row.parameters
-    if (
-        max(map(len, _texts(row))) > MAX_TEXT
-        or not 1 <= len(row.op_stats) <= MAX_OP_ROWS
-        or min(row.batch_size, row.iterations, row.input_elements) < 1
-        or row.precision not in PRECISION
-        or row.memory_format not in _FORMATS
-        or (version and not known_version(version))
-        or parameters < 0
-    ):
-        return None
-    if row.HasField("memory"):
-        held = held_bytes(row.memory)
-    elif row.peak_live_bytes >= 0:
-        held = held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
-    else:
-        return None
-    scalars = job_scalars(row, parameters, held)
-    return scalars if min(held) >= 0 and scalars[_PEAK] <= MAX_COUNT else None
+def _scalars(rows: Sequence[pb.Job], said: dict[int, str]) -> dict[int, tuple[float, ...]]:
+    """Return ``JOB_SCALARS`` by position, in order; put errors of the other jobs into ``said``."""
+    scalars: dict[int, tuple[float, ...]] = {}
+    for i, row in enumerate(rows):
+        try:
+            scalars[i] = job_scalars(row, row.parameters, check_job(row))
+        except InvalidJobError as error:
+            said[i] = str(error)
+    return scalars
 
 
 def _op_classes(ops: Sequence[pb.OpStats]) -> Ints:
-    """Shape (ops,); ``_NO_CLASS`` where kind, phase or shape are not known."""
+    """Return positions in ``OP_CLASSES``, shape (ops,); ``_NO_CLASS`` of an unknown class."""
     classes = map(OP_CLASS.get, map(op_class_key, ops), repeat(_NO_CLASS))
     return np.fromiter(classes, np.intp, len(ops))
 
 
 def _numbers(ops: Sequence[pb.OpStats]) -> Matrix:
-    """Shape (ops, ``_OP_NUMBERS``)."""
+    """Return numbers of operators, shape (ops, ``_OP_NUMBERS``)."""
     flat = chain.from_iterable(map(_op_numbers, ops))
     numbers = np.fromiter(flat, np.float64, len(ops) * len(_OP_NUMBERS))
     return numbers.reshape(len(ops), len(_OP_NUMBERS))
 
 
-def _can_be(classes: Ints, numbers: Matrix) -> Mask:
-    """Which operators can be, shape (ops,). Written so that nan cannot."""
-    in_range = (numbers >= 0) & (numbers <= sys.float_info.max)
-    can_be: Mask = (classes != _NO_CLASS) & in_range.all(axis=1) & (numbers[:, _COUNT] >= 1)
-    return can_be
-
-
-def _error(row: pb.Job, where: str) -> PresageError:
-    try:
-        read_job(row, where)
-    except PresageError as error:
-        return without_frames(error)
-    raise AssertionError(f"{where} was taken for one that cannot be read")
+def _in_bounds(classes: Ints, numbers: Matrix) -> Mask:
+    """Return which operators keep to ``OP_BOUNDS`` and are of a known class, shape (ops,)."""
+    in_range = (numbers >= _LEAST) & (numbers <= _MOST)  # nan is not
+    in_bounds: Mask = (classes != _NO_CLASS) & in_range.all(axis=1)
+    return in_bounds

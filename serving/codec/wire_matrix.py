@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidJobError, StaleSchemaError
-from presage.features.arrays import Array, Ints
 from presage.features.columns.placement_table import placement_table
 from presage.features.columns.schema import columns
 from presage.features.forecast import Forecast
@@ -20,6 +19,7 @@ from presage.serving.codec.wire_requests import MAX_ROWS
 from presage.serving.predictor.feature_rows import FeatureRows, beyond, feature_rows, features_of
 from presage.serving.predictor.forecasts import JobForecast, job_forecasts
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.arrays import Array, Ints
 
 _FLOAT_BYTES = 4
 # The protocol's numbers for precisions, in the order of ours.

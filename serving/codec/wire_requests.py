@@ -13,7 +13,6 @@ from typing import Generic, Protocol, TypeVar, cast
 import numpy as np
 
 from presage.errors import InvalidJobError, PresageError, without_frames
-from presage.features.arrays import Array, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.device.device import Device, Share
@@ -31,6 +30,7 @@ from presage.serving.codec.wire import (
 from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.arrays import Array, Ints, Mask
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Of 16 KiB, as HTTP/2 begins with, a message of a thousand feature rows has fifty frames.
@@ -57,8 +57,8 @@ class Devices(Protocol):
         """Device of that kind, None where there is none."""
         ...
 
-    def nearest_kind(self, kind: str) -> str:
-        """What to say of a kind that is not known."""
+    def similar_kinds(self, kind: str) -> str:
+        """Return the end of a sentence about an unknown device kind."""
         ...
 
 
@@ -262,7 +262,7 @@ def find_kinds(kinds: Sequence[str], devices: Devices) -> list[Device]:
     """
     rows = [pb.Device(kind=kind) for kind in kinds]
     return [
-        read_device(row, devices.known_device, f"device_kinds[{i}]", nearest=devices.nearest_kind)
+        read_device(row, devices.known_device, f"device_kinds[{i}]", similar=devices.similar_kinds)
         for i, row in enumerate(rows)
     ]
 
@@ -295,9 +295,9 @@ class _Tables:
         for i, row in enumerate(request.devices):
             try:
                 share = read_share(row, f"devices[{i}]") if row.HasField("share") else Share()
-                nearest = known.nearest_kind if len(self._device_errors) < _MOST_HINTS else None
+                similar = known.similar_kinds if len(self._device_errors) < _MOST_HINTS else None
                 devices.append(
-                    read_device(row, known.known_device, f"devices[{i}]", nearest=nearest)
+                    read_device(row, known.known_device, f"devices[{i}]", similar=similar)
                 )
             except PresageError as error:
                 self._device_errors[i] = without_frames(error)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from presage.serving.oip.messages import ModelInferRequest
-
-if TYPE_CHECKING:
-    from presage.serving.oip.served import ServedModel
+from presage.serving.oip.served_model import ServedModel
 
 _MOST = 64
 _MOST_BYTES = 1024

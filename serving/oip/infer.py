@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidTensorError
-from presage.features.arrays import Floats
 from presage.serving.oip.messages import ModelInferResponse, parsed
-from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
+from presage.serving.oip.served import ServedModels
+from presage.serving.oip.served_model import OUTPUT_TENSOR, ServedModel
 from presage.serving.oip.tensors import FLOAT32, check_parameters, raw_tensor, read_inputs
-from presage.serving.oip.values import Mask, check_values
+from presage.serving.oip.values import check_values
 from presage.serving.predictor.onnx_model import OUTPUT
+from presage.system.arrays import Float32s, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Inference:
     """
 
     model: ServedModel
-    inputs: dict[str, Floats]
+    inputs: dict[str, Float32s]
     present: Mask | None
     request_id: str = ""
     raw: bool = True
@@ -121,10 +122,10 @@ def _raw_output(shape: tuple[int, ...]) -> bytes:
     return _output(shape) + contents[: -len(blank)]
 
 
-def _quantiles(inference: Inference) -> Floats:
+def _quantiles(inference: Inference) -> Float32s:
     """Answer of shape (rows, levels) or (co-locations, members, levels), little-endian."""
     present = inference.present
-    quantiles: Floats = inference.model.onnx.run(inference.inputs, present)
+    quantiles: Float32s = inference.model.onnx.run(inference.inputs, present)
     quantiles = quantiles.astype("<f4", copy=False)
     if present is None:
         return quantiles

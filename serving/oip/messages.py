@@ -7,13 +7,13 @@ they live beside any of them.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from presage.errors import InvalidRequestError
+from presage.system.message_fields import add_fields
 
 PACKAGE = "inference"
 SERVICE = "GRPCInferenceService"
@@ -83,13 +83,6 @@ _MESSAGES = {
 }
 _ONEOFS = {"InferParameter": "parameter_choice"}  # all of the message's fields are in it
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "bool": _Field.TYPE_BOOL, "bytes": _Field.TYPE_BYTES, "double": _Field.TYPE_DOUBLE,
-    "float": _Field.TYPE_FLOAT, "int32": _Field.TYPE_INT32, "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING, "uint32": _Field.TYPE_UINT32, "uint64": _Field.TYPE_UINT64,
-}  # fmt: skip
-
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(
@@ -100,7 +93,11 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
         owner, _, own_name = name.rpartition(".")
         siblings = found[owner].nested_type if owner else file.message_type
         found[name] = siblings.add(name=own_name)
-        _add_fields(found[name], name, fields)
+        add_fields(found[name], fields, scope=name, package=PACKAGE)
+        if name in _ONEOFS:
+            found[name].oneof_decl.add(name=_ONEOFS[name])
+            for field in found[name].field:
+                field.oneof_index = 0
     service = file.service.add(name=SERVICE)
     for method in METHODS:
         service.method.add(
@@ -111,36 +108,15 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-def _add_fields(into: descriptor_pb2.DescriptorProto, name: str, fields: str) -> None:
-    if name in _ONEOFS:
-        into.oneof_decl.add(name=_ONEOFS[name])
-    for kind, field, number in re.findall(r"(\S[^;]*) (\w+) = (\d+);", fields):
-        added = into.field.add(name=field, number=int(number), label=_Field.LABEL_OPTIONAL)
-        if name in _ONEOFS:
-            added.oneof_index = 0
-        label, _, type_name = kind.rpartition(" ")
-        if label:  # "repeated", or the "map<string," before "InferParameter>"
-            added.label = _Field.LABEL_REPEATED
-        if label.startswith("map"):
-            entry = into.nested_type.add(name=f"{field.title()}Entry")
-            entry.options.map_entry = True
-            _add_fields(entry, "", f"string key = 1; {type_name.removesuffix('>')} value = 2;")
-            type_name = f"{name}.{entry.name}"
-        if type_name in _SCALARS:
-            added.type = _SCALARS[type_name]
-        else:
-            added.type, added.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{type_name}"
-
-
 POOL = descriptor_pool.DescriptorPool()
 # Its name, serialized_pb and services are what gRPC reflection asks for.
 FILE = POOL.AddSerializedFile(_file().SerializeToString())
 
 
 def message(name: str) -> Any:
-    """Class of the message ``name``, with its owner's before a dot where it is inside another.
+    """Return the class of a message; the name of a nested one follows its owner's and a dot.
 
-    Built at run time, so unknown to type checkers.
+    It is built at run time, so type checkers do not know it.
     """
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
@@ -157,12 +133,12 @@ _REQUESTS = {method: message(f"{method}Request") for method in METHODS}
 
 
 def parsed(method: str, request: bytes) -> Any:
-    """The request of a method.
+    """Parse the request of a method.
 
     Raises
     ------
     InvalidRequestError
-        The bytes are none.
+        The bytes are not such a request.
     """
     try:
         return _REQUESTS[method].FromString(request)

@@ -13,7 +13,8 @@ from presage.serving.oip.messages import (
     ModelReadyResponse,
     ServerMetadataResponse,
 )
-from presage.serving.oip.served import DATATYPE, ServedModels, TensorSpec
+from presage.serving.oip.served import ServedModels
+from presage.serving.oip.served_model import DATATYPE, TensorSpec
 
 PLATFORM = "onnxruntime_onnx"
 

@@ -1,4 +1,4 @@
-"""One release's predictors as the protocol sees them: names, a version, tensors."""
+"""The predictors of one release as the protocol sees them: models with a common version."""
 
 from __future__ import annotations
 
@@ -6,66 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from presage.errors import UnknownModelError
-from presage.features.colocation_member import MEMBER_COLUMNS
-from presage.features.quantities.registry import QUANTITIES
 from presage.models.release.release import Release
 from presage.serving.oip.headers import Headers
-from presage.serving.oip.messages import InferParameter, ModelInferResponse
-from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel
-
-DATATYPE = "FP32"  # of every tensor, in and out
-OUTPUT_TENSOR = {"name": OUTPUT, "datatype": DATATYPE}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A tensor of the ONNX contract: axes of any length, then perhaps one of named columns."""
-
-    name: str
-    axes: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape, -1 for an axis of any length."""
-        return (-1,) * len(self.axes) + ((len(self.columns),) if self.columns else ())
-
-    @property
-    def layout(self) -> str:
-        """Shape in words, such as ``[rows, 177]``."""
-        return f"[{', '.join((*self.axes, *(str(size) for size in self.shape if size > 0)))}]"
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A predictor.
-
-    Attributes
-    ----------
-    inputs : mapping of str to TensorSpec
-    output : TensorSpec
-        Its columns are the quantile levels.
-    answer : bytes
-        What all answers have in common, of a serialized ModelInferResponse.
-    """
-
-    name: str
-    onnx: OnnxModel
-    inputs: Mapping[str, TensorSpec]
-    output: TensorSpec
-    unit: str
-    answer: bytes
-
-    @property
-    def takes(self) -> str:
-        """Its inputs in words, for errors."""
-        specs = (f"{spec.name} {DATATYPE} {spec.layout}" for spec in self.inputs.values())
-        return f"{self.name} takes {' and '.join(specs)}"
+from presage.serving.oip.served_model import ServedModel, served_model
+from presage.serving.predictor.onnx_model import OnnxModel
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """A release's predictors, by name; the release's id is the version of each."""
+    """Predictors of a release, by name; the release id is the version of each."""
 
     release_id: str
     schema_hash: str
@@ -74,20 +23,20 @@ class ServedModels:
 
     @classmethod
     def of(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:
-        """A release whose ONNX models, by predictor, are loaded."""
+        """Return the predictors of a release from its loaded ONNX models."""
         return cls(
             release.release_id,
             release.manifest["schema_hash"],
-            {name: _served_model(name, release, models[name]) for name in release.predictors},
+            {name: served_model(name, release, models[name]) for name in release.predictors},
         )
 
     def find(self, name: str, version: str) -> ServedModel:
-        """Model of that name; ``version`` is the release's id, or "" for whichever is served.
+        """Return a model by name; ``version`` is the release id, or "" for the one served.
 
         Raises
         ------
         UnknownModelError
-            The text names what there is, and never what was asked for: that is the caller's.
+            Names what is served. It does not repeat text of the request.
         """
         model = self.models.get(name)
         if model is None:
@@ -98,30 +47,3 @@ class ServedModels:
                 "leave the version empty"
             )
         return model
-
-
-def _served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
-    """By the contract in :mod:`presage.models.release.release`."""
-    quantity = QUANTITIES[name]
-    if quantity.scope == "co-location":
-        axes: tuple[str, ...] = ("co-locations", "members")
-        inputs = [TensorSpec("members", axes, MEMBER_COLUMNS), TensorSpec("mask", axes)]
-    else:
-        axes = ("rows",)
-        inputs = [TensorSpec("features", axes, release.columns)]
-    levels = tuple(f"{level:g}" for level in release.levels)
-    return ServedModel(
-        name,
-        onnx,
-        {spec.name: spec for spec in inputs},
-        TensorSpec(OUTPUT, axes, levels),
-        quantity.unit,
-        ModelInferResponse(
-            model_name=name,
-            model_version=release.release_id,
-            parameters={
-                "unit": InferParameter(string_param=quantity.unit),
-                "levels": InferParameter(string_param=",".join(levels)),
-            },
-        ).SerializeToString(),
-    )

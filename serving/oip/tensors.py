@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidTensorError
-from presage.features.arrays import Floats
 from presage.serving.codec.wire_requests import MAX_MEMBERS, MAX_ROWS
-from presage.serving.oip.served import DATATYPE, ServedModel, TensorSpec
+from presage.serving.oip.served_model import DATATYPE, ServedModel, TensorSpec
+from presage.system.arrays import Float32s
 
 FLOAT32 = np.dtype("<f4")
 _CONTENTS = "fp32_contents"
@@ -27,7 +27,7 @@ _DATATYPES = frozenset(
 _MAX_SHOWN_AXES = 8
 
 
-def read_inputs(request: Any, model: ServedModel) -> dict[str, Floats]:
+def read_inputs(request: Any, model: ServedModel) -> dict[str, Float32s]:
     """Input arrays by name, views of the request's own bytes where those are raw.
 
     Raises
@@ -46,7 +46,7 @@ def read_inputs(request: Any, model: ServedModel) -> dict[str, Floats]:
     }
 
 
-def raw_tensor(content: bytes, shape: tuple[int, ...]) -> Floats:
+def raw_tensor(content: bytes, shape: tuple[int, ...]) -> Float32s:
     """Raw contents of that shape, which they fill."""
     return np.frombuffer(content, FLOAT32).reshape(shape)
 
@@ -135,7 +135,7 @@ def _check_raw_alone(raw: Sequence[bytes], tensors: Mapping[str, Any], model: Se
         )
 
 
-def _raw(content: bytes, name: str, shape: tuple[int, ...]) -> Floats:
+def _raw(content: bytes, name: str, shape: tuple[int, ...]) -> Float32s:
     n_bytes = math.prod(shape) * FLOAT32.itemsize
     if len(content) != n_bytes:
         raise InvalidTensorError(
@@ -145,7 +145,7 @@ def _raw(content: bytes, name: str, shape: tuple[int, ...]) -> Floats:
     return raw_tensor(content, shape)
 
 
-def _typed(tensor: Any, name: str, shape: tuple[int, ...]) -> Floats:
+def _typed(tensor: Any, name: str, shape: tuple[int, ...]) -> Float32s:
     count = math.prod(shape)
     fields = [field.name for field, _ in tensor.contents.ListFields()]
     if fields != [_CONTENTS]:
@@ -163,7 +163,7 @@ def _typed(tensor: Any, name: str, shape: tuple[int, ...]) -> Floats:
     return _unpacked(tensor.contents, count).reshape(shape)
 
 
-def _unpacked(contents: Any, count: int) -> Floats:
+def _unpacked(contents: Any, count: int) -> Float32s:
     """Values of ``fp32_contents``, the only field that is filled.
 
     On the wire it is one tag byte, its length in groups of 7 bits, and the floats as they lie in

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from presage.errors import InvalidTensorError
-from presage.features.arrays import Floats
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import FEATURE_SETS
 from presage.serving.predictor.feature_rows import MOST_FEATURE
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from presage.system.arrays import Float32s, Mask
 
 MOST = np.float32(MOST_FEATURE)
 _COLUMNS = FEATURE_SETS["full"]
@@ -21,7 +18,7 @@ _COLUMNS = FEATURE_SETS["full"]
 _LEAST = np.array([-MOST if c.log_offset is None else 0 for c in _COLUMNS], dtype=np.float32)
 
 
-def check_values(inputs: Mapping[str, Floats]) -> Mask | None:
+def check_values(inputs: Mapping[str, Float32s]) -> Mask | None:
     """Where there are members, of shape (co-locations, members); None for a model of rows.
 
     Raises
@@ -42,7 +39,7 @@ def check_values(inputs: Mapping[str, Floats]) -> Mask | None:
     return _present(mask)
 
 
-def _check_features(features: Floats) -> None:
+def _check_features(features: Float32s) -> None:
     good = (features >= _LEAST) & (features <= MOST)  # NaN is neither
     if not good.all():
         row, column = np.argwhere(~good)[0].tolist()
@@ -52,7 +49,7 @@ def _check_features(features: Floats) -> None:
         )
 
 
-def _check_members(members: Floats) -> None:
+def _check_members(members: Float32s) -> None:
     good = np.abs(members) <= MOST
     if not good.all():
         place, member, column = np.argwhere(~good)[0].tolist()
@@ -63,7 +60,7 @@ def _check_members(members: Floats) -> None:
         )
 
 
-def _present(mask: Floats) -> Mask:
+def _present(mask: Float32s) -> Mask:
     present: Mask = mask == 1
     good = (present | (mask == 0)).all(axis=1)
     if not good.all():

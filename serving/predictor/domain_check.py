@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presage.features.arrays import Ints, Mask
 from presage.features.quantities.registry import INTERFERENCE
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
+from presage.system.arrays import Ints, Mask
 
 
 def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from presage.features.arrays import Array, FloatMatrix, Ints, Matrix
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.columns.schema import FEATURE_SETS, columns, matrix
+from presage.system.arrays import Array, FloatMatrix, Ints, Matrix
 
 _LEAST_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+from presage.system.arrays import Array
 
 _STANDARD = NormalDist()
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 
 from presage.errors import ReleaseError, one_line
-from presage.features.arrays import Array, Floats, Mask
+from presage.system.arrays import Array, Float32s, Mask
 
 OUTPUT = "quantiles"
 _FEW = 4  # rows that Python compares sooner than numpy begins
@@ -74,7 +74,7 @@ class OnnxModel:
         found: Array = self.run(inputs, present).astype(np.float64)
         return found
 
-    def run(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Floats:
+    def run(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Float32s:
         """Checked quantiles of shape (rows, levels), not decreasing along a row.
 
         ``present`` picks the rows out of an output with more dimensions; what a model says of
@@ -99,7 +99,7 @@ class OnnxModel:
                 f"{self._path}: answered with shape {raw.shape}, must be {expected}; "
                 "train it again with this version"
             )
-        rows: Floats = raw if present is None else raw[present]
+        rows: Float32s = raw if present is None else raw[present]
         if not _is_good(rows, self._least):
             row = next(i for i in range(len(rows)) if not _is_good(rows[i : i + 1], self._least))
             raise ReleaseError(
@@ -117,7 +117,7 @@ def _checked(content: bytes, sha256: str | None) -> bytes:
     return content
 
 
-def _is_good(rows: Floats, least: float) -> bool:
+def _is_good(rows: Float32s, least: float) -> bool:
     """Whether quantiles (rows, levels) are finite, none below ``least``, and do not decrease.
 
     Where none is below the one before it, the first is the least, the last the largest, and none

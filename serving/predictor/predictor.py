@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidJobError, ReleaseError
-from presage.features.arrays import Array, FloatMatrix, Ints, Mask
 from presage.features.colocation import Colocation
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.columns.placement_table import placement_table
@@ -22,7 +21,7 @@ from presage.features.device.device import (
     catalogue,
     find_device,
     known_device,
-    nearest_kind,
+    similar_kinds,
 )
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.forecast import Forecast
@@ -60,6 +59,7 @@ from presage.serving.predictor.quantiles import (
     asked_of,
 )
 from presage.serving.predictor.widening import factors_of, moved_out
+from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 from presage.system.weak_cache import OnceEach
 
 # What another machine's arithmetic may do to an answer.
@@ -148,9 +148,9 @@ class Predictor:
         """As :meth:`device`, None where there is none."""
         return known_device(kind, self._release.devices)
 
-    def nearest_kind(self, kind: str) -> str:
-        """What to say of a kind that is not known."""
-        return nearest_kind(kind, self._release.devices)
+    def similar_kinds(self, kind: str) -> str:
+        """Return the end of a sentence about an unknown device kind."""
+        return similar_kinds(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
         """What predicts."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from presage.errors import InvalidJobError
-from presage.features.arrays import Array, Mask
+from presage.system.arrays import Array, Mask
 
 if TYPE_CHECKING:
     from presage.models.release.release import Release

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from presage.features.arrays import Array
+from presage.system.arrays import Array
 
 
 def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array:

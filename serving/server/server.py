@@ -10,14 +10,10 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine
-from functools import cache
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
 
 import grpc
-import uvloop
 
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.drift.drift_test import DriftPolicy
@@ -48,7 +44,6 @@ from presage.serving.server_options import Options
 
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
-T = TypeVar("T")
 NO_ROLES: frozenset[str] = frozenset()
 # Of a server without tokens and client certificates: other users of the machine only read, the one
 # that started it may do everything.
@@ -234,58 +229,6 @@ class Server:
             await self._follower.load()
 
 
-class RunningServer:
-    """A server in a thread of this process. As a context manager it is stopped at the end.
-
-    Attributes
-    ----------
-    host : str
-    port : int
-        The real one, where any free port was asked for.
-    target : str
-        What a client is given.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self.host = server.host
-        self.port = server.port
-        self.target = target(server.host, server.port)
-        self.metrics = server.metrics
-        self._server = server
-
-    def stop(self, grace_s: float | None = None) -> None:
-        """As :meth:`Server.stop`, by default with the grace of its options."""
-        grace_s = self._server.options.grace_s if grace_s is None else grace_s
-        _in_loop(self._server.stop(grace_s))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.stop()
-
-
-def start_server(source: Release | Source, options: Options | None = None) -> RunningServer:
-    """Serve beside this program; returns once the server answers.
-
-    Raises
-    ------
-    ReleaseError
-        The release cannot predict.
-    RegistryError
-        The champion cannot be had.
-    ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
-    """
-
-    async def begin() -> Server:
-        server = Server(options or Options(port=0), Metrics())
-        await server.start(source)
-        return server
-
-    return RunningServer(_in_loop(begin()))
-
-
 async def run_server(
     source: Release | Source,
     options: Options,
@@ -297,9 +240,21 @@ async def run_server(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
 
-    ``on_ready`` is given the server's target and its release once it answers. With
-    ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
-    signals do nothing. Raises as :func:`start_server`.
+    Parameters
+    ----------
+    on_ready : callable
+        Called with the server's target and its release id once it answers.
+    until_input_ends : bool
+        Whether to drain also when standard input ends; then further signals do nothing.
+
+    Raises
+    ------
+    ReleaseError
+        The release cannot predict.
+    RegistryError
+        The champion cannot be fetched.
+    ServiceError
+        The host or port cannot be listened on, or is beyond loopback without permission.
     """
     keep_freed_memory()  # this process is the server's own
     stopped = asyncio.Event()
@@ -329,15 +284,3 @@ async def run_server(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     await server.stop(options.grace_s)
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One for all servers of this process: gRPC's asyncio layer is not made for several."""
-    loop = uvloop.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
-    return loop
-
-
-def _in_loop(doing: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(doing, _loop()).result()

@@ -3,7 +3,8 @@ import os
 import pytest
 
 from presage.errors import InvalidJobError, UnknownDeviceError
-from presage.features.device.device import catalogue, cpu_kind, detect, find_device, usable_cores
+from presage.features.device.device import catalogue, cpu_kind, find_device, usable_cores
+from presage.features.device.local_device import detect
 from tests.features.examples import device
 
 

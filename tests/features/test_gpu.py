@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from presage.features.device import nvml_gpu as gpu
-from presage.features.device.device import catalogue, detect
+from presage.features.device.device import catalogue
+from presage.features.device.local_device import detect
 
 GIB = 2**30
 

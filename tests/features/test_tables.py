@@ -55,7 +55,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
 
 def test_a_missing_column_is_named_with_the_nearest_found():
     data = table().rename_columns([c.replace("steps", "step") for c in table().column_names])
-    refused(data, r"runs.parquet: no column 'steps' .*nearest is 'step'")
+    refused(data, r"runs.parquet: no column 'steps' .*did you mean 'step'")
 
 
 def test_an_extra_column_is_named():

@@ -26,7 +26,8 @@ from presage.models.calibration.training_domain import learn_domain
 from presage.models.gate.release_gate import GatePolicy
 from presage.models.registry.registry import Registry
 from presage.models.release.probes import Probes
-from presage.models.release.release import Release, write_release
+from presage.models.release.release import Release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.training.solo_rows import WHO
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
@@ -150,7 +151,8 @@ def make_release() -> MakeRelease:
         }
         models = {name: solo_model(name, bias, spread) for name in PRIORS}
         models["interference"] = interference_model(bias, spread)
-        return write_release(folder, models=models, levels=LEVELS, **(manifest | changes))
+        content = ReleaseContent(models=models, levels=LEVELS, **(manifest | changes))
+        return write_release(folder, content)
 
     return make
 

@@ -19,6 +19,7 @@ from presage.models.gate.holdout_score import score
 from presage.models.gate.paired_bootstrap import changes
 from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
 from presage.models.registry.registry import Registry
+from presage.models.registry.stored_releases import StoredReleases
 from presage.models.release import release
 from presage.models.release.manifest import job_digest
 from presage.pipelines.stages import promote as stage
@@ -492,7 +493,7 @@ def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
 ):
     registry.promote(registry.register(releases["good"], {}))
     registry.register(releases["poor"], {})
-    fetch, fetched = Registry._fetch, []
+    fetch, fetched = StoredReleases.fetch, []
 
     def damaged_once(self, known, to, *arguments):
         fetch(self, known, to, *arguments)
@@ -501,7 +502,7 @@ def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
             if len(fetched) == 1:
                 one_byte(to / "step_time.onnx", 200)
 
-    monkeypatch.setattr(Registry, "_fetch", damaged_once)
+    monkeypatch.setattr(StoredReleases, "fetch", damaged_once)
     content = json.loads(run(releases["poor"]))
 
     assert len(fetched) == 2

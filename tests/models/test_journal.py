@@ -19,6 +19,7 @@ from mlflow.tracking import MlflowClient
 
 from presage.errors import RegistryError
 from presage.models.registry import promotion
+from presage.models.registry import registry as registry_module
 from presage.models.registry.champion import peek_champion
 from presage.models.registry.promotion import make_move
 from presage.models.registry.promotion_journal import (
@@ -462,17 +463,16 @@ def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
 
 
 def register(uri: str, folder: Path, barrier: Barrier) -> str:
-    registry = Registry(uri)
-    log_run = registry._log_run
+    log_release = vars(registry_module)["log_release"]
 
     def slowly(*arguments: Any) -> Any:  # both have looked, neither has written
-        registry._log_run = log_run  # type: ignore[method-assign]
-        run = log_run(*arguments)
+        vars(registry_module)["log_release"] = log_release
+        run = log_release(*arguments)
         barrier.wait(60)
         return run
 
-    registry._log_run = slowly  # type: ignore[method-assign, assignment]
-    return str(registry.register(load_release(folder), {}))
+    vars(registry_module)["log_release"] = slowly
+    return str(Registry(uri).register(load_release(folder), {}))
 
 
 def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_release, tmp_path):

@@ -325,7 +325,7 @@ def test_an_experiment_that_another_process_made_meanwhile_is_taken(tmp_path, mo
     def too_early(name):
         """There is none, and then another one makes it."""
         monkeypatch.setattr(client, "get_experiment_by_name", ask)
-        made.append(Registry(uri)._experiment(MlflowClient(uri, uri)))
+        made.append(Registry(uri)._files.experiment(MlflowClient(uri, uri)))
 
     monkeypatch.setattr(client, "get_experiment_by_name", too_early)
-    assert [Registry(uri)._experiment(client)] == made
+    assert [Registry(uri)._files.experiment(client)] == made

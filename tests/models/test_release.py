@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
 from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.calibration.training_domain import learn_domain
-from presage.models.release import release as release_module
 from presage.models.release.probes import Probes
-from presage.models.release.release import MANIFEST, load_release, write_release
+from presage.models.release.release import MANIFEST, load_release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.stages.build_release import training_colocations
+from presage.system import atomic_folder
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]
@@ -38,7 +40,7 @@ def write(folder, **changes):
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
-    return write_release(folder, **(values | changes))
+    return write_release(folder, ReleaseContent(**(values | changes)))
 
 
 def refused(folder, match):
@@ -76,17 +78,17 @@ def test_writing_again_replaces_the_whole_folder(tmp_path):
 
 @pytest.fixture
 def break_at(monkeypatch):
-    """Let the n-th call of one of Path's methods (from 0) raise, and the others work."""
+    """Let the n-th call (from 0) of a function of os or method of Path raise, the others work."""
 
-    def arrange(method, n, error):
-        real, calls = getattr(Path, method), iter(range(99))
+    def arrange(owner, name, n, error):
+        real, calls = getattr(owner, name), iter(range(99))
 
-        def call(self, *arguments, **named):
+        def call(*arguments, **named):
             if next(calls) == n:
                 raise error
-            return real(self, *arguments, **named)
+            return real(*arguments, **named)
 
-        monkeypatch.setattr(Path, method, call)
+        monkeypatch.setattr(owner, name, call)
 
     return arrange
 
@@ -106,20 +108,20 @@ def test_a_release_takes_the_place_of_another_in_one_step_where_the_system_can(
 @pytest.fixture
 def no_swap(monkeypatch):
     """A system that cannot swap two folders."""
-    monkeypatch.setattr(release_module, "_swapped", lambda one, other: False)
+    monkeypatch.setattr(atomic_folder, "_swapped", lambda one, other: False)
 
 
 @pytest.mark.usefixtures("no_swap")
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize(
-    ("method", "n"),
-    [("open", 0), ("open", 3), ("rename", 0), ("rename", 1)],  # a file, a file, away, in place
+    ("owner", "name", "n"),  # a file, a file, the old folder away, the new one in place
+    [(os, "open", 0), (os, "open", 3), (Path, "rename", 0), (Path, "rename", 1)],
 )
 def test_a_write_that_is_cut_off_leaves_the_old_release_and_nothing_else(
-    tmp_path, break_at, method, n, error
+    tmp_path, break_at, owner, name, n, error
 ):
     old = write(tmp_path / "release")
-    break_at(method, n, error)
+    break_at(owner, name, n, error)
 
     with pytest.raises(type(error)):
         write(tmp_path / "release", data_digest="another")

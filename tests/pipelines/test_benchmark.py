@@ -183,8 +183,8 @@ def test_a_split_that_leaves_a_side_empty():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "train-steps"}, "no task 'train-steps'; nearest is 'train-step'"),
-        ({"split": "famly"}, "no split 'famly'; nearest is 'family'"),
+        ({"task": "train-steps"}, "no task 'train-steps'; did you mean 'train-step'"),
+        ({"split": "famly"}, "no split 'famly'; did you mean 'family'"),
         ({"split": "model", "test": [TEST]}, "give --test or --split, not both"),
     ],
 )

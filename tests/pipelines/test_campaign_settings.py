@@ -63,7 +63,7 @@ def test_batch_sizes_may_be_other_than_the_familys():
     ("changes", "words"),
     [
         ({"precisions": ("fp8",)}, "no precision 'fp8'"),
-        ({"optimizers": ("adm",)}, "no optimizer 'adm'; nearest is 'adam'"),
+        ({"optimizers": ("adm",)}, "no optimizer 'adm'; did you mean 'adam'"),
         ({"sizes": "huge"}, "no size 'huge'; known are small, large"),
         ({"sharing": ("mig",)}, "no way of sharing 'mig'"),
         ({"members": {1: 1.0}}, "2 or more"),
@@ -104,7 +104,7 @@ def test_the_campaign_that_the_project_ships_can_be_read():
     ("text", "words"),
     [
         ("families: [resnet, resnt]", None),
-        ("familes: [resnet]", "familes is not a setting; nearest is 'families'"),
+        ("familes: [resnet]", "familes is not a setting; did you mean 'families'"),
         ("families: resnet", "families='resnet' is not a list; write"),
         ("precisions: [16]", "precisions=16 is not text"),
         ("members: [2, 3]", "members=.* is no mapping"),
@@ -120,7 +120,7 @@ def test_a_file_that_is_wrong_is_refused_by_its_name_and_the_key(tmp_path, text,
     path = tmp_path / "campaign.yaml"
     path.write_text(text)
     if words is None:  # only the zoo knows its families
-        with pytest.raises(ProfilingError, match="no family 'resnt'; nearest is 'resnet'"):
+        with pytest.raises(ProfilingError, match="no family 'resnt'; did you mean 'resnet'"):
             settings(**read_campaign_file(path))
         return
     with pytest.raises(ConfigError, match=f"^{path}.*{words}"):

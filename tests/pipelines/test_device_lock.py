@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from presage.errors import ProfilingError
-from presage.features.device.device import catalogue, detect
+from presage.features.device.device import catalogue
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.running import device_lock
 from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE, device_locked
 from tests.pipelines.recorded_nvml import RecordedNvml, said
@@ -23,7 +24,7 @@ CPU = detect(gpu=False)
 HOLDS = """
 import sys, time
 from pathlib import Path
-from presage.features.device.device import detect
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.running.device_lock import device_locked
 with device_locked(detect(gpu=False), Path(sys.argv[1])):
     print("locked", flush=True)

@@ -11,7 +11,8 @@ import pynvml
 import pytest
 
 from presage.errors import ProfilingError
-from presage.features.device.device import Share, catalogue, detect
+from presage.features.device.device import Share, catalogue
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.running import gpu_sharing
 from presage.pipelines.profiling.running.gpu_sharing import (
     CPU_MODES,

@@ -379,5 +379,5 @@ def test_the_command_answers_json_or_one_line_of_what_is_wrong(tmp_path):
 
     assert json.loads(done.stdout)["tables"] == {"jobs": 2, "executions": 2, "devices": 1}
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("error: no source 'misoo'; nearest is 'miso'; known are gavel")
+    assert wrong.stderr.startswith("error: no source 'misoo'; did you mean 'miso'?")
     assert wrong.stderr.count("\n") == 1

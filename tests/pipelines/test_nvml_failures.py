@@ -10,7 +10,8 @@ import pynvml
 import pytest
 
 from presage.errors import ProfilingError
-from presage.features.device.device import catalogue, detect
+from presage.features.device.device import catalogue
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.sampling import nvml_device, nvml_sampler
 from presage.pipelines.profiling.sampling.device_sample import DeviceSample
 from presage.pipelines.profiling.sampling.nvml_errors import VERDICTS, Verdict, verdict

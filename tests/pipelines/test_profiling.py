@@ -22,7 +22,8 @@ import pytest
 import yaml
 
 from presage.errors import ConfigError, ProfilingError
-from presage.features.device.device import Share, detect, usable_cores
+from presage.features.device.device import Share, usable_cores
+from presage.features.device.local_device import detect
 from presage.features.tables import schemas as tables
 from presage.pipelines.profiling.calibrate import TIMING_S, times_s
 from presage.pipelines.profiling.campaign import campaign
@@ -472,7 +473,7 @@ def test_what_cannot_be_measured_is_refused_with_a_remedy(settings, words):
 @pytest.mark.parametrize(
     ("params", "error", "words"),
     [
-        ("profile: {budget: 60}", ConfigError, "profile.budget is not .* nearest is 'budget_s'"),
+        ("profile: {budget: 60}", ConfigError, "profile.budget is not .* did you mean 'budget_s'"),
         ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not a whole number"),
         ("profile: {budget_s: 5}", ProfilingError, "15 s"),
         ("train: {}", ConfigError, "no section 'profile'"),

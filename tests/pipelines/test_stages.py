@@ -333,7 +333,7 @@ def run(stage, workspace, target):
             "train",
             "step_time",
             {"hiden": 9},
-            "step_time.hiden is not a setting; nearest is 'hidden'",
+            "step_time.hiden is not a setting; did you mean 'hidden'",
         ),
         ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not a whole number"),
         ("train_interference", "interference", {"seed": 0.5}, "train.interference.seed=0.5"),

@@ -7,7 +7,8 @@ import time
 import psutil
 import pytest
 
-from presage.features.device.device import Share, detect
+from presage.features.device.device import Share
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.running import worker_pool as module
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker_pool import SPARES, Workers

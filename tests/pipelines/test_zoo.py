@@ -213,8 +213,8 @@ def test_a_name_that_cannot_be_read_shows_the_form(name):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (JobConfig("resnets", "w16-d20", 32), "nearest is 'resnet'"),
-        (JobConfig("resnet", "w16-d21", 32), "nearest is 'w16-d20'"),
+        (JobConfig("resnets", "w16-d20", 32), "did you mean 'resnet'"),
+        (JobConfig("resnet", "w16-d21", 32), "did you mean 'w16-d20'"),
         (JobConfig("resnet", "w16-d20", 0), "batch_size=0, must be >= 1"),
         (JobConfig("resnet", "w16-d20", 2, optimizer="lion"), "use one of sgd, adam, adamw"),
         (JobConfig("resnet", "w16-d20", 2, precision="fp8"), "use one of fp32, tf32, bf16, fp16"),

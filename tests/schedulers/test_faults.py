@@ -159,7 +159,10 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
         ("", "no column 'at_s'"),
         ("at_s,node,event\n-1,n0,fail\n", "line 2: at_s='-1', must be a number >= 0"),
         ("at_s,node,event\n1,node0,fail\n", "line 2: node node0 is not known; known are n0, n1"),
-        ("at_s,node,event\n1,n0,failed\n", "line 2: event failed is not known; nearest is 'fail'"),
+        (
+            "at_s,node,event\n1,n0,failed\n",
+            "line 2: event failed is not known; did you mean 'fail'",
+        ),
         ("at_s,node,event\n1,n0\n", "line 2: event None is not known"),
         ("at_s,node,event\n1,n0,repair\n", "line 2: n0 is repaired and is not down"),
         ("at_s,node,event\n5,n0,fail\n3,n0,fail\n", "line 2: n0 fails and is already down"),

@@ -39,7 +39,7 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ("nodes: [{name: n0, devices: 8}]", r"nodes\[0\].kind is missing"),
         (
             "nodes: [{name: n0, device: 8, kind: v100}]",
-            r"device is not known; nearest is 'devices'",
+            r"device is not known; did you mean 'devices'",
         ),
         ("nodes: [{name: n0, devices: 0, kind: v100}]", "devices=0, must be >= 1"),
         ("nodes: [{name: n0, devices: many, kind: v100}]", "'many' is not a whole number"),

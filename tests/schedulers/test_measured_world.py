@@ -215,7 +215,9 @@ def test_models_are_known_by_the_names_that_traces_give_them():
     assert measured_name("ResNet-18 (batch size 64)", measured) == "gavel/ResNet-18/b64"
     assert measured_name("A3C", measured) == "gavel/A3C/b1"
     assert measured_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
-    with pytest.raises(ConfigError, match=r"'gavel/ResNet-18/b46' .* nearest is 'gavel/ResNet-18"):
+    with pytest.raises(
+        ConfigError, match=r"'gavel/ResNet-18/b46' .* did you mean 'gavel/ResNet-18"
+    ):
         measured_name("gavel/ResNet-18/b46", measured)
 
 

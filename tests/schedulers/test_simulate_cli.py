@@ -252,13 +252,13 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--policy", "fifo,sfj"), "policy sfj is not known; nearest is 'sjf'"),
+        (("--policy", "fifo,sfj"), "policy sfj is not known; did you mean 'sjf'"),
         (("--policy", ","), "policy  is not known; known are fifo, backfill, sjf"),
         (("--log", "trace.csv"), "--log trace.csv: File exists; name a folder"),
         (("--parquet", "trace.csv"), "--parquet trace.csv: File exists; name a folder"),
         (("--report", "absent/out.html"), "--report absent/out.html: there is no folder absent"),
         (("--report", "."), "--report .: that is a folder; name a file in it"),
-        (("--forecast", "oracel"), "forecast 'oracel' is not known; nearest is 'oracle'"),
+        (("--forecast", "oracel"), "forecast 'oracel' is not known, nor .* did you mean 'oracle'"),
         (("--forecast", "table"), "forecast 'table' needs a table; name its folder"),
         (
             ("--policy", "packing:most=2"),

@@ -149,10 +149,10 @@ def test_a_sweep_on_ray_tells_the_same(folder):
     ("text", "said"),
     [
         ("policy: fifo\ncluster: c\n", "no trace; name a file"),
-        ("trace: t\ncluster: c\npolcy: fifo\n", "polcy is not known; nearest is 'policy'"),
+        ("trace: t\ncluster: c\npolcy: fifo\n", "polcy is not known; did you mean 'policy'"),
         (
             "trace: t\ncluster: c\npolicy: [fifo, sfj]\n",
-            "policy sfj is not known; nearest is 'sjf'",
+            "policy sfj is not known; did you mean 'sjf'",
         ),
         ("trace: t\ncluster: c\nload: fast\n", "load='fast' is not a number"),
         ("trace: t\ncluster: c\nload: -1\n", r"load=-1\.0, must be a finite number > 0"),

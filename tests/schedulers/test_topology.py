@@ -221,14 +221,14 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (NODES + "topolgy: {}", "topolgy is not known; nearest is 'topology'"),
+        (NODES + "topolgy: {}", "topolgy is not known; did you mean 'topology'"),
         (NODES + "topology: [rack]", "topology is no mapping"),
-        (NODES + "topology: {cost: {}}", "topology.cost is not known; nearest is 'costs'"),
+        (NODES + "topology: {cost: {}}", "topology.cost is not known; did you mean 'costs'"),
         (NODES + "topology: {costs: [1]}", "topology.costs is no mapping"),
         (NODES + "topology: {costs: {rack: far}}", "costs.rack='far' is not a number"),
         (NODES + "topology: {costs: {rack: 30}}", "costs: spine costs 20, must .* >= 30"),
-        (NODES + "topology: {costs: {rak: 12}}", "costs.rak: nothing is .* nearest is 'rack'"),
-        (NODES + "topology: {groups: {rak: 2}}", "groups.rak is not known; nearest is 'rack'"),
+        (NODES + "topology: {costs: {rak: 12}}", "costs.rak: nothing is .* did you mean 'rack'"),
+        (NODES + "topology: {groups: {rak: 2}}", "groups.rak is not known; did you mean 'rack'"),
         (NODES + "topology: {groups: {rack: 0}}", "groups.rack is no mapping; write"),
         (NODES + "topology: {groups: {rack: {r: 1}}}", "rack.r=1 is not text"),
         (NODES + 'topology: {groups: {rack: {r: "n[0-3"}}}', "rack.r: 'n.0-3' is no list"),
@@ -246,7 +246,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         ("nodes: [{name: a, devices: 3, kind: v100, within: nvlink-pairs}]", "for 3 devices"),
         (
             "nodes: [{name: a, devices: 3, kind: v100, within: nvswich}]",
-            r"'nvswich' is no shape, nearest is 'nvswitch', and no listing \(.*No such file",
+            r"'nvswich' is neither .* listing \(.*No such file.*\); did you mean 'nvswitch'",
         ),
         ('nodes: [{name: "n[3-1]", devices: 1, kind: v100}]', r"nodes\[0\].name: .*falls"),
         ('nodes: [{name: "n[0-99999999999]", devices: 1, kind: v100}]', "more than 65,536"),

@@ -83,7 +83,7 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--user", "rde"), "no job of user 'rde' in the trace; nearest is 'red'"),
+        (("--user", "rde"), "no job of user 'rde' in the trace; did you mean 'red'"),
         (("--load", "0"), "--load 0.0: must be a number > 0"),
         (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
         (("--load", "nan"), "--load nan: must be a number > 0"),

@@ -177,8 +177,8 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (OWN[:-1] + ",prioritty\na,0,1,5,1\n", "'prioritty' is not known .nearest is 'priority'.;"),
-        (OWN.replace("submit", "submitt"), "no column 'submit' .nearest is 'submitt'."),
+        (OWN[:-1] + ",prioritty\na,0,1,5,1\n", "'prioritty' is not known; did you mean 'priority'"),
+        (OWN.replace("submit", "submitt"), "no column 'submit'; did you mean 'submitt'"),
         (OWN[:-1] + ",gpus\n", "two columns are called 'gpus'"),
         ("a;b\n1;2\n", "no column 'job_id'; .* Philly: timestamp,"),
         ("\n", "has no header"),
@@ -201,7 +201,7 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         (PHILLY + "2017-10-09T07:00:00+02:00,6,1,6,x\n", "timestamp=.*, must be a local time"),
         (PHILLY + "2017-10-09 07:01:55,-6,1,6,x\n", "line 2: duration='-6', must be a number >= 0"),
         (PHILLY + "2017-10-09 07:01:55,6,1.5,6,x\n", "num_gpus='1.5', must be a whole number >= 0"),
-        (PHILLY.replace("cluster", "clusters"), "no column 'cluster' .nearest is 'clusters'."),
+        (PHILLY.replace("cluster", "clusters"), "no column 'cluster'; did you mean 'clusters'"),
         (ITP + "a,0,5,1\na,1,5,1\n", "line 3: job_id 'a' for the second time"),
         (ITP + "a,,5,1\n", "line 2: submission_time='', must be a number >= 0"),
         (OPENB + "a,1,1,1,250,K80,LS,Running,5,9,6\n", "gpu_spec='K80', must be some of P100|T4"),
@@ -385,7 +385,7 @@ def test_part_of_a_trace():
     assert told(between(FOUR, 10.0, 30.0)) == [("b", 0.0), ("c", 10.0)]
     assert told(first(FOUR, 1)) == [("a", 0.0)]
     assert told(loaded(FOUR, 4.0)) == [("a", 0.0), ("b", 2.5), ("c", 5.0), ("d", 7.5)]
-    with pytest.raises(ConfigError, match="no job of user 'anne' in the trace; nearest is 'ann'"):
+    with pytest.raises(ConfigError, match="no job of user 'anne' in the trace; did you mean 'ann'"):
         of_user(FOUR, "anne")
 
 

@@ -30,10 +30,11 @@ from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.make_probes import probe
 from presage.models.release.probes import Probes
-from presage.models.release.release import Release, write_release
+from presage.models.release.release import Release
+from presage.models.release.release_content import ReleaseContent, write_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
-from presage.serving.server.server import RunningServer, start_server
+from tests.serving.running_server import RunningServer, start_server
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
@@ -168,7 +169,7 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
     kinds = ["cpu-2"] * len(trained)
     asked = matrix(trained).astype(np.float32)
     parts.setdefault("probes", _probes(parts["models"], asked, kinds))
-    return write_release(folder, **parts)
+    return write_release(folder, ReleaseContent(**parts))
 
 
 def _probes(models: dict[str, bytes], asked: Any, kinds: Sequence[str]) -> Probes:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from presage.serving.codec import wire
 from presage.serving.server.response_cache import Answer, Answers
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
+from tests.serving.running_server import start_server
 
 A_RELEASE: Any = object()
 ANOTHER: Any = object()

@@ -39,7 +39,6 @@ from presage.serving.predictor.served_release import Served
 from presage.serving.server import inference_service, prediction_service
 from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server.server import start_server
 from presage.serving.server.work_queue import Work
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
@@ -48,6 +47,7 @@ from tests.fuzzing.messages import submessages
 from tests.serving.any_message import SECRET, anything, changed, fields, sent
 from tests.serving.conftest import make_job
 from tests.serving.oip.requests import colocations, features, raw_request, typed_request
+from tests.serving.running_server import start_server
 
 Code = grpc.StatusCode
 RELEASE = Path("data/pretrained/release")

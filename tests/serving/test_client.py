@@ -22,10 +22,10 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.placement import Placement
 from presage.serving.client.client import AsyncPresageClient, PresageClient
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
+from tests.serving.running_server import start_server
 
 
 @contextmanager

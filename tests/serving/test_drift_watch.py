@@ -23,9 +23,9 @@ from presage.serving.outcomes.drift_watch import DriftWatch
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from tests.serving.processes import free_port, serving, until
+from tests.serving.running_server import start_server
 
 JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]
 

@@ -21,9 +21,9 @@ from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.fallback import NO_RELEASE, Fallback, whole_device
 from presage.serving.predictor.predictor import Predictor
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from tests.serving.processes import free_port
+from tests.serving.running_server import start_server
 
 
 @pytest.fixture

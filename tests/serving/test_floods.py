@@ -12,12 +12,12 @@ from presage.serving.admission.connection_limits import Connections, connections
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.client import PresageClient
 from presage.serving.client.credentials import Credentials
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.floods import MIB, growth_under_unfinished_bytes
 from tests.serving.http2 import PREDICT, Connection
 from tests.serving.processes import free_port, serving, until
+from tests.serving.running_server import start_server
 
 STREAM = "/presage.v1.PredictionService/PredictStream"
 INFER = "/inference.GRPCInferenceService/ModelInfer"

@@ -19,6 +19,7 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.placement import Placement
 from presage.models.registry.registry import Registry
+from presage.models.registry.uri import database_path
 from presage.serving.predictor.mlflow_model import ReleaseModel
 from presage.serving.predictor.predictor import Predictor
 from tests.models.mlflow_server import wait_until_answers
@@ -123,7 +124,9 @@ def ask(url, content):
 
 def artifacts(registry):
     version = registry.champion()
-    folder = registry._database.parent / "artifacts" / version.run_id / "artifacts"
+    database = database_path(registry.uri)
+    assert database is not None
+    folder = database.parent / "artifacts" / version.run_id / "artifacts"
     return folder / "release"
 
 

@@ -24,11 +24,11 @@ from presage.serving.codec import wire
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.server.prediction_service import SERVICE_NAME
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import serving, until
+from tests.serving.running_server import start_server
 
 
 def large_request(job, rows=4096):

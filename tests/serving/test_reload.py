@@ -18,15 +18,16 @@ from presage.errors import RefusedReleaseError, ReleaseError, ServiceError
 from presage.features.columns.schema import columns
 from presage.features.placement import Placement
 from presage.models.registry.registry import Registry
-from presage.models.release.release import MANIFEST, Release, put_in_place
+from presage.models.release.release import MANIFEST, Release
 from presage.serving.client.client import PresageClient
 from presage.serving.oip.messages import SERVICE_NAME, ModelInferResponse
 from presage.serving.predictor.release_follower import CheckoutSource, FolderSource, RegistrySource
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
+from presage.system.atomic_folder import put_in_place
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.oip.requests import features, raw_request
 from tests.serving.processes import free_port, until
+from tests.serving.running_server import start_server
 
 
 @pytest.fixture(scope="module")

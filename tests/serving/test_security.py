@@ -20,10 +20,10 @@ from presage.serving.authentication.token_file import add_token
 from presage.serving.client.client import PresageClient
 from presage.serving.client.credentials import Credentials
 from presage.serving.outcomes.outcome import Outcome
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options, Tls
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import serving, until
+from tests.serving.running_server import start_server
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from presage.serving.client.client import PresageClient
 from presage.serving.client.credentials import Credentials
 from presage.serving.codec import wire
 from presage.serving.server.prediction_service import SERVICE_NAME
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import free_port
+from tests.serving.running_server import start_server
 
 HEALTH = health_pb2.HealthCheckResponse
 

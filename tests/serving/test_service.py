@@ -20,11 +20,11 @@ from presage.serving.codec import wire, wire_matrix, wire_outcomes
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.predictor.forecasts import JobForecast
-from presage.serving.server.server import _loop, start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
 from tests.serving.processes import own_metadata, until
+from tests.serving.running_server import server_loop, start_server
 
 Code = grpc.StatusCode
 
@@ -239,7 +239,8 @@ def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
 
 def test_a_stream_that_its_client_leaves_leaves_nothing_behind(stub, server, job):
     def waiting():
-        return sum("Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_loop()))
+        tasks = asyncio.all_tasks(server_loop())
+        return sum("Event.wait" in repr(task.get_coro()) for task in tasks)
 
     before = waiting()
     for _ in range(20):

@@ -17,10 +17,10 @@ from presage.models.registry.champion import Champion, find_champion, lay_down
 from presage.models.registry.registry import Registry
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.release_follower import RegistrySource
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.processes import until
+from tests.serving.running_server import start_server
 from tests.serving.shared_registry import SharedRegistry, shared_registry, what_is_missing
 
 MISSING = what_is_missing()

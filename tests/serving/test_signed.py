@@ -14,16 +14,17 @@ import pytest
 
 from presage.errors import ConfigError, ReleaseError
 from presage.models.registry.registry import Registry
-from presage.models.release.release import MANIFEST, SIGNATURE, load_release, put_in_place
+from presage.models.release.release import MANIFEST, SIGNATURE, load_release
 from presage.models.release.release_id import content_id
 from presage.models.release.signature import TrustedKeys, generate_key, sign_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.release_follower import FolderSource, TrustedSource
-from presage.serving.server.server import RunningServer, start_server
 from presage.serving.server_options import Options
+from presage.system.atomic_folder import put_in_place
 from tests.models.mlflow_server import served
 from tests.serving.conftest import make_models, make_release
 from tests.serving.processes import serving, until
+from tests.serving.running_server import RunningServer, start_server
 
 LEARNT_FROM = {
     "folders": [{"folder": "data/profiles/a", "campaigns": ["a"], "tables": {}}],

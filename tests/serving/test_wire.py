@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import matrix
-from presage.features.device.device import catalogue, known_device, nearest_kind
+from presage.features.device.device import catalogue, known_device, similar_kinds
 from presage.features.placement import Placement
 from presage.serving.codec import wire, wire_outcomes, wire_requests
 from presage.serving.v1 import prediction_pb2 as pb
@@ -67,12 +67,12 @@ class Never:
     def known_device(self, kind):
         raise AssertionError(f"{kind} was looked up although its data sheet came along")
 
-    nearest_kind = known_device
+    similar_kinds = known_device
 
 
 class Catalogue:
     known_device = staticmethod(known_device)
-    nearest_kind = staticmethod(nearest_kind)
+    similar_kinds = staticmethod(similar_kinds)
 
 
 NEVER, CATALOGUE = Never(), Catalogue()

@@ -13,18 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.value import (
-    KEPT_ELEMENTS,
-    Array,
-    Value,
-    numpy_type,
-    with_numbers,
-)
+from presage.features.from_tensorflow.value import KEPT_ELEMENTS, Value, numpy_type, with_numbers
+from presage.system.arrays import AnyArray
 
-View = Callable[[Node, Array, Sequence[Array]], Array]
+View = Callable[[Node, AnyArray, Sequence[AnyArray]], AnyArray]
 
 
-def _strided_slice(node: Node, tensor: Array, bounds: Sequence[Array]) -> Array:
+def _strided_slice(node: Node, tensor: AnyArray, bounds: Sequence[AnyArray]) -> AnyArray:
     begin, end, step = (array.ravel().tolist() for array in bounds)
     index: list[slice | int | None] = []
     ellipsis = [i for i in range(len(begin)) if node.integer("ellipsis_mask") >> i & 1]
@@ -43,22 +38,22 @@ def _strided_slice(node: Node, tensor: Array, bounds: Sequence[Array]) -> Array:
     return np.asarray(tensor[tuple(index)])
 
 
-def _slice(_node: Node, tensor: Array, bounds: Sequence[Array]) -> Array:
+def _slice(_node: Node, tensor: AnyArray, bounds: Sequence[AnyArray]) -> AnyArray:
     begin, size = (array.ravel().tolist() for array in bounds)
     ends = [None if n < 0 else start + n for start, n in zip(begin, size, strict=True)]
     return np.asarray(tensor[tuple(slice(b, e) for b, e in zip(begin, ends, strict=True))])
 
 
-def _squeeze(node: Node, tensor: Array, _numbers: Sequence[Array]) -> Array:
+def _squeeze(node: Node, tensor: AnyArray, _numbers: Sequence[AnyArray]) -> AnyArray:
     axes = node.integers("squeeze_dims") or node.integers("axis")
     return np.asarray(np.squeeze(tensor, tuple(axes) if axes else None))
 
 
-def _expand(_node: Node, tensor: Array, numbers: Sequence[Array]) -> Array:
+def _expand(_node: Node, tensor: AnyArray, numbers: Sequence[AnyArray]) -> AnyArray:
     return np.expand_dims(tensor, int(numbers[0].ravel()[0]))
 
 
-def _transpose(_node: Node, tensor: Array, numbers: Sequence[Array]) -> Array:
+def _transpose(_node: Node, tensor: AnyArray, numbers: Sequence[AnyArray]) -> AnyArray:
     return np.transpose(tensor, numbers[0].tolist())
 
 
@@ -86,7 +81,7 @@ def view(node: Node, inputs: Sequence[Value]) -> Value | None:
     return value if first.numbers is None else with_numbers(value, shown)
 
 
-def _gradient_axes(left: Array, right: Array) -> list[Array]:
+def _gradient_axes(left: AnyArray, right: AnyArray) -> list[AnyArray]:
     """Axes along which the gradients of two operands that were broadcast are summed."""
     rank = max(len(left), len(right))
     padded = [[1] * (rank - len(shape)) + shape.tolist() for shape in (left, right)]
@@ -99,7 +94,7 @@ def _gradient_axes(left: Array, right: Array) -> list[Array]:
     ]
 
 
-def _stitch(arrays: Sequence[Array]) -> Array:
+def _stitch(arrays: Sequence[AnyArray]) -> AnyArray:
     indices, values = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     size = 1 + max(int(array.max(initial=-1)) for array in indices)
     stitched = np.zeros(min(size, KEPT_ELEMENTS), values[0].dtype)
@@ -108,15 +103,15 @@ def _stitch(arrays: Sequence[Array]) -> Array:
     return stitched
 
 
-def _reduction(function: Callable[..., Array]) -> Callable[[Node, Sequence[Array]], Array]:
-    def reduce(node: Node, arrays: Sequence[Array]) -> Array:
+def _reduction(function: Callable[..., AnyArray]) -> Callable[[Node, Sequence[AnyArray]], AnyArray]:
+    def reduce(node: Node, arrays: Sequence[AnyArray]) -> AnyArray:
         axes = tuple(arrays[1].ravel().tolist())
         return np.asarray(function(arrays[0], axis=axes, keepdims=node.flag("keep_dims")))
 
     return reduce
 
 
-_BY_NUMPY: Mapping[str, Callable[..., Array]] = {
+_BY_NUMPY: Mapping[str, Callable[..., AnyArray]] = {
     "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply,
     "FloorDiv": np.floor_divide, "RealDiv": np.true_divide, "FloorMod": np.mod,
     "Maximum": np.maximum, "Minimum": np.minimum, "Equal": np.equal, "NotEqual": np.not_equal,
@@ -126,7 +121,7 @@ _BY_NUMPY: Mapping[str, Callable[..., Array]] = {
     "StopGradient": np.array, "Snapshot": np.array, "EnsureShape": np.array, "Round": np.round,
     "InvertPermutation": np.argsort,
 }  # fmt: skip
-_WITH_NODE: Mapping[str, Callable[[Node, Sequence[Array]], Array]] = {
+_WITH_NODE: Mapping[str, Callable[[Node, Sequence[AnyArray]], AnyArray]] = {
     "Pack": lambda node, arrays: np.stack(arrays, node.integer("axis")),
     "ConcatV2": lambda _, arrays: np.concatenate(arrays[:-1], int(arrays[-1])),
     "Prod": _reduction(np.prod),
@@ -175,14 +170,14 @@ def fold(node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[
     return [*map(with_numbers, outputs, typed), *outputs[len(typed) :]]
 
 
-def _offsets(axis: int, shapes: Sequence[Array]) -> list[Array]:
+def _offsets(axis: int, shapes: Sequence[AnyArray]) -> list[AnyArray]:
     """Where each part of a concatenation starts."""
     starts = np.cumsum([0, *(int(shape[axis]) for shape in shapes[:-1])])
     return [np.where(np.arange(len(shape)) == axis, start, 0)
             for shape, start in zip(shapes, starts, strict=True)]  # fmt: skip
 
 
-_MANY: Mapping[str, Callable[[Node, Sequence[Array]], list[Array]]] = {
+_MANY: Mapping[str, Callable[[Node, Sequence[AnyArray]], list[AnyArray]]] = {
     "Unpack": lambda node, arrays: list(np.moveaxis(arrays[0], node.integer("axis"), 0)),
     "Split": lambda node, arrays: np.split(arrays[1], node.integer("num_split"), int(arrays[0])),
     "BroadcastGradientArgs": lambda _, arrays: _gradient_axes(arrays[0], arrays[1]),
@@ -192,14 +187,14 @@ _MANY: Mapping[str, Callable[[Node, Sequence[Array]], list[Array]]] = {
 
 
 # How many numbers these write, which the file may say to be fewer.
-_AMOUNTS: Mapping[str, Callable[[Sequence[Array]], float]] = {
+_AMOUNTS: Mapping[str, Callable[[Sequence[AnyArray]], float]] = {
     "Fill": lambda arrays: math.prod(arrays[0].ravel().tolist()),
     "Tile": lambda arrays: math.prod((arrays[0].size, *arrays[1].ravel().tolist())),
     "Range": lambda arrays: (arrays[1].item() - arrays[0].item()) / arrays[2].item(),
 }
 
 
-def _folded(node: Node, arrays: Sequence[Array]) -> list[Array]:
+def _folded(node: Node, arrays: Sequence[AnyArray]) -> list[AnyArray]:
     if node.op in _AMOUNTS and not _AMOUNTS[node.op](arrays) <= KEPT_ELEMENTS:
         return []
     with np.errstate(all="ignore"):
@@ -210,7 +205,7 @@ def _folded(node: Node, arrays: Sequence[Array]) -> list[Array]:
         return _MANY[node.op](node, arrays) if node.op in _MANY else []
 
 
-def _as(array: Array, value: Value) -> Array | None:
+def _as(array: AnyArray, value: Value) -> AnyArray | None:
     """An array in the type of its tensor; none of what no integer can hold."""
     name = numpy_type(value.dtype)
     if name is None or not all(math.isfinite(n) for n in array.ravel().tolist()):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
 from presage.features.quantities.registry import QUANTITIES
@@ -23,7 +22,7 @@ from presage.pipelines.evaluation.report.charts import (
     scatter,
 )
 from presage.pipelines.stages.stage import write_page
-from presage.system.printable import on_page
+from presage.system.page_templates import page_environment
 from presage.system.units import quantity
 
 MODELS = {
@@ -67,14 +66,7 @@ class Section:
 def render(assessment: Assessment) -> str:
     """The page as HTML; equal for equal assessments."""
     folder = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        finalize=on_page,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(folder)
     environment.filters |= {
         "percent": percent,
         "quantity": quantity,

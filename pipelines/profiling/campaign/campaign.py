@@ -24,7 +24,7 @@ from presage.pipelines.profiling.campaign.measurement_plan import (
     order_jobs,
     teaching_order,
 )
-from presage.pipelines.profiling.campaign.plan_space import Vector, job_vector, run_seconds
+from presage.pipelines.profiling.campaign.plan_space import job_vector, run_seconds
 from presage.pipelines.profiling.running import rows
 from presage.pipelines.profiling.running.profiler import undivided_share
 from presage.pipelines.profiling.running.run_options import RunOptions
@@ -33,6 +33,7 @@ from presage.pipelines.profiling.running.work import UNDIVIDED, Outcome, Row, Wo
 from presage.pipelines.profiling.sampling.samplers import is_gpu
 from presage.pipelines.profiling.tracing import trace_all
 from presage.pipelines.profiling.zoo import JobConfig, parse
+from presage.system.arrays import Array
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,7 @@ class _Campaign:
                 break
         return seen, described
 
-    def _vectors(self) -> dict[str, Vector]:
+    def _vectors(self) -> dict[str, Array]:
         """Where the jobs of the tables lie."""
         nodes: dict[str, list[OpNode]] = {}
         for row in self._tables.rows("nodes"):
@@ -365,13 +366,13 @@ def _drawn(colocations: Iterable[Row]) -> list[Drawn]:
     ]
 
 
-def _vector_of(config: JobConfig, graph: OpGraph) -> Vector:
+def _vector_of(config: JobConfig, graph: OpGraph) -> Array:
     return job_vector(
         config, graph.nodes, parameters=graph.parameters, peak_live_bytes=graph.peak_live_bytes
     )
 
 
-def _measured(alone: Mapping[str, Row], vectors: Mapping[str, Vector]) -> dict[str, Measured]:
+def _measured(alone: Mapping[str, Row], vectors: Mapping[str, Array]) -> dict[str, Measured]:
     return {job: Measured(vectors[job], row["memory_peak_bytes"]) for job, row in alone.items()}
 
 

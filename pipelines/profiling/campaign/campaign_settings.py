@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from presage.errors import ProfilingError
@@ -14,6 +13,7 @@ from presage.pipelines.profiling.running.training_step import INFERENCE, OPTIMIZ
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs
 from presage.pipelines.profiling.zoo.job_config import OWN_MODEL
 from presage.pipelines.profiling.zoo.precision import PRECISIONS
+from presage.system.known_names import did_you_mean
 
 LEAST_BUDGET_S = 15.0  # calibration, and one job
 USUAL = "usual"  # among `optimizers`: what each family is customarily trained with
@@ -183,9 +183,5 @@ def _is_own(model: object, batch_sizes: object) -> bool:
 def _check(what: str, names: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
     for name in names:
         if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            hint = f"nearest is {near[0]!r}; " if near else ""
-            names_known = ", ".join(filter(None, known))
-            raise ProfilingError(
-                f"the profiler has no {what} {name!r}; {hint}known are {names_known}"
-            )
+            hint = did_you_mean(str(name), known)
+            raise ProfilingError(f"the profiler has no {what} {name!r}; {hint}")

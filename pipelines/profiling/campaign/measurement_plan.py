@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from presage.features.device.device import Share
-from presage.pipelines.profiling.campaign.plan_space import Vector, distances
+from presage.pipelines.profiling.campaign.plan_space import distances
 from presage.pipelines.profiling.running.work import colocation_id
 from presage.pipelines.profiling.zoo import JobConfig
+from presage.system.arrays import Array
 
 REPEATS = 0.03  # chance that a further member is a copy of one that is there
 OVERFULL = (
@@ -66,11 +67,11 @@ class Described:
     """A job that could be measured: where it lies among all jobs, and what measuring it costs."""
 
     config: JobConfig
-    vector: Vector
+    vector: Array
     seconds: float
 
 
-def farthest_first(waiting: Sequence[Described], measured: Sequence[Vector]) -> Iterator[Described]:
+def farthest_first(waiting: Sequence[Described], measured: Sequence[Array]) -> Iterator[Described]:
     """``waiting`` in the order that fills the space of jobs fastest.
 
     Each time the one that lies farthest from all before it, per second of measuring; with
@@ -105,7 +106,7 @@ def teaching_order(
     describe: Callable[[Sequence[JobConfig]], tuple[int, Sequence[Described]]],
     *,
     pool: int,
-    measured: Sequence[Vector],
+    measured: Sequence[Array],
 ) -> Iterator[Described]:
     """``configs`` by :func:`farthest_first`, ``pool`` of them at a time.
 
@@ -126,7 +127,7 @@ def teaching_order(
 class Measured:
     """A job measured alone, as a possible member of a co-location."""
 
-    vector: Vector
+    vector: Array
     memory_bytes: int
 
 
@@ -224,7 +225,7 @@ def _divide(members: int, mode: str, undivided: Share, rng: random.Random) -> tu
 
 def _place(
     members: Sequence[str], shares: Sequence[Share], measured: Mapping[str, Measured]
-) -> Vector:
+) -> Array:
     """Where a co-location lies, whatever the order of its members."""
     vectors = np.stack([measured[job].vector for job in members])
     fractions = [share.fraction for share in shares]
@@ -232,7 +233,7 @@ def _place(
     return np.concatenate([vectors.mean(axis=0), np.ptp(vectors, axis=0), own])
 
 
-def _farthest(spots: Sequence[Vector], places: Sequence[Vector]) -> int:
+def _farthest(spots: Sequence[Array], places: Sequence[Array]) -> int:
     if not places:
         return 0
     return int(np.argmax(distances(np.stack(spots), np.stack(places)).min(axis=1)))

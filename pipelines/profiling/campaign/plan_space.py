@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from presage.features.graph.op_graph import OpGraph, OpNode
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.job.job import PRECISIONS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig
-
-Vector = np.ndarray[Any, np.dtype[np.float64]]
+from presage.system.arrays import Array
 
 # How many octaves of size weigh as much as another precision, another family, or bytes that are
 # all moved by operators of another kind.
@@ -23,7 +21,7 @@ PRECISION_OCTAVES, FAMILY_OCTAVES, KIND_OCTAVES = 2.0, 4.0, 6.0
 
 def job_vector(
     config: JobConfig, nodes: Iterable[OpNode], *, parameters: int, peak_live_bytes: int
-) -> Vector:
+) -> Array:
     """Sizes in octaves, what kinds of operators move the bytes, the precision and the family."""
     nodes = tuple(nodes)
     flops = sum(node.count * node.flops for node in nodes)
@@ -61,7 +59,7 @@ def run_seconds(graph: OpGraph, device: Device, precision: str) -> float:
     return 4.0 + min(6.0, 12 * 3 * step_s)
 
 
-def distances(these: Vector, those: Vector) -> Vector:
+def distances(these: Array, those: Array) -> Array:
     """Euclidean, of shape (these, those)."""
-    out: Vector = np.linalg.norm(these[:, None, :] - those[None, :, :], axis=2)
+    out: Array = np.linalg.norm(these[:, None, :] - those[None, :, :], axis=2)
     return out

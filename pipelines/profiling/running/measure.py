@@ -24,6 +24,7 @@ from presage.pipelines.profiling.sampling.samplers import (
     require_driver,
 )
 from presage.pipelines.profiling.zoo import JobConfig
+from presage.system.arrays import Array
 from presage.system.child_process import Child, ChildFailure
 
 WHOLE = Share()
@@ -35,7 +36,6 @@ REFERENCE_STEPS, REFERENCE_S, REFERENCE_LIMIT_S = 5, 0.5, 2.5
 START_DELAY_S = 0.05  # for the window's request to reach every member
 
 Steps = Sequence[tuple[float, float]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 LEAST_HALF = 4  # steps of half a window that have a median worth comparing
 Answer = dict[str, Any]
 
@@ -234,7 +234,7 @@ def _is_undisturbed(result: RunResult, options: RunOptions) -> bool:
     )
 
 
-def unsteadiness(times_s: Floats) -> float:
+def unsteadiness(times_s: Array) -> float:
     """By how much the median step of a window's second half differs from the first's, relatively.
 
     What the host does beneath a virtual machine shows in nothing else. 0 of too few steps to tell.

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from presage.errors import ProfilingError
-from presage.features.device.device import Device, Share, detect, usable_cores
+from presage.features.device.device import Device, Share, usable_cores
+from presage.features.device.local_device import detect
 from presage.pipelines.profiling.calibrate import calibrate
 from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
 from presage.pipelines.profiling.running import rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from presage.pipelines.profiling.running.training_step import INFERENCE, TrainingStep
 from presage.pipelines.profiling.zoo import gnn, mlp, user_model
@@ -41,6 +40,7 @@ from presage.pipelines.profiling.zoo.vision import (
     unet,
     yolov3,
 )
+from presage.system.known_names import did_you_mean
 
 __all__ = ["FAMILIES", "Family", "JobConfig", "all_configs", "build", "parse"]
 
@@ -130,6 +130,4 @@ def all_configs(*, large: bool = False) -> tuple[JobConfig, ...]:
 
 
 def _unknown(what: str, name: str, known: Iterable[str], *, where: str) -> str:
-    near = get_close_matches(name, known, n=1)
-    hint = f"; nearest is {near[0]!r}" if near else ""
-    return f"{where}: no {what} {name!r}{hint}. Known: {', '.join(sorted(known))}"
+    return f"{where}: no {what} {name!r}; {did_you_mean(name, sorted(known))}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from presage.errors import ServiceError
@@ -167,11 +166,6 @@ class ExtenderServer:
         self._serving.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._http.stop(self._grace_s)
         self._serving.join()

@@ -7,30 +7,23 @@ acknowledged report extends the lease that they run under.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
-import re
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import ParseDict, ParseError
 
-from presage.errors import ConfigError, InvalidJobError, TaskFolderError
+from presage.errors import InvalidJobError, TaskFolderError
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
+from presage.schedulers.live.agent.agent_options import AgentOptions
+from presage.schedulers.live.agent.agent_state import agent_id_of, lock_state
 from presage.schedulers.live.agent.controller_forecasts import (
     SecondForecasts,
     ToldForecasts,
     ToldJobs,
 )
-from presage.schedulers.live.agent.isolation.account import account_of
-from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
-from presage.schedulers.live.agent.isolation.job_limits import JobLimits
 from presage.schedulers.live.agent.isolation.task_usage import Meter, meter_of
 from presage.schedulers.live.agent.lease import boottime_s
 from presage.schedulers.live.agent.lease_renewal import Renewal
@@ -39,14 +32,13 @@ from presage.schedulers.live.agent.node_task import Name, NodeTask, Seen, Step
 from presage.schedulers.live.agent.observation import observe
 from presage.schedulers.live.agent.outcome_outbox import Outbox, outcome_of
 from presage.schedulers.live.agent.own_cluster import OwnCluster
-from presage.schedulers.live.agent.slot import Slot
-from presage.schedulers.live.agent.tasks.file_names import safe_name, task_name
-from presage.schedulers.live.agent.tasks.json_file import replace_text
+from presage.schedulers.live.agent.task_specs import spec_of, wanted_of
+from presage.schedulers.live.agent.tasks.file_names import task_name
 from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.log_file import read_log
 from presage.schedulers.live.agent.tasks.overdue import end_overdue
-from presage.schedulers.live.agent.tasks.task import End, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task import End, Wanted
 from presage.schedulers.live.agent.tasks.task_folder import TASKS, TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import (
     Task,
@@ -62,11 +54,9 @@ from presage.schedulers.live.agent.tasks.task_process import (
     state_of,
     want,
 )
-from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
-from presage.system.regular_file import open_regular, read_small
 
 LOOK_S = 0.5  # from one look at the tasks to the next
 OWN_FAULT_S = 30.0  # that others could be made and one could not: then it is not the node's
@@ -74,42 +64,9 @@ NEEDED_S = 60.0  # that a node is given nothing for a task that found too little
 PROBE_S = 10.0  # until it is tried again whether there is room for tasks
 RUNNING_S = 1.0  # from one report to the next at most, while a task runs
 _OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
-_AGENT_ID = re.compile(rb"[0-9a-f]{32}")
 _STALLED_S = 30.0  # that one look at the tasks may take: the launch of a shim has 20
 _TIDY_S = 10.0  # from one removal of what is left of tasks to the next
-_MOST_ID_BYTES = 4096
 _TIDYING_S = 5.0  # that it takes at most
-
-
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    """How an agent is to run.
-
-    Attributes
-    ----------
-    state : Path
-        Folder of its own, on a local disk.
-    checkpoints : Path
-        Where jobs keep their checkpoints, the same on all nodes that a job may move between.
-    heartbeat_s : float
-        From one report to the next, where nothing has changed; less where leases are short.
-    allow_root_jobs : bool
-        Whether an agent of root runs jobs as root: those whose account is root, or that have none.
-    limits : JobLimits
-        What each job may take of the node.
-    pass_env : tuple of str
-        Variables of the agent's environment that its jobs have too.
-    """
-
-    node: str
-    slots: tuple[Slot, ...]
-    state: Path
-    checkpoints: Path
-    heartbeat_s: float = 5.0
-    hard_shares: bool = False
-    allow_root_jobs: bool = False
-    limits: JobLimits = field(default_factory=JobLimits)
-    pass_env: tuple[str, ...] = ()
 
 
 class Agent:
@@ -135,8 +92,8 @@ class Agent:
         outbox: Outbox | None = None,
     ) -> None:
         self._options = options
-        self._lock = _locked(options.state)
-        self._agent_id = _agent_id(options.state)
+        self._lock = lock_state(options.state)
+        self._agent_id = agent_id_of(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
         told = ToldJobs()
         first = ToldForecasts(told)
@@ -385,7 +342,7 @@ class Agent:
         """
         path = self._options.state.resolve() / TASKS / task_name(*task.name)
         try:
-            process = create(self._options.state, self._spec(task), _wanted(task))
+            process = create(self._options.state, spec_of(task, self._options), wanted_of(task))
         except (TaskFolderError, InvalidJobError) as error:
             if str(error) != task.why:
                 log(logging.ERROR, "not started", job=task.name[0], error=str(error))
@@ -424,7 +381,7 @@ class Agent:
     def _want(self, process: Task, task: NodeTask) -> None:
         """Tell a task's shim what is wanted."""
         try:
-            want(process.folder, _wanted(task))
+            want(process.folder, wanted_of(task))
         except TaskFolderError as error:
             if str(error) != task.why:
                 log(logging.ERROR, "not told", job=task.name[0], error=str(error))
@@ -466,46 +423,6 @@ class Agent:
         if not task.end:
             self._problem, self._probe_s = why, boottime_s() + PROBE_S
         self.core.unmade(task.name, why)
-
-    def _spec(self, task: NodeTask) -> TaskSpec:
-        submitted, options, limits = task.submitted, self._options, self._options.limits
-        account = account_of(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
-        slots = [options.slots[allocation.device] for allocation in task.allocations]
-        cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
-        cuda = [slot.cuda for slot in slots if slot.cuda is not None]
-        # Of a GPU no more than was foretold: whoever is beside it has the rest.
-        parts = [
-            allocation.memory_bytes
-            for allocation, slot in zip(task.allocations, slots, strict=True)
-            if cuda and allocation.memory_bytes < slot.memory_bytes
-        ]
-        checkpoint = options.checkpoints.resolve() / _checkpoint_name(task.order)
-        home = options.state if account is None else Path(account.home)
-        # Of processors no more than all that the devices have; a GPU's job has the node's memory.
-        memory_bytes = 0 if cuda else sum(slot.memory_bytes for slot in slots)
-        return TaskSpec(
-            task.name[0],
-            task.name[1],
-            submitted.command,
-            str(Path(submitted.folder or home).absolute()),
-            str(checkpoint),
-            {**inherited_environment(account, options.pass_env), **submitted.environment},
-            tuple(cpus) or None,
-            cuda=tuple(cuda) or None,
-            memory_bytes=min(parts, default=0),
-            grace_s=submitted.grace_s,
-            hard=options.hard_shares,
-            weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
-            grows=submitted.job.latency_sensitive,
-            account=account,
-            max_processes=limits.processes,
-            max_open_files=limits.open_files,
-            max_host_memory_bytes=limits.memory_bytes or memory_bytes,
-            more={
-                "order": MessageToDict(task.order, preserving_proto_field_name=True),
-                "allocations": [list(allocation) for allocation in task.allocations],
-            },
-        )
 
     def _adopt(self, task: Task) -> None:
         order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
@@ -574,64 +491,3 @@ def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
             one.ClearField(name)
         kept.append(one)
     return version, kept
-
-
-def _checkpoint_name(order: pb.TaskOrder) -> str:
-    """Of a job's folder of checkpoints: another job of its name has another one."""
-    name = safe_name(order.job.job_id)
-    return f"{name}.{safe_name(order.submission)}" if order.submission else name
-
-
-def _wanted(task: NodeTask) -> Wanted:
-    share = task.allocations[0].compute_milli if task.allocations else 1000
-    end = End(task.checkpoint, task.end) if task.end else None
-    return Wanted(share, task.paused, end)
-
-
-def _locked(state: Path) -> int:
-    """Hold a state folder for as long as this process lives, and close it to others.
-
-    Jobs of other accounts come through to their own parts of it, and see nothing else.
-    """
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    try:
-        for folder in (state, state / TASKS):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(mode)
-        lock = open_regular(state / "agent.lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(
-            f"state folder {state}: another agent runs on it; give each agent one of its own"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"state folder {state}: cannot be used ({error.strerror}); name another"
-        ) from None
-    return lock
-
-
-def _agent_id(state: Path) -> str:
-    """Return the id of a state folder, which is made once.
-
-    Raises
-    ------
-    ConfigError
-        The file that holds it is damaged.
-    """
-    path = state / "agent.id"
-    try:
-        found = read_small(path, _MOST_ID_BYTES).strip()
-    except FileNotFoundError:
-        found = b""
-    except (OSError, ValueError):  # no regular file, or a large one
-        found = b"?"
-    if not found:
-        found = secrets.token_hex(16).encode()
-        replace_text(path, found.decode(), durable=True)
-    if _AGENT_ID.fullmatch(found) is None:
-        raise ConfigError(
-            f"{path}: is damaged, it has to hold 32 hexadecimal digits; restore it, or remove it: "
-            "the node is then let in again after one lease"
-        )
-    return found.decode()

@@ -14,13 +14,13 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.agent.node_task import Name, NodeTask
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.file_names import task_name
-from presage.schedulers.live.agent.tasks.json_file import replace_bytes
 from presage.schedulers.live.agent.tasks.task import BY_WEIGHT, FREE
 from presage.schedulers.live.protocol.wire import features_of
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.outcomes.outcome import Reported
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.atomic_file import replace_bytes
 from presage.system.regular_file import read_small
 
 OUTCOMES = "outcomes"  # in the agent's state folder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from presage.schedulers.live.agent.tasks.json_file import replace_text
 from presage.serving.server.log import log
+from presage.system.atomic_file import replace_text
 from presage.system.regular_file import read_small
 
 CLUSTER = "agent.cluster"  # the file's name

@@ -222,36 +222,55 @@ class ReplayedState:
     touched: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
-        """One record, after all before it."""
+        """Apply one record, after all before it."""
         self.now_s = max(self.now_s, record.at_s)
         self.touched.update(_keys(record))
         match record:
             case Submitted():
-                self.jobs[record.job_id] = LiveJob(
-                    record.job_id,
-                    record.job,
-                    record.at_s,
-                    record.at_unix_s,
-                    record.at_s,
-                    self.count,
-                    record.owner,
-                    record.run_as,
-                    record.size_bytes,
-                    attempt=self.attempts,
-                    earlier=self.attempts,
-                )
-                self._count_unfinished(self.jobs[record.job_id], 1)
-                self.count += 1
-                self.stages[Stage.WAITING] += 1
+                self._submit(record)
             case Forgotten():
-                for job_id in record.job_ids:
-                    del self.over[job_id]
-                    job = self.jobs.pop(job_id)
-                    self.attempts = max(self.attempts, job.attempt)
-                    self.stages[job.stage] -= 1
-                for name in record.nodes:
-                    del self.nodes[name]
-                    self.at_node.pop(name, None)
+                self._forget(record)
+            case NodeJoined() | NodeDrained() | NodeLost():
+                self._node(record)
+            case ClockSet():
+                self.clock = record
+            case Founded():
+                self.cluster_id = record.cluster_id
+            case Leased():
+                self.lease_s = record.lease_s
+            case _:
+                self._job(self.jobs[record.job_id], record)
+
+    def _submit(self, record: Submitted) -> None:
+        job = self.jobs[record.job_id] = LiveJob(
+            record.job_id,
+            record.job,
+            record.at_s,
+            record.at_unix_s,
+            record.at_s,
+            self.count,
+            record.owner,
+            record.run_as,
+            record.size_bytes,
+            attempt=self.attempts,
+            earlier=self.attempts,
+        )
+        self._count_unfinished(job, 1)
+        self.count += 1
+        self.stages[Stage.WAITING] += 1
+
+    def _forget(self, record: Forgotten) -> None:
+        for job_id in record.job_ids:
+            del self.over[job_id]
+            job = self.jobs.pop(job_id)
+            self.attempts = max(self.attempts, job.attempt)
+            self.stages[job.stage] -= 1
+        for name in record.nodes:
+            del self.nodes[name]
+            self.at_node.pop(name, None)
+
+    def _node(self, record: NodeJoined | NodeDrained | NodeLost) -> None:
+        match record:
             case NodeJoined():
                 known = self.nodes.get(record.node)
                 drained = known.drained if known else False
@@ -263,14 +282,6 @@ class ReplayedState:
             case NodeLost():
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.at_s
-            case ClockSet():
-                self.clock = record
-            case Founded():
-                self.cluster_id = record.cluster_id
-            case Leased():
-                self.lease_s = record.lease_s
-            case _:
-                self._job(self.jobs[record.job_id], record)
 
     def _job(
         self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | JobResult
@@ -347,23 +358,26 @@ class ReplayedState:
         found = self.nodes.get(name) if what == "node" else self.clock
         return None if found is None else asdict(found)
 
+    def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
+        if key.startswith("job "):
+            job = LiveJob(**{**row, "stage": Stage(row["stage"])})
+            self.jobs[job.job_id] = job
+            if job.stage in AT_NODE:
+                self.at_node.setdefault(job.node, {})[job.job_id] = job
+        elif key.startswith("node "):
+            self.nodes[row["name"]] = LiveNode(**row)
+        elif key == "clock":
+            self.clock = ClockSet(**row)
+        elif key == "now":
+            for name in _COUNTS:
+                setattr(self, name, row[name])
+
     @classmethod
     def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> ReplayedState:
-        """What :meth:`changed` gave, all in all."""
+        """Return the state whose rows :meth:`changed` returned, all taken together."""
         book = cls()
         for key, row in rows.items():
-            if key.startswith("job "):
-                job = LiveJob(**{**row, "stage": Stage(row["stage"])})
-                book.jobs[job.job_id] = job
-                if job.stage in AT_NODE:
-                    book.at_node.setdefault(job.node, {})[job.job_id] = job
-            elif key.startswith("node "):
-                book.nodes[row["name"]] = LiveNode(**row)
-            elif key == "clock":
-                book.clock = ClockSet(**row)
-            elif key == "now":
-                for name in _COUNTS:
-                    setattr(book, name, row[name])
+            book._read_row(key, row)
         book.stages.update(job.stage for job in book.jobs.values())
         for job in book.jobs.values():
             if job.stage not in OVER:

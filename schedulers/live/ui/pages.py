@@ -31,7 +31,7 @@ from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.page_rows import kinds_of, row_of
 from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.printable import on_page
+from presage.system.page_templates import page_environment
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILES = {"page.css": "text/css", "live.js": "text/javascript"}
@@ -194,14 +194,7 @@ def _rendered(
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        autoescape=True,
-        finalize=on_page,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(_FOLDER)
     filters: Mapping[str, Callable[..., str]] = {
         "clock": figures.clock,
         "moment": partial(figures.clock, day=True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from presage.errors import ForbiddenError, InvalidJobError, UnknownJobError
@@ -82,12 +81,7 @@ class Poller:
         self._recent.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._recent.stop()
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

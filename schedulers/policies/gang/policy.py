@@ -201,7 +201,7 @@ class _Round:
         self._freed: tuple[Allocation, ...] = ()  # what gangs kept, and do no more
 
     def serve(self, job: Job, status: JobStatus) -> bool:
-        """Whether it has devices from now on, or keeps some."""
+        """Plan devices for a job; return whether it has or keeps devices from now on."""
         state, tenants, limits = self._state, self._tenants, self._policy.limits
         needs = needs_of(job, state.cluster, self._forecasts, limits, alone=status.overflows > 0)
         may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
@@ -230,15 +230,21 @@ class _Round:
             return False
         tenants.come(job, allocations)
         self._freed += back
+        self._act(job, status, allocations, starts=starts)
+        return True
+
+    def _act(
+        self, job: Job, status: JobStatus, allocations: tuple[Allocation, ...], *, starts: bool
+    ) -> None:
+        """Start a gang, or reserve the devices that it keeps."""
         if starts:
             self.actions.append(Start(job.job_id, allocations))
             self._keeper = None if self._keeper == job.job_id else self._keeper
         else:
             self._keeper = job.job_id
             if allocations != status.allocations:
-                until_s = self._policy.until_s(status, state)
+                until_s = self._policy.until_s(status, self._state)
                 self.actions.append(Reserve(job.job_id, allocations, until_s))
-        return True
 
     def serve_instead(self, job: Job, status: JobStatus, less: Job, held: JobStatus) -> bool:
         """Serve a job with what one that is less urgent keeps from it, if that is enough."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from presage.errors import ConfigError
 from presage.schedulers.core.capacity.shared_devices import MOST_KNOWN, Occupancy
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
-
-if TYPE_CHECKING:
-    from presage.schedulers.policies.packing.open_places import SharedCapacity
 
 BREADTH = 256  # companies that a job looks at, at once
 
@@ -82,10 +79,19 @@ class CompatibilityCache:
         self,
         workload_keys: Iterable[Hashable],
         state: State,
-        places: SharedCapacity,
+        present: int,
+        occupancies: Collection[Occupancy],
         forecasts: Forecasts,
     ) -> list[Hashable]:
-        """Those of the shapes that may have a place, once all that is new to them is asked for."""
+        """Return the workload keys that may join an occupancy; predict what is not known yet.
+
+        Parameters
+        ----------
+        present : int
+            Bits of the numbers of the occupancies that devices have, or had in this pass.
+        occupancies : collection of Occupancy
+            The occupancies that devices have now.
+        """
         known = state.shared.known
         if known is not self._known or len(self.of) > MOST_KNOWN:
             self._known, self.of = known, {}
@@ -97,14 +103,14 @@ class CompatibilityCache:
             if one is None:
                 one = self.of[workload_key] = Compatibility()
             looked.append((workload_key, one))
-            new = places.present & ~one.looked_at
+            new = present & ~one.looked_at
             if not new:
                 continue
             job = state.pending.one_of(workload_key)
             if new.bit_count() <= BREADTH:
                 at = self._with_capacity(job, one, _numbered(known, new), forecasts)
-            elif not one.joins & places.present:
-                roomiest = roomiest or sorted(places.occupancies, key=_by_capacity)
+            elif not one.joins & present:
+                roomiest = roomiest or sorted(occupancies, key=_by_capacity)
                 at = islice(self._with_capacity(job, one, roomiest, forecasts), BREADTH)
             else:
                 continue
@@ -114,7 +120,6 @@ class CompatibilityCache:
             if max(slowdowns) <= self._limits.most_slowdown:
                 one.slowest[occupancy] = max(slowdowns)
                 one.joins |= 1 << occupancy.number
-        present = places.present
         return [workload_key for workload_key, one in looked if one.joins & present]
 
     def _with_capacity(

@@ -91,7 +91,7 @@ class Packing(ShortestFirst):
         """Who goes beside others, as no more devices are to be had."""
         pending = state.pending
         workload_keys = self._neighbours.look(
-            pending.workload_keys(DEPTH), state, places, forecasts
+            pending.workload_keys(DEPTH), state, places.present, places.occupancies, forecasts
         )
         # Places are kept for these, too, though they have none now.
         others = dict.fromkeys(

@@ -216,7 +216,7 @@ def features(
     from presage.cli.job_source import read_job
     from presage.cli.render import print_features
     from presage.features.columns.schema import FEATURE_SETS
-    from presage.features.device.device import detect
+    from presage.features.device.local_device import detect
 
     if feature_set not in FEATURE_SETS:
         known = " or ".join(FEATURE_SETS)
@@ -505,7 +505,7 @@ def _device_of(backend: PredictionBackend, kind: str) -> Device:
 
 def _this_machine(backend: PredictionBackend) -> Device:
     """Device of the machine at hand as it was calibrated for the release, else as detected."""
-    from presage.features.device.device import detect
+    from presage.features.device.local_device import detect
 
     here = detect()
     try:

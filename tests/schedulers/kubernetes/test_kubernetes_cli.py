@@ -28,7 +28,6 @@ from presage.models.release.release import load_release
 from presage.schedulers.kubernetes.kubernetes_names import GATE, JOB, POD_GROUP_LABEL
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.job_features import to_json
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options, Tls
 from tests.features.examples import features
 from tests.schedulers.kubernetes.api_server import ApiServer
@@ -36,6 +35,7 @@ from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
 from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.running_server import start_server
 
 RELEASE = Path(__file__).parents[3] / "data" / "pretrained" / "release"
 LONG_S = 60.0

@@ -14,13 +14,13 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.codec.wire import write_job
 from presage.serving.outcomes.outcome_log import read_outcomes
-from presage.serving.server.server import start_server
 from presage.serving.server_options import Options
 from presage.serving.v1.prediction_pb2 import Outcome
 from tests.schedulers.live.cluster import until
 from tests.schedulers.live.controller.test_cluster_cli import Asking, process
 from tests.serving.conftest import make_job
 from tests.serving.processes import free_port
+from tests.serving.running_server import start_server
 
 RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
 SOURCE = str(Path(presage.__file__).parent.parent)

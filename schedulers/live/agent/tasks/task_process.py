@@ -23,10 +23,11 @@ from presage.errors import InvalidJobError, TaskFolderError
 from presage.schedulers.live.agent.isolation.job_environment import STATE, TASK
 from presage.schedulers.live.agent.isolation.safe_folders import make_own, remove_tree
 from presage.schedulers.live.agent.tasks.file_names import task_name
-from presage.schedulers.live.agent.tasks.json_file import sync_folder, write_json
+from presage.schedulers.live.agent.tasks.json_file import write_json
 from presage.schedulers.live.agent.tasks.log_file import write_first
 from presage.schedulers.live.agent.tasks.task import TaskSpec, Wanted
 from presage.schedulers.live.agent.tasks.task_folder import JOB, TASKS, TaskFolder
+from presage.system.atomic_file import sync_folder
 from presage.system.regular_file import open_regular
 
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # of folders that are being made, or removed

@@ -1,6 +1,8 @@
-"""Entries of the journal as sentences, for whoever watches."""
+"""Entries of the journal as sentences, for users that watch the cluster's events."""
 
 from __future__ import annotations
+
+from functools import singledispatch
 
 from presage.schedulers.live.controller.journal.journal import Entry
 from presage.schedulers.live.controller.journal.records import (
@@ -39,40 +41,80 @@ def event_of(entry: Entry, *, is_whole: bool) -> pb.Event:
     )
 
 
-def detail_of(record: Record) -> str:  # noqa: PLR0911, PLR0912 - one for each kind of record
-    """What there is to say beside what, whose and where."""
-    match record:
-        case Submitted():
-            return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
-        case Placed():
-            return "; ".join(filter(None, (_shares(record.allocations), record.why)))
-        case Started():
-            return ""
-        case Withdrawn():
-            return record.why
-        case Returned():
-            saved = f", {record.saved:.0%} of it saved" if record.saved else ""
-            return f"{record.why}, after {quantity(record.ran_s, 'seconds')}{saved}"
-        case JobResult():
-            ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
-            return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
-        case Forgotten():
-            jobs, nodes = len(record.job_ids), len(record.nodes)
-            return f"{jobs} jobs that have been over for longest, {nodes} nodes long lost"
-        case Founded():
-            return f"the cluster {record.cluster_id}"
-        case Leased():
-            return f"nodes go by {quantity(record.lease_s, 'seconds')} at most"
-        case NodeJoined():
-            return f"{len(record.devices)} devices"
-        case NodeDrained():
-            return "given no jobs" if record.drained else "given jobs again"
-        case NodeLost():
-            return "silent for longer than its lease"
-        case ClockSet():
-            return "the machine was started anew, or the cluster is new"
+@singledispatch
+def detail_of(record: Record) -> str:
+    """Return what a record says beyond its kind, job and node; "" if that is nothing."""
+    raise TypeError(f"no sentence for {type(record).__name__}")
+
+
+@detail_of.register
+def _(record: Submitted) -> str:
+    return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
+
+
+@detail_of.register
+def _(record: Placed) -> str:
+    return "; ".join(filter(None, (_shares(record.allocations), record.why)))
+
+
+@detail_of.register
+def _(record: Started) -> str:
+    return ""
+
+
+@detail_of.register
+def _(record: Withdrawn) -> str:
+    return record.why
+
+
+@detail_of.register
+def _(record: Returned) -> str:
+    saved = f", {record.saved:.0%} of it saved" if record.saved else ""
+    return f"{record.why}, after {quantity(record.ran_s, 'seconds')}{saved}"
+
+
+@detail_of.register
+def _(record: JobResult) -> str:
+    ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
+    return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
+
+
+@detail_of.register
+def _(record: Forgotten) -> str:
+    jobs, nodes = len(record.job_ids), len(record.nodes)
+    return f"{jobs} jobs that have been over for longest, {nodes} nodes long lost"
+
+
+@detail_of.register
+def _(record: Founded) -> str:
+    return f"the cluster {record.cluster_id}"
+
+
+@detail_of.register
+def _(record: Leased) -> str:
+    return f"nodes go by {quantity(record.lease_s, 'seconds')} at most"
+
+
+@detail_of.register
+def _(record: NodeJoined) -> str:
+    return f"{len(record.devices)} devices"
+
+
+@detail_of.register
+def _(record: NodeDrained) -> str:
+    return "given no jobs" if record.drained else "given jobs again"
+
+
+@detail_of.register
+def _(record: NodeLost) -> str:
+    return "silent for longer than its lease"
+
+
+@detail_of.register
+def _(record: ClockSet) -> str:
+    return "the machine was started anew, or the cluster is new"
 
 
 def _shares(allocations: list[list[int]]) -> str:
-    """Such as "30 % of device 0"."""
+    """Return allocations such as "30 % of device 0"."""
     return ", ".join(f"{milli / 10:g} % of device {device}" for device, milli, _ in allocations)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from presage.errors import ConfigError, JournalError
+from presage.schedulers.live.controller.journal import journal_sql as sql
 from presage.schedulers.live.controller.journal.journal_key import JournalKey, make_key, read_key
 from presage.schedulers.live.controller.journal.journal_seal import Seal, entry_mac, row_mac, sum_of
-from presage.schedulers.live.controller.journal.journal_sqlite import SqliteStore
 from presage.schedulers.live.controller.journal.journal_store import Store
 from presage.schedulers.live.controller.journal.journal_text import (
     as_json,
@@ -34,72 +34,13 @@ from presage.schedulers.live.controller.journal.journal_text import (
     job_id_of,
     key_of,
 )
+from presage.schedulers.live.controller.journal.journal_url import open_store
 
 VERSION = 2
 _UNSEALED = 1  # the version before records were authenticated
-_SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
 _PAGE = 1_000  # entries that are read at once
 _CHUNK = 10_000  # entries that are deleted at once: appends wait no longer than for these
 
-_TABLES = (
-    "CREATE TABLE presage_journal (version INTEGER NOT NULL, snapshot_seq {big} NOT NULL)",
-    "CREATE TABLE presage_journal_entries (seq {big} PRIMARY KEY, at_unix_s DOUBLE PRECISION"
-    " NOT NULL, job_id TEXT, record TEXT NOT NULL)",
-    "CREATE INDEX presage_journal_by_job ON presage_journal_entries (job_id, seq)"
-    " WHERE job_id IS NOT NULL",
-    "CREATE TABLE presage_journal_rows (key TEXT PRIMARY KEY, content TEXT NOT NULL)",
-    "INSERT INTO presage_journal VALUES (1, 0)",
-)
-# From version 1 to 2: hashes of entries and rows, and the seal of all.
-_SEALED_TABLES = (
-    *(
-        f"ALTER TABLE presage_journal ADD COLUMN {column} NOT NULL DEFAULT {value}"
-        for column, value in (
-            ("key_id TEXT", "''"),
-            ("anchor_seq {big}", "0"),
-            ("anchor TEXT", "''"),
-            ("last_seq {big}", "0"),
-            ("last TEXT", "''"),
-            ("snapshot TEXT", "''"),
-            ("seal TEXT", "''"),
-        )
-    ),
-    "ALTER TABLE presage_journal_entries ADD COLUMN mac TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE presage_journal_rows ADD COLUMN mac TEXT NOT NULL DEFAULT ''",
-)
-_VERSION_THERE = "SELECT version FROM presage_journal"
-_SEAL = (
-    "SELECT key_id, seal, anchor_seq, anchor, last_seq, last, snapshot_seq, snapshot"
-    " FROM presage_journal"
-)
-_SET_SEAL = (
-    "UPDATE presage_journal SET version = ?, key_id = ?, seal = ?, anchor_seq = ?, anchor = ?,"
-    " last_seq = ?, last = ?, snapshot_seq = ?, snapshot = ?"
-)
-_FIRST_AND_LAST = "SELECT min(seq), max(seq) FROM presage_journal_entries"
-_APPEND = "INSERT INTO presage_journal_entries VALUES (?, ?, ?, ?, ?)"
-_ENTRIES = "SELECT seq, at_unix_s, job_id, record, mac FROM presage_journal_entries"
-_READ = f"{_ENTRIES} WHERE seq > ? ORDER BY seq LIMIT ?"
-_MAC_OF = "SELECT mac FROM presage_journal_entries WHERE seq = ?"
-_RESEAL = "UPDATE presage_journal_entries SET record = ?, mac = ? WHERE seq = ?"
-_OF_JOB = (
-    "SELECT one.seq, one.at_unix_s, one.job_id, one.record, one.mac, before.mac"
-    " FROM presage_journal_entries AS one"
-    " LEFT JOIN presage_journal_entries AS before ON before.seq = one.seq - 1"
-    " WHERE one.job_id = ? ORDER BY one.seq DESC LIMIT ?"
-)
-_ROWS = "SELECT key, content, mac FROM presage_journal_rows"
-_MACS = "SELECT mac FROM presage_journal_rows WHERE key IN"
-_UPSERT = (
-    "INSERT INTO presage_journal_rows VALUES (?, ?, ?)"
-    " ON CONFLICT (key) DO UPDATE SET content = excluded.content, mac = excluded.mac"
-)
-_DELETE_ROW = "DELETE FROM presage_journal_rows WHERE key = ?"
-_NOT_OLDER = (
-    "SELECT seq FROM presage_journal_entries WHERE seq <= ? AND at_unix_s >= ? ORDER BY seq LIMIT 1"
-)
-_PRUNE = "DELETE FROM presage_journal_entries WHERE seq < ?"
 _KEYS_AT_ONCE = 500
 
 
@@ -155,7 +96,7 @@ class Journal:
             It cannot be reached or written, or is damaged, another database, or of another version;
             or its key is missing or another one.
         """
-        return cls(_store(url), key_file)
+        return cls(open_store(url), key_file)
 
     def __enter__(self) -> Journal:
         return self
@@ -202,7 +143,7 @@ class Journal:
                 mac = entry_mac(self._key, mac, seq, now_s, job_id, text)
                 rows.append((seq, now_s, job_id, text, mac))
             with self._resealing(replace(self._seal, last_seq=seq, last=mac)):
-                self._store.run_many(_APPEND, rows)
+                self._store.run_many(sql.APPEND, rows)
             return seq
 
     def read(self, after: int = 0) -> Iterator[Entry]:
@@ -216,7 +157,7 @@ class Journal:
     def of_job(self, job_id: str, most: int) -> list[Entry]:
         """The newest entries of a job, ``most`` of them, newest last."""
         with self._looking():
-            found = self._store.run(_OF_JOB, escaped(job_id), most)
+            found = self._store.run(sql.OF_JOB, escaped(job_id), most)
             seal = self._seal
         assert seal is not None
         for seq, at_unix_s, its_job, text, mac, before in found:
@@ -252,8 +193,8 @@ class Journal:
                 before = self._macs([name for name, *_ in (*gone, *kept)])
             seal = self._seal.with_rows(seq, before, [mac for *_, mac in kept])
             with self._resealing(seal):
-                self._store.run_many(_DELETE_ROW, gone)
-                self._store.run_many(_UPSERT, kept)
+                self._store.run_many(sql.DELETE_ROW, gone)
+                self._store.run_many(sql.UPSERT, kept)
 
     def load(self) -> tuple[dict[str, dict[str, Any]], int]:
         """The snapshot's rows, sorted by key, and the number of the entry it is as of.
@@ -261,7 +202,7 @@ class Journal:
         All of the journal is checked, also the entries that the snapshot covers.
         """
         with self._looking():
-            rows, seal = self._store.run(_ROWS), self._seal
+            rows, seal = self._store.run(sql.ROWS), self._seal
         assert seal is not None
         for name, content, mac in rows:
             if row_mac(self._key, name, content) != mac:
@@ -290,8 +231,8 @@ class Journal:
             assert self._seal is not None
             saved = self._seal.snapshot_seq
             with self._looking():
-                oldest, _ = self._store.run(_FIRST_AND_LAST)[0]
-                kept = self._store.run(_NOT_OLDER, saved, before_unix_s)
+                oldest, _ = self._store.run(sql.FIRST_AND_LAST)[0]
+                kept = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
             # Those before the first that stays: no gaps, even where the clock was set back.
             end = kept[0][0] if kept else saved + 1
             if oldest is None or end <= oldest:
@@ -303,11 +244,11 @@ class Journal:
     def _prune_to(self, end: int) -> None:
         assert self._seal is not None
         with self._looking():
-            anchor = self._store.run(_MAC_OF, end - 1)
+            anchor = self._store.run(sql.MAC_OF, end - 1)
         if not anchor:
             raise self._missing(end - 1, end - 1)
         with self._resealing(replace(self._seal, anchor_seq=end - 1, anchor=anchor[0][0])):
-            self._store.run(_PRUNE, end)
+            self._store.run(sql.PRUNE, end)
 
     def check(self) -> None:
         """See that the journal is this process's still, where that may have changed."""
@@ -344,7 +285,7 @@ class Journal:
         self._seal = seal
 
     def _set_seal(self, key: JournalKey, seal: Seal) -> None:
-        self._store.run(_SET_SEAL, VERSION, key.key_id, seal.mac(key), *astuple(seal))
+        self._store.run(sql.SET_SEAL, VERSION, key.key_id, seal.mac(key), *astuple(seal))
 
     def _begin(self) -> None:
         where = self._store.where
@@ -377,14 +318,14 @@ class Journal:
         """Make a new database a journal, or see that it is one; its key and its seal."""
         tables = self._store.tables()
         if not tables:
-            for statement in _TABLES:
+            for statement in sql.TABLES:
                 self._store.run(statement.format(big=self._store.big))
         elif "presage_journal" not in tables:
             raise JournalError(
                 f"journal {self._store.where} is another database, with the table "
                 f"{min(tables)!r}; name one of its own"
             )
-        found = self._store.run(_VERSION_THERE)
+        found = self._store.run(sql.VERSION_THERE)
         if found == [(_UNSEALED,)]:
             return self._seal_all(is_new=not tables)
         if found != [(VERSION,)]:
@@ -399,7 +340,7 @@ class Journal:
 
     def _stored_seal(self, key: JournalKey) -> Seal:
         where = self._store.where
-        key_id, mac, *values = self._store.run(_SEAL)[0]
+        key_id, mac, *values = self._store.run(sql.SEAL)[0]
         seal = Seal(*values)
         if key_id != key.key_id:
             raise JournalError(
@@ -426,15 +367,15 @@ class Journal:
                 "back a copy of it, or name another key by --journal-key if it is old"
             )
         key = make_key(self._key_file, self._store.where)
-        for statement in _SEALED_TABLES:
+        for statement in sql.SEALED_TABLES:
             self._store.run(statement.format(big=self._store.big))
         snapshot_seq = self._store.run("SELECT snapshot_seq FROM presage_journal")[0][0]
-        oldest = self._store.run(_FIRST_AND_LAST)[0][0] or snapshot_seq + 1
+        oldest = self._store.run(sql.FIRST_AND_LAST)[0][0] or snapshot_seq + 1
         if oldest > snapshot_seq + 1:
             raise self._missing(snapshot_seq + 1, oldest - 1)
         seq, mac = oldest - 1, Seal.first(key).anchor
         anchor = seq, mac
-        while page := self._store.run(_READ, seq, _PAGE):
+        while page := self._store.run(sql.READ, seq, _PAGE):
             sealed = []
             for number, at_unix_s, job_id, text, _ in page:
                 if number != seq + 1:
@@ -442,20 +383,20 @@ class Journal:
                 hidden = as_json(key.hide(self._plain(f"entry {number}", text)), "entry")
                 seq, mac = number, entry_mac(key, mac, number, at_unix_s, job_id, hidden)
                 sealed.append((hidden, mac, number))
-            self._store.run_many(_RESEAL, sealed)
+            self._store.run_many(sql.RESEAL, sealed)
         rows = [
             (name, hidden, row_mac(key, name, hidden))
-            for name, content, _ in self._store.run(_ROWS)
+            for name, content, _ in self._store.run(sql.ROWS)
             for hidden in [as_json(key.hide(self._plain(f"row {name}", content)), "row")]
         ]
-        self._store.run_many(_UPSERT, rows)
+        self._store.run_many(sql.UPSERT, rows)
         seal = Seal(*anchor, seq, mac, snapshot_seq, sum_of(mac for *_, mac in rows))
         self._set_seal(key, seal)
         return key, seal
 
     def _newest(self) -> int:
         """Also where all entries were pruned."""
-        newest = self._store.run(_FIRST_AND_LAST)[0][1]
+        newest = self._store.run(sql.FIRST_AND_LAST)[0][1]
         return int(newest or self._store.run("SELECT anchor_seq FROM presage_journal")[0][0])
 
     def _checked(self, after: int) -> Iterator[tuple[int, float, str]]:
@@ -468,7 +409,7 @@ class Journal:
                 if mac is None or after < seal.anchor_seq:
                     after = max(after, seal.anchor_seq)
                     mac = self._mac_of(after, seal)
-                page = self._store.run(_READ, after, _PAGE)
+                page = self._store.run(sql.READ, after, _PAGE)
             for seq, at_unix_s, job_id, text, its_mac in page:
                 if seq != after + 1:
                     raise self._missing(after + 1, seq - 1)
@@ -486,7 +427,7 @@ class Journal:
             return seal.anchor
         if seq >= seal.last_seq:
             return seal.last
-        found = self._store.run(_MAC_OF, seq)
+        found = self._store.run(sql.MAC_OF, seq)
         if not found:
             raise self._missing(seq, seq)
         return str(found[0][0])
@@ -497,7 +438,7 @@ class Journal:
         for first in range(0, len(names), _KEYS_AT_ONCE):
             some = names[first : first + _KEYS_AT_ONCE]
             marks = ", ".join("?" * len(some))
-            found += [mac for (mac,) in self._store.run(f"{_MACS} ({marks})", *some)]
+            found += [mac for (mac,) in self._store.run(f"{sql.MACS} ({marks})", *some)]
         return found
 
     def _check_entry(
@@ -540,21 +481,3 @@ class Journal:
             raise JournalError(
                 f"journal {self._store.where}: {what} is damaged ({error}); put back a copy of it"
             ) from error
-
-
-def _store(url: str) -> Store:
-    if url.startswith(_POSTGRES):
-        try:
-            from presage.schedulers.live.controller.journal.journal_postgres import PostgresStore
-        except ImportError as error:
-            raise ConfigError(
-                f"a journal on PostgreSQL needs psycopg ({error}); pip install 'psycopg[binary]'"
-            ) from error
-        return PostgresStore(url)
-    path = url.removeprefix(_SQLITE)
-    if not path or "://" in path or "\0" in path:
-        raise ConfigError(
-            "a journal is a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE, not "
-            f"{url.rpartition('@')[2]!r}"  # without a password
-        )
-    return SqliteStore(path)

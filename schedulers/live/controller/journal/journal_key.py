@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import ConfigError, JournalError, one_line
+from presage.system.atomic_file import sync_folder, write_new
 
 _BYTES = 32
 _NONCE_BYTES = 12  # of AES-GCM
@@ -142,21 +143,17 @@ def read_key(path: Path, journal: str) -> JournalKey:
 
 
 def make_key(path: Path, journal: str) -> JournalKey:
-    """Make the key of a new journal, on disk when this returns; one that is there is taken.
+    """Create the key of a new journal, durably; an existing key is read instead.
 
     Raises
     ------
     JournalError
         It cannot be written, or as :func:`read_key` does.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
-            file.write(secrets.token_hex(_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_folder(path.parent)
+        write_new(path, f"{secrets.token_hex(_BYTES)}\n".encode())
+        sync_folder(path.parent)
     except FileExistsError:
         pass
     except OSError as error:
@@ -171,11 +168,3 @@ def make_key(path: Path, journal: str) -> JournalKey:
 def _bound_to(record: Mapping[str, Any]) -> bytes:
     """What an environment is encrypted with: that of another job cannot stand in its place."""
     return json.dumps(record.get("job_id")).encode()
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

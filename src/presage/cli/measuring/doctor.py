@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from presage.cli.render import print_json
 from presage.errors import PresageError
-from presage.features.device.device import detect
+from presage.features.device.local_device import detect
 from presage.features.device.nvml_gpu import torch_runs_on_nvidia
 from presage.system.terminal import Console, Table, styled
 from presage.system.units import quantity

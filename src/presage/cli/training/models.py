@@ -27,7 +27,8 @@ from presage.errors import ConfigError, RegistryError
 from presage.system.terminal import say
 
 if TYPE_CHECKING:
-    from presage.models.registry.registry import RegisteredRelease, Registry
+    from presage.models.registry.registered_release import RegisteredRelease
+    from presage.models.registry.registry import Registry
 
 app = typer.Typer(
     help="List, compare, promote and roll back releases.",

@@ -10,7 +10,7 @@ from presage.system.terminal import Console, Table, Tree, say, show_whole, style
 if TYPE_CHECKING:
     from presage.models.registry.lineage import Learnt
     from presage.models.registry.promotion_journal import Entry
-    from presage.models.registry.registry import RegisteredRelease
+    from presage.models.registry.registered_release import RegisteredRelease
 
 SHIPPED = "mlp"  # in a release's metrics, beside the baselines
 # What a release was made of, in the order of `diff`.

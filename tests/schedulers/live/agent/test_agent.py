@@ -22,7 +22,8 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent import agent as agent_module
-from presage.schedulers.live.agent.agent import Agent, AgentOptions
+from presage.schedulers.live.agent.agent import Agent
+from presage.schedulers.live.agent.agent_options import AgentOptions
 from presage.schedulers.live.agent.controller_connection import serve_node
 from presage.schedulers.live.agent.lease import read_lease
 from presage.schedulers.live.agent.lease_renewal import Renewal
@@ -220,6 +221,7 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
 STEPS = """
 import time
 from presage import progress
+from presage.schedulers.live import job_progress as progress
 run = progress.begin({iterations})
 print("from", run.first, flush=True)
 for done in range(run.first + 1, {iterations} + 1):

@@ -19,11 +19,12 @@ from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
 from presage.schedulers.live.agent.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks import kept_logs
-from presage.schedulers.live.agent.tasks.json_file import read_json, replace_text, write_json
+from presage.schedulers.live.agent.tasks.json_file import read_json, write_json
 from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
 from presage.schedulers.live.agent.tasks.log_file import keep_small, old_of, read_log
 from presage.schedulers.live.agent.tasks.task_process import remove, remove_leftovers
 from presage.schedulers.live.job_progress import read_progress
+from presage.system.atomic_file import replace_text
 from presage.system.regular_file import open_regular, read_small
 from tests.schedulers.live.agent.accounts import ALICE, PYTHON, needs_accounts, reachable_node
 from tests.schedulers.live.agent.hostile_job import deep, leased, locked, makers

@@ -178,6 +178,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
 
 OVERFLOWS = """
 from presage import progress
+from presage.schedulers.live import job_progress as progress
 class OutOfMemoryError(RuntimeError): ...
 progress.begin(iterations=10).step(1)
 raise OutOfMemoryError("CUDA out of memory")

@@ -416,7 +416,7 @@ def test_where_no_controller_is_the_command_says_so():
     ("words", "told"),
     [
         (("controller", "--policy", "gang"), "run on Kubernetes"),
-        (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
+        (("controller", "--policy", "shairng"), "did you mean 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
         (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
         (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from presage.errors import ServiceError
@@ -11,7 +13,7 @@ from presage.schedulers.live.controller.explanations.explain import (
     candidates_of,
     sentence_of,
 )
-from presage.schedulers.live.controller.journal.records import Placed, of_json, to_json
+from presage.schedulers.live.controller.journal.records import Placed, Record, of_json, to_json
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.policy import Packing
@@ -144,6 +146,11 @@ def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
     assert world.begin().book.jobs["first"].chosen == chosen(world, "first")
     (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
     assert detail_of(placed) == f"30 % of device 0; {chosen(world, 'first')}"
+
+
+def test_every_kind_of_record_has_a_sentence():
+    known = set(detail_of.registry) - {object}
+    assert known == set(get_args(Record))
 
 
 def test_a_record_of_before_that_says_no_reason_is_read():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import ConfigError, JournalError
-from presage.schedulers.live.controller.journal import journal as journal_module
+from presage.schedulers.live.controller.journal import journal_sql
 from presage.schedulers.live.controller.journal.journal import Journal
 from tests.schedulers.live.controller.journals import sql
 from tests.schedulers.live.controller.test_journal import HOLDS, start
@@ -257,7 +257,7 @@ def test_what_an_earlier_version_let_others_read_is_made_private(path):
 
 def first_version(url):
     """A journal as the version before wrote it."""
-    for statement in journal_module._TABLES:
+    for statement in journal_sql.TABLES:
         sql(url, statement.format(big="BIGINT"))
     record = (
         '{"job":{"command":["train"],"environment":{"TOKEN":"' + SECRET + '"}},"job_id":"a",'

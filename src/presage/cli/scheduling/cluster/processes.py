@@ -260,7 +260,8 @@ def agent(
     key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
 ) -> None:
     """Run jobs on this node as the controller wants; on SIGTERM or Ctrl-C they go on without it."""
-    from presage.schedulers.live.agent.agent import Agent, AgentOptions
+    from presage.schedulers.live.agent.agent import Agent
+    from presage.schedulers.live.agent.agent_options import AgentOptions
     from presage.schedulers.live.agent.controller_connection import serve_node
     from presage.schedulers.live.agent.isolation.job_limits import JobLimits
     from presage.schedulers.live.agent.outcome_outbox import Outbox

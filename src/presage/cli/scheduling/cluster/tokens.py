@@ -15,6 +15,7 @@ from urllib.parse import quote
 from presage.errors import ConfigError, one_line
 from presage.serving.authentication.local_token import LocalToken, account
 from presage.serving.authentication.token_file import add_token
+from presage.system.atomic_file import replace_text
 
 USER_ROLES = ("view", "submit", "admin")
 
@@ -81,12 +82,12 @@ def make_tokens(state: Path, port: int, nodes: Mapping[str, Mapping[str, int]]) 
     file, of_node = state / "tokens", {name: state / f"{name}.token" for name in nodes}
     user = LocalToken(port, USER_ROLES)
     try:
-        _write(file, _user_line(user))
+        replace_text(file, _user_line(user))
         for name, devices in nodes.items():
             # A kind may be a name that a driver gave, with spaces in it.
             counts = ",".join(f"{quote(kind, safe='')}:{n}" for kind, n in devices.items())
             limits = {"node": name, "devices": counts}
-            _write(of_node[name], add_token(file, f"node-{name}", ["agent"], limits))
+            replace_text(of_node[name], add_token(file, f"node-{name}", ["agent"], limits))
     except OSError as error:
         raise ConfigError(
             f"--state {state}: tokens cannot be written ({one_line(error)}); name another folder"
@@ -100,24 +101,8 @@ def make_private_folder(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=...)``: only its owner can read it."""
-    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.fchmod(opened, 0o600)  # also one that is there already
-    return opened
-
-
 def _user_line(user: LocalToken) -> str:
     digest = hashlib.sha256(user.token.encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9._-]", "-", account()).lstrip("._-")[:64] or "user"
     run_as = "" if name == account() else f" run-as={account()}"
     return f"{name} {','.join(USER_ROLES)} {digest}{run_as}\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Put a text in a file's place."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    with open(new, "x", opener=open_private) as file:
-        file.write(text)
-    new.replace(path)

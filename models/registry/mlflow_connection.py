@@ -1,0 +1,87 @@
+"""MLflow's client, made when it is first needed; its failures become errors of one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from presage.errors import RegistryError
+from presage.models.registry.uri import (
+    ENVIRONMENT_VARIABLE,
+    SQLITE,
+    check_database,
+    database_path,
+)
+
+# What MLflow reads when it is imported; a user's own values win. MLflow's defaults are seven tries
+# of two minutes each, far longer than a user waits to learn that a server is down.
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+class MlflowConnection:
+    """Connection to the registry at ``uri``, opened by the first :meth:`reach`.
+
+    Attributes
+    ----------
+    database : Path or None
+        The registry's SQLite file; None for a server.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.database = database_path(uri)
+        self._client: Any = None
+
+    @contextmanager
+    def reach(self, doing: str, *, create: bool = False) -> Iterator[Any]:
+        """Yield MLflow's client.
+
+        Parameters
+        ----------
+        doing : str
+            What the block does, for the error: "list releases".
+        create : bool
+            Whether to create a database that does not exist.
+
+        Raises
+        ------
+        RegistryError
+            MLflow is not installed, or fails in the block.
+        """
+        if self._client is None and self.database is not None:
+            check_database(self.uri, self.database, create=create)
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
+        try:
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise RegistryError(
+                f"cannot {doing}: MLflow is not installed; pip install 'presage[train]'"
+            ) from error
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        uri = self.uri if self.database is None else f"{SQLITE}{self.database}"
+        try:
+            if self._client is None:
+                self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            yield self._client
+        except (MlflowException, OSError) as error:
+            raise RegistryError(
+                f"{self.uri}: cannot {doing} ({last_cause(error)}); check that the registry is up "
+                f"and may be written, or name another with --registry or {ENVIRONMENT_VARIABLE}"
+            ) from error
+
+
+def last_cause(error: Exception) -> str:
+    """Return the cause of a failure, out of the long message of an HTTP client."""
+    reason = re.search(r"\[Errno -?\d+\] [^\"')]+", str(error))
+    return reason.group() if reason else (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,132 @@
+"""Writing a release: everything that goes into its folder, and the manifest that lists it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from presage.features.colocation_member import MEMBER_COLUMNS
+from presage.features.columns.schema import columns, schema_hash
+from presage.features.device.device import Device
+from presage.features.graph.op_kinds import OP_KINDS
+from presage.features.quantities.registry import QUANTITIES
+from presage.models.calibration.training_domain import Domain
+from presage.models.release.probes import Probes
+from presage.models.release.release import (
+    FORMAT,
+    MANIFEST,
+    ByClass,
+    Release,
+    load_release,
+)
+from presage.models.release.release_id import content_id
+from presage.system.atomic_file import write_new
+from presage.system.atomic_folder import replaced_folder
+
+_MODE = 0o666  # before the umask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseContent:
+    """What a release is made of; see :class:`~presage.models.release.release.Release`.
+
+    Attributes
+    ----------
+    models : mapping of str to bytes
+        ONNX file of each predictor.
+    metrics : mapping
+        Of the evaluation, as JSON.
+    data_digest : str
+        Digest of the training tables.
+    versions : mapping of str to str
+        Of the libraries that trained it.
+    promises, trained_on, learnt_from : optional
+        Left out of the manifest if None.
+    """
+
+    models: Mapping[str, bytes]
+    levels: Sequence[float]
+    devices: Sequence[Device]
+    trained_devices: Mapping[str, Collection[str]]
+    max_members: Mapping[str, int]
+    domains: Mapping[str, Domain]
+    stranger_margins: Mapping[str, ByClass]
+    setup_s: Mapping[str, Sequence[float]]
+    probes: Probes
+    metrics: Mapping[str, Any]
+    data_digest: str
+    versions: Mapping[str, str]
+    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
+    trained_on: Collection[str] | None = None
+    learnt_from: Mapping[str, Any] | None = None
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the content of ``release.json``."""
+        content = {
+            "format": FORMAT,
+            "feature_set": "full",
+            "schema_hash": schema_hash("full"),
+            "columns": columns("full"),
+            "member_columns": list(MEMBER_COLUMNS),
+            "op_kinds": list(OP_KINDS),
+            "levels": list(self.levels),
+            "predictors": {
+                name: {
+                    "unit": quantity.unit,
+                    "sha256": hashlib.sha256(self.models[name]).hexdigest(),
+                }
+                for name, quantity in QUANTITIES.items()
+            },
+            "devices": [_device_as_json(device) for device in self.devices],
+            "trained_devices": {name: sorted(self.trained_devices[name]) for name in QUANTITIES},
+            "max_members": dict(self.max_members),
+            "domains": {name: domain.as_json() for name, domain in self.domains.items()},
+            "stranger_margins": {
+                predictor: _margins_as_json(by_class)
+                for predictor, by_class in self.stranger_margins.items()
+            },
+            "setup_s": {kind: list(values) for kind, values in self.setup_s.items()},
+            "probes": self.probes.as_json(),
+            "metrics": self.metrics,
+            "data_digest": self.data_digest,
+            "versions": dict(self.versions),
+            **self._optional(),
+        }
+        return content | {"release_id": content_id(content)}
+
+    def _optional(self) -> dict[str, Any]:
+        optional = {
+            "promises": self.promises,
+            "trained_on": None if self.trained_on is None else sorted(self.trained_on),
+            "learnt_from": None if self.learnt_from is None else dict(self.learnt_from),
+        }
+        return {name: value for name, value in optional.items() if value is not None}
+
+
+def write_release(folder: Path, content: ReleaseContent) -> Release:
+    """Write a release folder in place of an older one.
+
+    A reader finds the old release or the new one, each whole; on a system that cannot swap two
+    folders, for an instant none. If writing fails or is interrupted, the old release is kept.
+    """
+    with replaced_folder(folder) as partial:
+        for name, model in content.models.items():
+            write_new(partial / f"{name}.onnx", model, mode=_MODE)
+        manifest = json.dumps(content.manifest(), indent=2, sort_keys=True) + "\n"
+        write_new(partial / MANIFEST, manifest.encode(), mode=_MODE)
+    return load_release(folder)
+
+
+def _device_as_json(device: Device) -> dict[str, Any]:
+    return asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+
+
+def _margins_as_json(by_class: ByClass) -> dict[str, dict[str, float]]:
+    return {
+        name: {f"{level:g}": margin for level, margin in margins.items()}
+        for name, margins in by_class.items()
+    }

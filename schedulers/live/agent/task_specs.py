@@ -1,0 +1,71 @@
+"""How an agent runs a task that its controller ordered: its spec, and its desired state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToDict
+
+from presage.schedulers.live.agent.agent_options import AgentOptions
+from presage.schedulers.live.agent.isolation.account import account_of
+from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
+from presage.schedulers.live.agent.node_task import NodeTask
+from presage.schedulers.live.agent.tasks.file_names import safe_name
+from presage.schedulers.live.agent.tasks.task import End, TaskSpec, Wanted
+from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+
+def spec_of(task: NodeTask, options: AgentOptions) -> TaskSpec:
+    """Return how a task of a job is run: account, processors, GPUs, limits and environment."""
+    submitted, limits = task.submitted, options.limits
+    account = account_of(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
+    slots = [options.slots[allocation.device] for allocation in task.allocations]
+    cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
+    cuda = [slot.cuda for slot in slots if slot.cuda is not None]
+    # Of a GPU no more than was predicted: co-located jobs have the rest.
+    parts = [
+        allocation.memory_bytes
+        for allocation, slot in zip(task.allocations, slots, strict=True)
+        if cuda and allocation.memory_bytes < slot.memory_bytes
+    ]
+    checkpoint = options.checkpoints.resolve() / checkpoint_name(task.order)
+    home = options.state if account is None else Path(account.home)
+    # On processors no more than all its devices have; a job on a GPU may use the node's memory.
+    memory_bytes = 0 if cuda else sum(slot.memory_bytes for slot in slots)
+    return TaskSpec(
+        task.name[0],
+        task.name[1],
+        submitted.command,
+        str(Path(submitted.folder or home).absolute()),
+        str(checkpoint),
+        {**inherited_environment(account, options.pass_env), **submitted.environment},
+        tuple(cpus) or None,
+        cuda=tuple(cuda) or None,
+        memory_bytes=min(parts, default=0),
+        grace_s=submitted.grace_s,
+        hard=options.hard_shares,
+        weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
+        grows=submitted.job.latency_sensitive,
+        account=account,
+        max_processes=limits.processes,
+        max_open_files=limits.open_files,
+        max_host_memory_bytes=limits.memory_bytes or memory_bytes,
+        more={
+            "order": MessageToDict(task.order, preserving_proto_field_name=True),
+            "allocations": [list(allocation) for allocation in task.allocations],
+        },
+    )
+
+
+def checkpoint_name(order: pb.TaskOrder) -> str:
+    """Return the name of a job's checkpoint folder; another job of its name has another one."""
+    name = safe_name(order.job.job_id)
+    return f"{name}.{safe_name(order.submission)}" if order.submission else name
+
+
+def wanted_of(task: NodeTask) -> Wanted:
+    """Return the desired state of a task, for its shim."""
+    share = task.allocations[0].compute_milli if task.allocations else 1000
+    end = End(task.checkpoint, task.end) if task.end else None
+    return Wanted(share, task.paused, end)
