@@ -122,7 +122,7 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
     assert starts_of(done)["wide"][0] == 70.0  # no node can hold it
     anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
     assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
-    with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
+    with pytest.raises(ConfigError, match="near='capacity' is no level; known are nvlink, pix"):
         simulated(cluster(2), Gang(near="capacity"), [job("gang", gpus=2)], {"gang": 1.0})
 
 

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing
 from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.placement import consolidated
 from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
@@ -198,12 +199,15 @@ def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_dev
         )
 
 
-class Watched:
+class Watched(Policy):
     """A policy that is asked twice, and looked at whether it changed anything."""
 
     def __init__(self, policy):
         self._policy = policy
-        self.key = policy.key
+        self.needs = policy.needs
+
+    def key(self, job, status, forecasts):
+        return self._policy.key(job, status, forecasts)
 
     def decide(self, state, forecasts, rng):
         before, drawn = picture(state._ledger), rng.getstate()

@@ -65,8 +65,6 @@ class SchedulingView:
         nodes: Iterable[LiveNode],
         policy: Policy,
         forecasts: Forecasts,
-        *,
-        ageing_s: float = math.inf,
     ) -> None:
         self.policy, self.forecasts = policy, forecasts
         self.nodes = {node.name: node.devices for node in nodes}
@@ -76,7 +74,7 @@ class SchedulingView:
             self._devices[name] = range(first, first + len(devices))
             first += len(devices)
         self.cluster = cluster
-        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=ageing_s)
+        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=policy.needs.ageing_s)
         self.progress, self.usage = Progress(), Usage()
         self._coming: dict[str, LiveJob] = {}
         self.crowded: set[str] = set()
@@ -305,9 +303,7 @@ class SchedulingView:
 
     def _too_small(self, job: Job) -> tuple[str, ...]:
         """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
-        small = (
-            self.forecasts.too_small(job) if getattr(self.policy, "respects_memory", False) else ()
-        )
+        small = self.forecasts.too_small(job) if self.policy.needs.respects_memory else ()
         left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
         return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
 

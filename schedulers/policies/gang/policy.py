@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Preempt, Reserve, Start, Wake
-from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.policy import Demand, Policy, PolicyNeeds
 from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
@@ -43,7 +46,7 @@ OPTIMISERS: Mapping[str, Optimiser] = {
 }
 
 
-class Gang:
+class Gang(Policy):
     """Every gang whole, where it slows down and is slowed down least, and its members are near.
 
     Gangs are served by priority, then by the time since which they wait; those that fit not now are
@@ -80,6 +83,10 @@ class Gang:
     CN114253693A (requirements A to D).
     """
 
+    needs = PolicyNeeds(
+        allocation="predicted", most_slowdown=1.5, most_members=2, preempts=True, plans_gangs=True
+    )
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -99,7 +106,7 @@ class Gang:
             ("alpha", alpha), ("beta", beta), ("expiry_s", expiry_s), ("backoff_s", backoff_s),
         ):  # fmt: skip
             if not 0 <= value < math.inf:
-                raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
+                raise ConfigError(f"gang: {name}={value:g}, must be a finite number >= 0")
         if alpha == beta == 0:
             raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
         self._weights = Weights(alpha, beta, reduce)
@@ -107,10 +114,11 @@ class Gang:
         self.expiry_s, self.backoff_s = expiry_s, backoff_s
         self.limits = Limits(most_slowdown, most_members, overcommit)
         self.limits.check("gang")
+        self.needs = replace(Gang.needs, **self.limits._asdict())
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
-        return (*priority_key(job), max(job.submit_s, status.rolled_back_s), job.job_id)
+        """Return priority, then arrival or the last failed attempt, then name (A2)."""
+        return (-job.priority, max(job.submit_s, status.rolled_back_s), job.job_id)
 
     def decide(
         self, state: State, forecasts: Forecasts, rng: Random
@@ -120,12 +128,12 @@ class Gang:
             return []
         round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
-        keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
+        keeping.sort(key=lambda held: self._rank(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
             status = state.status(job.job_id)
-            place = self.key(job, status, forecasts) if keeping else ()
-            while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
+            place = self._rank(job, status, forecasts) if keeping else ()
+            while keeping and self._rank(keeping[-1][0], keeping[-1][1], forecasts) < place:
                 round_.serve(*keeping.pop())
             again_s = status.rolled_back_s + self.backoff_s
             # Of a clock that was set back it may have come to nothing later than now.
@@ -142,6 +150,18 @@ class Gang:
         while keeping:
             round_.serve(*keeping.pop())
         return round_.actions
+
+    def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
+        """Return the place of a job in the queue: its class, then its key."""
+        return (not job.latency_sensitive, *self.key(job, status, forecasts))
+
+    def demand(
+        self, job: Job, kind: str, cluster: Cluster, forecasts: Forecasts, *, overflows: int = 0
+    ) -> Demand:
+        """Return the predicted need of a gang's member; an exclusive device after an overflow."""
+        if overflows:
+            return Demand(FULL_DEVICE_MILLI, cluster.memory_of[kind])
+        return Demand(*self.limits.needs(forecasts.prediction(job, kind)))
 
     def plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
@@ -172,10 +192,10 @@ class Gang:
         """When a reservation expires: as it was said, or twice as late as that which failed."""
         if status.allocations:
             return status.until_s
-        return state.now_s + self.keeps_s(status.rollbacks)
+        return state.now_s + self.reservation_s(status.rollbacks)
 
-    def keeps_s(self, rollbacks: int) -> float:
-        """How long a gang may keep devices that came to nothing so often before."""
+    def reservation_s(self, rollbacks: int) -> float:
+        """Return how long a gang may hold devices; the time doubles with each rollback."""
         return self.expiry_s * 2.0 ** min(rollbacks, _MOST_DOUBLINGS)
 
 

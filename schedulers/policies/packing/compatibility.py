@@ -12,6 +12,7 @@ from presage.errors import ConfigError
 from presage.schedulers.core.capacity.shared_devices import MOST_KNOWN, Occupancy
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 
 if TYPE_CHECKING:
@@ -21,11 +22,16 @@ BREADTH = 256  # companies that a job looks at, at once
 
 
 class Limits(NamedTuple):
-    """How much of a device is given away; see ``packing.Packing``."""
+    """Limits of co-location on a device, as ``PolicyNeeds`` declares them."""
 
     most_slowdown: float
     most_members: int
     overcommit: float
+
+    @classmethod
+    def of(cls, needs: PolicyNeeds) -> Limits:
+        """Return the limits that a policy declares."""
+        return cls(needs.most_slowdown, needs.most_members, needs.overcommit)
 
     def check(self, policy: str) -> None:
         """Each is a finite number of at least 1.
@@ -37,7 +43,7 @@ class Limits(NamedTuple):
         """
         for name, value in self._asdict().items():
             if not 1 <= value < math.inf:
-                raise ConfigError(f"{policy}: {name}={value}, must be a finite number >= 1")
+                raise ConfigError(f"{policy}: {name}={value:g}, must be a finite number >= 1")
 
     def needs(self, prediction: RuntimePrediction) -> tuple[int, int]:
         """Thousandths of a device's compute, and bytes of its memory, that a job is granted."""

@@ -6,19 +6,21 @@ from collections.abc import Iterator
 from random import Random
 
 from presage.schedulers.core.action import Start
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.packing.compatibility import CompatibilityCache, Limits
 from presage.schedulers.policies.packing.open_places import SharedCapacity
-from presage.schedulers.policies.placement import consolidated, nearest_nodes
+from presage.schedulers.policies.placement import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.shortest_first import ShortestFirst
 
 MOST_SLOWDOWN = 1.5
 MOST_MEMBERS = 2
-DEPTH = 256  # shapes of jobs that wait, as far as a decision looks
+DEPTH = 256  # workload keys of pending jobs that a decision considers
 
 
 class Packing(ShortestFirst):
@@ -42,6 +44,10 @@ class Packing(ShortestFirst):
         more than there is; above, what they lose by taking turns is left to ``most_slowdown``.
     """
 
+    needs = PolicyNeeds(
+        allocation="predicted", most_slowdown=MOST_SLOWDOWN, most_members=MOST_MEMBERS
+    )
+
     def __init__(
         self,
         most_slowdown: float = MOST_SLOWDOWN,
@@ -50,12 +56,8 @@ class Packing(ShortestFirst):
     ) -> None:
         self._limits = Limits(most_slowdown, most_members, overcommit)
         self._limits.check("packing")
+        self.needs = PolicyNeeds(allocation="predicted", **self._limits._asdict())
         self._neighbours = CompatibilityCache(self._limits)
-
-    @property
-    def overcommit(self) -> float:
-        """How many times over a device's compute is granted."""
-        return self._limits.overcommit
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start who has a device of its own, then who has a place beside others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from copy import copy
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Action, Start, Wake
 from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.core.queue import Key, priority_key
+from presage.schedulers.core.policy import AgentSettings, Policy, PolicyNeeds
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.placement import consolidated, nearest_nodes
+from presage.schedulers.policies.placement import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.sharing.adjustment import Rebalancing, not_on_hold
 from presage.schedulers.policies.sharing.best_effort import Tenants
@@ -35,7 +37,7 @@ MOST_KNOWN = 10_000  # shapes of jobs of which it is remembered what they need
 BREADTH = 64  # devices that could be released for a job, of which the best is taken
 
 
-class Sharing:
+class Sharing(Policy):
     """By arrival, latency-sensitive jobs first, each where most is left of what it is foretold to
     need; late ones are given more, and best-effort ones make room.
 
@@ -56,7 +58,9 @@ class Sharing:
     Requirements C1 to C7 and N1 to N9.
     """
 
-    respects_memory = True  # no job goes to a kind that is foretold to be too small for it (C2)
+    needs = PolicyNeeds(
+        allocation="predicted", respects_memory=True, preempts=True, resizes=True, home_s=60.0
+    )
 
     def __init__(
         self,
@@ -74,39 +78,34 @@ class Sharing:
         self.settings = Settings(
             step_milli, least_milli, check_s, overcommit, home_s, ageing_s, reserve
         ).check()
+        self.needs = replace(Sharing.needs, overcommit=overcommit, ageing_s=ageing_s, home_s=home_s)
         self._at_random = ties == "random"
         self._adjusts = True
         self._on_node = False
         self._workload_keys: WorkloadCache | None = None  # of one cluster's forecasts
 
-    def of_controller(self) -> Sharing:
-        """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
+    @property
+    def agent_settings(self) -> AgentSettings:
+        """Settings by which node agents rebalance running jobs (N3 to N7)."""
+        own = self.settings
+        return AgentSettings(
+            own.step_milli, own.least_milli, own.check_s, own.overcommit, own.reserve
+        )
+
+    def controller_policy(self) -> Sharing:
+        """Return a policy that leaves running jobs to the agents of a live cluster (N3 to N7)."""
         other = copy(self)
         other._adjusts = False
         return other
 
-    def of_agent(self) -> Sharing:
-        """One for the devices of a single node, whatever their kinds, as if there were no others.
+    def agent_policy(self) -> Sharing:
+        """Return a policy for the devices of a single node, of whatever kinds.
 
-        It is told of each job by itself, and so takes no two for alike.
+        An agent has forecasts for each job separately, so no two jobs share a workload key.
         """
         other = copy(self)
         other._on_node = True
         return other
-
-    @property
-    def ageing_s(self) -> float:
-        """After so long a best-effort job may go before latency-sensitive ones."""
-        return self.settings.ageing_s
-
-    @property
-    def overcommit(self) -> float:
-        """How many times over a device's compute is granted."""
-        return self.settings.overcommit
-
-    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By arrival, within a class and a priority."""
-        return (*priority_key(job), job.submit_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Adjust what runs, if it is time to; then serve who waits."""
