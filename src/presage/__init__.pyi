@@ -1,0 +1,3 @@
+from presage.schedulers.simulator.simulate import simulate as simulate
+
+__version__: str
