@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -104,6 +106,17 @@ def as_policy(policy: str | Policy) -> Policy:
     if isinstance(policy, str):
         return policy_of(policy)
     return _checked("policy", policy)
+
+
+def policy_maker(policy: PolicyClass | Policy | str) -> Callable[[], Policy]:
+    """Return a function that makes new, equal policies of a class, function, object or name."""
+    from presage.schedulers.core.policy import Policy
+
+    if isinstance(policy, str):
+        return partial(policy_of, policy)
+    if isinstance(policy, Policy):
+        return partial(deepcopy, policy)
+    return partial(_made, repr(policy), policy, {})
 
 
 def policy_module(text: str) -> str | None:
