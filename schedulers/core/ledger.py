@@ -313,7 +313,7 @@ class Ledger:
 
     def _check_gang(self, job: Job, allocations: Sequence[Allocation], *, least: int) -> None:
         if not isinstance(allocations, tuple):
-            raise ImpossibleActionError(f"grants are no tuple, but {_kind(allocations)}")
+            raise ImpossibleActionError(f"allocations are no tuple, but {_kind(allocations)}")
         if not (least or job.fewest_gpus) <= len(allocations) <= job.gpus:
             needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
             raise ImpossibleActionError(f"{len(allocations)} members of a gang that needs {needs}")

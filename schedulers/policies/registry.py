@@ -8,11 +8,13 @@ if it contains no ``=``. Names that are registered are never read as modules.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError, PresageError, one_line
@@ -119,11 +121,14 @@ def policy_maker(policy: PolicyClass | Policy | str) -> Callable[[], Policy]:
     return partial(_made, repr(policy), policy, {})
 
 
-def policy_module(text: str) -> str | None:
-    """Return the module that a text names a class of; None for a registered policy."""
-    name, _, rest = text.partition(":")
-    has_class = bool(rest) and "=" not in rest.partition(":")[0]
-    return name if has_class and name not in policy_names() else None
+def policy_source(text: str) -> Path | None:
+    """Return the file or package that defines a policy; None for Presage's own."""
+    module = type(policy_of(text)).__module__.partition(".")[0]
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module == "presage" or file is None:
+        return None
+    path = Path(file)
+    return path.parent if path.name == "__init__.py" else path
 
 
 def _plug_ins() -> Mapping[str, list[Callable[[], PolicyClass]]]:

@@ -123,7 +123,9 @@ class CheckedPolicy(Policy):
         )
         whole = Demand(FULL_DEVICE_MILLI, cluster.memory_of[kind])
         if self.needs.allocation == "exclusive" and demand != whole:
-            raise BrokenPolicyError(f"{DECLARED}: allocation is exclusive, and demand() {demand}")
+            raise BrokenPolicyError(
+                f"{DECLARED}: allocation is exclusive, and demand() answered {demand}"
+            )
         if (allocation.compute_milli, allocation.memory_bytes) != demand:
             raise BrokenPolicyError(f"{DEMAND}: that is {demand} for {kind!r}, and it was {start}")
 

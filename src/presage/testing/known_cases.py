@@ -1,4 +1,4 @@
-"""Cases that policies are known to fail on; they are checked before random ones."""
+"""Cases that policies are known to fail on; they are checked after random ones."""
 
 from __future__ import annotations
 
