@@ -110,6 +110,11 @@ def as_policy(policy: str | Policy) -> Policy:
     return _checked("policy", policy)
 
 
+def policy_label(policy: str | Policy) -> str:
+    """Return the text itself, or the name of an object's class."""
+    return policy if isinstance(policy, str) else type(policy).__name__
+
+
 def policy_maker(policy: PolicyClass | Policy | str) -> Callable[[], Policy]:
     """Return a function that makes new, equal policies of a class, function, object or name."""
     from presage.schedulers.core.policy import Policy

@@ -11,7 +11,7 @@ from presage.errors import ConfigError
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.registry import as_policy
+from presage.schedulers.policies.registry import as_policy, policy_label
 from presage.schedulers.simulator.result_tables import intervals_table, jobs_table
 from presage.schedulers.simulator.scenario import Scenario, simulation_of
 from presage.schedulers.simulator.schedule_metrics import Metrics, metrics_of
@@ -118,7 +118,7 @@ def simulate(
         forecaster=None if isinstance(forecaster, str | Path) else forecaster,
     )
     simulation.run()
-    return SimulationResult(_name(policy), metrics_of(simulation), simulation)
+    return SimulationResult(policy_label(policy), metrics_of(simulation), simulation)
 
 
 def _by_submission(trace: Trace) -> Trace:
@@ -127,7 +127,3 @@ def _by_submission(trace: Trace) -> Trace:
         raise ConfigError(f"trace: job {missing[0]!r} has no duration; add it to duration_s")
     jobs = sorted(trace.jobs, key=lambda job: job.submit_s)
     return replace(trace, jobs=tuple(jobs))
-
-
-def _name(policy: Policy | str) -> str:
-    return policy if isinstance(policy, str) else type(policy).__name__
