@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -24,9 +24,13 @@ from cross_fitted import FOLDS, fold_of
 from forecast_worth_runs import DATASETS, KIND, MEMORY_BYTES, Strangers
 
 from presage.models.release.release import load_release
+from presage.schedulers.core.action import Action
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Checkpointing, Job
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
@@ -123,17 +127,20 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
     return sum(above), len(jobs)
 
 
-class Timed:
+class Timed(Policy):
     """A policy whose decisions are timed."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.key = policy.key
-        self.ageing_s = getattr(policy, "ageing_s", float("inf"))
+        self.needs = policy.needs
         self.took_s: list[float] = []
 
-    def decide(self, state: State, forecasts: Forecasts, rng: random.Random) -> Any:
-        """What it says."""
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
+        """Return the policy's key."""
+        return self._policy.key(job, status, forecasts)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: random.Random) -> Sequence[Action]:
+        """Return what the policy decides."""
         began_s = time.process_time()
         actions = self._policy.decide(state, forecasts, rng)
         self.took_s.append(time.process_time() - began_s)

@@ -1,4 +1,4 @@
-"""What is foretold of jobs: asked for in one batch, remembered, and never in a policy's way."""
+"""Forecasts of jobs for policies: requested in batches, cached, and always usable."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
-MOST_TOGETHER = 500_000  # answers that are remembered
-MOST_FAILURES = 3  # in a row, each of which may take as long as a service's deadline
+MOST_TOGETHER = 500_000  # cached predictions of co-locations
+MOST_FAILURES = 3  # in a row; each may take as long as a service's deadline
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
 
 
 class RuntimePrediction(NamedTuple):
-    """What is foretold of a job on a kind of device, on its own there.
+    """Prediction of a job that runs alone on a kind of device.
 
     Attributes
     ----------
     runtime_s : float
-        Of the whole job, in the median; infinite where nothing is known.
+        Median run time of the whole job; infinite if no forecast is available.
     compute_milli : int
-        Thousandths of a device that each member keeps busy, in the median.
+        Median compute that each member uses, in thousandths of a device.
     memory_bytes : int
-        What each member takes of a device at most, with the certainty that was asked for.
+        Upper bound of the memory of each member, at the requested certainty.
     in_domain : bool
-        Whether whoever foretells learnt from anything like it; else that certainty is no promise.
+        Whether the training data contain similar jobs; else the bounds are not guaranteed.
     setup_s : float
-        Part of the run time that passes before its first iteration.
+        Part of the run time before the first iteration.
     high_s : float or None
-        What the whole job takes at most, with that certainty; None where only a median is foretold.
+        Upper bound of the run time, at that certainty; None if only a median is predicted.
     release_id : str
         The release that predicted it; "" if the forecaster is no release.
     """
@@ -49,13 +49,13 @@ class RuntimePrediction(NamedTuple):
 
     @property
     def promised_s(self) -> float:
-        """What may be promised of the whole job's run time (requirement N3's preset time)."""
+        """Run time that the SLO of the job allows (requirement N3's preset time)."""
         return self.runtime_s if self.high_s is None else self.high_s
 
     def remaining_s(self, done: float, elapsed_s: float = 0.0) -> float:
-        """Run time of what is left once a part is done: that of so many fewer iterations.
+        """Return the run time that remains once a fraction of the iterations is done.
 
-        Before the first iteration it is less of the setup, by the time since the start.
+        Before the first iteration it is the run time minus the part of the setup that has passed.
         """
         if done <= 0:
             return self.runtime_s - min(elapsed_s, self.setup_s)
@@ -63,40 +63,40 @@ class RuntimePrediction(NamedTuple):
 
 
 class Forecaster(Protocol):
-    """Whoever foretells: a service, a release in this process, a table, an oracle, nobody."""
+    """Source of predictions: a service, a release in this process, a table or an oracle."""
 
     def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
-        """Of each job on a kind of device, in order; None where nothing can be said."""
+        """Return the prediction of each job on a kind of device, in order; None if unknown."""
         ...
 
     def slowdowns(
         self, asked: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
-        """Of jobs together on a kind of device, each one's step time over that alone."""
+        """Return, for co-located jobs, each one's step time over its step time alone."""
         ...
 
 
 class Forecasts:
-    """Forecasts for a cluster's kinds of devices.
+    """Cached forecasts for a cluster's kinds of devices.
 
-    What is missing, infinite or not a number is a whole device, for as long as it takes: a policy
-    never meets an exception, and packs nothing beside such a job.
+    A prediction that is missing, infinite or NaN becomes an exclusive device and an infinite run
+    time, so that a policy gets no exception and co-locates nothing with such a job.
 
     Parameters
     ----------
     otherwise : Forecaster, optional
-        Whose words count while the first one gives no answer; it never fails.
+        Forecaster to use while the first one fails; it must not fail itself.
     earlier : str
-        As :attr:`failure`, of the forecasts before these.
+        Value of :attr:`failure` until the forecaster has answered.
 
     Attributes
     ----------
     failures : dict of str to int
-        Why a forecaster gave no answer, and how often.
+        Reasons for which the forecaster failed, with their counts.
     missing : dict of str to int
-        Of how many jobs nothing was foretold, by kind of device.
+        Number of jobs without a forecast, by kind of device.
     out_of_domain : dict of str to int
-        Of how many jobs what was foretold is out of the forecaster's domain, by kind of device.
+        Number of jobs outside of the forecaster's domain, by kind of device.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Forecasts:
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, RuntimePrediction]] = {}
         self._too_small: dict[str, tuple[str, ...]] = {}
-        self._runtime_s: dict[str, float] = {}  # of those: asked for more often than anything else
+        self._runtime_s: dict[str, float] = {}  # shortest of each job: the most frequent look-up
         self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
@@ -122,19 +122,19 @@ class Forecasts:
 
     @property
     def failure(self) -> str:
-        """Why nothing is foretold, until the forecaster answers again; "" if nothing is wrong."""
+        """Reason why no forecasts are available; "" once the forecaster answers."""
         return next(iter(self.failures), "" if self._answered else self._earlier)
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Jobs that are going to be asked for; all at once, when the first of them is."""
+        """Announce jobs; all are requested in one batch when the first of them is looked up."""
         self._expected.update((job.job_id, job) for job in jobs)
 
     def knows(self, job: Job) -> bool:
-        """Whether a job was asked for already."""
+        """Return whether a job was requested already."""
         return job.job_id in self._known
 
     def _learn(self, job: Job) -> None:
-        """Ask for a job and all that are expected, on every kind that will do."""
+        """Request a job and all announced jobs, on every kind that they allow."""
         expected, self._expected = self._expected, {}
         jobs = expected if job.job_id in expected else {**expected, job.job_id: job}
         asked: list[tuple[Job, str]] = []
@@ -147,7 +147,7 @@ class Forecasts:
         for (of, kind), prediction in zip(asked, told, strict=True):
             self._known[of.job_id][kind] = sound = self._sound(prediction, kind)
             self._runtime_s[of.job_id] = min(self._runtime_s[of.job_id], sound.runtime_s)
-            if of.job_id not in expected:  # it is over, and asked for in the name of one like it
+            if of.job_id not in expected:  # an ended job that stands for others like it
                 continue
             if prediction is None:
                 self.missing[kind] = self.missing.get(kind, 0) + 1
@@ -160,38 +160,39 @@ class Forecasts:
                 self._too_small.pop(job_id, None)
 
     def _small_of(self, bounds: Mapping[str, float]) -> tuple[str, ...]:
-        """Kinds that have less than a bound, of those where one is foretold; none if all have."""
+        """Return the kinds whose memory is below the predicted bound; none if all are."""
         small = tuple(
             kind for kind, most_bytes in bounds.items() if most_bytes > self._memory[kind]
         )
         return small if len(small) < len(bounds) else ()
 
     def forget(self, job: Job) -> None:
-        """A job that is over."""
+        """Drop the cached predictions of a job that has ended."""
         self._known.pop(job.job_id, None)
         self._too_small.pop(job.job_id, None)
         self._runtime_s.pop(job.job_id, None)
         self._expected.pop(job.job_id, None)
 
     def prediction(self, job: Job, kind: str) -> RuntimePrediction:
-        """Of a job on a kind of device."""
+        """Return the prediction of a job on a kind of device."""
         return self._of(job).get(kind) or self._sound(None, kind)
 
     def too_small(self, job: Job) -> tuple[str, ...]:
-        """Kinds with less memory than a job is foretold to need, where another kind has enough."""
+        """Return kinds with too little memory for a job, if another kind has enough."""
         self._of(job)
         return self._too_small.get(job.job_id, ())
 
     def runtime_s(self, job: Job) -> float:
-        """Of a job on the kind where it takes least; infinite where nothing is known."""
+        """Return the run time of a job on its fastest kind; infinite if unknown."""
         if job.job_id not in self._runtime_s:
             self._learn(job)
         return self._runtime_s[job.job_id]
 
     def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
-        """Of jobs together on a kind of device, at least 1; infinite where nothing is known.
+        """Return the slowdowns of co-located jobs, at least 1; infinite if unknown.
 
-        What was not asked before is asked for at once; jobs that are alike are asked for once.
+        All co-locations that are not cached are requested in one batch, jobs of one equivalence
+        class once.
         """
         keys = [(kind, tuple(job.equivalence_class for job in jobs)) for kind, jobs in asked]
         new = {
@@ -210,7 +211,7 @@ class Forecasts:
         return [self._together[key] for key in keys]
 
     def _of(self, job: Job) -> Mapping[str, RuntimePrediction]:
-        """Outlooks by kind."""
+        """Return the predictions of a job by kind."""
         if job.job_id not in self._known:
             self._learn(job)
         return self._known[job.job_id]
@@ -218,7 +219,7 @@ class Forecasts:
     def _asked(
         self, ask: Callable[[Sequence[Asked]], Sequence[Told | None]], asked: Sequence[Asked]
     ) -> Sequence[Told | None] | None:
-        """What a forecaster answers; None if it fails, or has too often in a row."""
+        """Return the forecaster's answer; None if it fails, or failed too often in a row."""
         if self._failed < MOST_FAILURES:
             try:
                 told = ask(asked)
@@ -255,7 +256,7 @@ class Forecasts:
 def _by_job(
     asked: Sequence[tuple[Job, str]], told: Sequence[RuntimePrediction | None]
 ) -> dict[str, dict[str, float]]:
-    """Bounds of memory that were foretold, by job and kind."""
+    """Return the predicted memory bounds, by job and kind."""
     found: dict[str, dict[str, float]] = {}
     for (job, kind), prediction in zip(asked, told, strict=True):
         if prediction is not None and 0 < prediction.memory_bytes < math.inf:

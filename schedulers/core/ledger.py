@@ -80,7 +80,7 @@ class Ledger:
     """
 
     def __init__(self, cluster: Cluster, pending: Queue, *, ageing_s: float = math.inf) -> None:
-        self.cluster, self.pending, self._ageing_s = cluster, pending, ageing_s
+        self.cluster, self.pending, self.ageing_s = cluster, pending, ageing_s
         self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.of(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
@@ -108,6 +108,11 @@ class Ledger:
     def on(self, device: int) -> tuple[str, ...]:
         """Jobs that hold a part of a device, by id."""
         return self._on[device]
+
+    @property
+    def latency_sensitive(self) -> Mapping[str, Job]:
+        """Pending latency-sensitive jobs by id, without those that hold reservations."""
+        return MappingProxyType(self._urgent)
 
     @property
     def reserved(self) -> Mapping[str, JobStatus]:
@@ -341,7 +346,7 @@ class Ledger:
             allocation: change.job
             for change in changes
             if not change.job.latency_sensitive
-            and change.after.since_s < change.before.since_s + self._ageing_s
+            and change.after.since_s < change.before.since_s + self.ageing_s
             and change.after.phase in (Phase.RUNNING, Phase.RESERVED)
             and self._statuses[change.job.job_id] is change.after
             for allocation in change.after.allocations
@@ -354,7 +359,8 @@ class Ledger:
             if taken and enough.sum() >= members(urgent, self.cluster):
                 raise ImpossibleActionError(
                     f"best-effort job {put[taken[0]].job_id!r} goes where "
-                    f"latency-sensitive job {urgent.job_id!r}, which waits, would fit"
+                    f"latency-sensitive job {urgent.job_id!r}, which waits, would fit; "
+                    "state.plan() builds decisions without such starts"
                 )
 
     # How it is kept -------------------------------------------------------------------------

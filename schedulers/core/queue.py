@@ -1,4 +1,4 @@
-"""Pending jobs, in the order that a policy gives them."""
+"""Priority queue of pending jobs, ordered by class and by the policy's key."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 
 Key = tuple[Any, ...]
-Entry = tuple[Key, int, Job]  # its number is its own: jobs are never compared
+Entry = tuple[Key, int, Job]  # numbers are unique, so jobs are never compared
 
 
 def priority_key(job: Job) -> tuple[bool, int]:
-    """What every policy's key begins with: latency-sensitive jobs first, then by priority."""
+    """Return the sort key of a job's class and priority: latency-sensitive jobs first."""
     return (not job.latency_sensitive, -job.priority)
 
 
 class Queue:
-    """Pending jobs by a key, smallest first; those of equal keys as they were submitted.
+    """Priority queue of pending jobs: latency-sensitive jobs first, then by the policy's key.
 
-    From the first time on that a policy goes by gang size or by shape, they are kept so as well:
-    what fits is found without a look at all that do not.
+    Jobs with equal keys keep the order of submission. An index by gang size or workload key is
+    built when a policy first asks for it, and finds jobs that fit without a scan of all others.
 
     Parameters
     ----------
     key : callable
-        Of a job and how it stands; asked when it comes into the queue, and not again while it
-        waits.
+        Sort key of a job and its status within its class. It is called when the job enters the
+        queue, and not again while it waits.
     """
 
     def __init__(self, key: Callable[[Job, JobStatus], Key]) -> None:
@@ -40,8 +40,8 @@ class Queue:
         self._in_order: SortedList[Entry] = SortedList()
         self._entries: dict[str, Entry] = {}
         self._by_gpus: _Index | None = None
-        self._by_shape: _Index | None = None
-        self._numbers: dict[str, int] = {}  # as they were submitted
+        self._by_workload: _Index | None = None
+        self._numbers: dict[str, int] = {}  # in order of submission
         self._next_number = count()
 
     def __len__(self) -> int:
@@ -54,21 +54,18 @@ class Queue:
         return (entry[2] for entry in self._in_order)
 
     def first(self) -> Job | None:
-        """The job that is served next; None of none."""
+        """Return the job at the head of the queue; None if the queue is empty."""
         return self._in_order[0][2] if self._in_order else None
 
     def of_at_most(self, gpus: int) -> Iterator[Job]:
-        """Jobs that need so few devices, in order."""
+        """Return the jobs that need at most ``gpus`` devices, in order."""
         if self._by_gpus is None:
             self._by_gpus = _Index(_gpus, self._in_order)
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
         return (entry[2] for entry in heapq.merge(*fitting))
 
     def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
-        """All of them in order, or those of some shapes.
-
-        Those that are like one that does not fit can be left out.
-        """
+        """Return a cursor over all jobs, or over those of some workload keys, in order."""
         groups = self._workload_keys().groups
         if workload_keys is None and groups and len(groups) == len(self._in_order):
             return QueueCursor([self._in_order], alike=False)
@@ -77,7 +74,7 @@ class Queue:
         )
 
     def workload_keys(self, most: int) -> Collection[Hashable]:
-        """Of jobs that need a single device; of more than ``most`` those that are served first."""
+        """Return workload keys of single-device jobs; of more than ``most`` the first served."""
         index = self._workload_keys()
         found = [workload_key for workload_key, job in index.one_of.items() if job.gpus == 1]
         if len(found) <= most:
@@ -85,7 +82,7 @@ class Queue:
         return heapq.nsmallest(most, found, key=lambda workload_key: index.groups[workload_key][0])
 
     def latency_sensitive_keys(self) -> Collection[Hashable]:
-        """Of latency-sensitive jobs."""
+        """Return the workload keys of latency-sensitive jobs."""
         return [
             workload_key
             for workload_key, job in self._workload_keys().one_of.items()
@@ -93,57 +90,65 @@ class Queue:
         ]
 
     def one_of(self, workload_key: Hashable) -> Job:
-        """A job of a shape."""
+        """Return a job that has a workload key."""
         return self._workload_keys().one_of[workload_key]
 
     def add(self, job: Job, status: JobStatus) -> None:
-        """A job that waits from now on."""
+        """Add a job."""
         if job.job_id not in self._numbers:
             self._numbers[job.job_id] = next(self._next_number)
         number = self._numbers[job.job_id]
-        entry = self._key(job, status), number, job
+        entry = (not job.latency_sensitive, *self._key(job, status)), number, job
         self._entries[job.job_id] = entry
         self._in_order.add(entry)
-        for index in (self._by_gpus, self._by_shape):
+        for index in (self._by_gpus, self._by_workload):
             if index is not None:
                 index.add(entry)
 
     def remove(self, job_id: str) -> None:
-        """A job that waits no longer."""
+        """Remove a job; it keeps its place among jobs with equal keys if it is added again."""
         entry = self._entries.pop(job_id)
         self._in_order.remove(entry)
-        for index in (self._by_gpus, self._by_shape):
+        for index in (self._by_gpus, self._by_workload):
             if index is not None:
                 index.remove(entry)
 
     def forget(self, job_id: str) -> None:
-        """A job that never comes back."""
+        """Drop the submission number of a job that has ended."""
         self._numbers.pop(job_id, None)
 
     def _workload_keys(self) -> _Index:
-        if self._by_shape is None:
-            self._by_shape = _Index(_workload_key, self._in_order)
-        return self._by_shape
+        if self._by_workload is None:
+            self._by_workload = _Index(_workload_key, self._in_order)
+        return self._by_workload
 
 
 class _Index:
-    """Entries that have something in common, each group in order; no group is empty."""
+    """Index of queue entries by an attribute of their jobs; each group is in queue order.
 
-    def __init__(self, of: Callable[[Job], Any], entries: Iterable[Entry]) -> None:
-        self._of = of
+    Attributes
+    ----------
+    groups : dict
+        Entries by the attribute's value; no group is empty.
+    one_of : dict
+        A job of each group.
+    """
+
+    def __init__(self, attribute: Callable[[Job], Any], entries: Iterable[Entry]) -> None:
+        self._attribute = attribute
         self.groups: dict[Any, SortedList[Entry]] = {}
         self.one_of: dict[Any, Job] = {}
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        group = self._of(entry[2])
+        group = self._attribute(entry[2])
         if group not in self.groups:
             self.groups[group], self.one_of[group] = SortedList(), entry[2]
         self.groups[group].add(entry)
 
     def remove(self, entry: Entry) -> None:
-        group = self._of(entry[2])
+        group = self._attribute(entry[2])
         self.groups[group].remove(entry)
         if not self.groups[group]:
             del self.groups[group], self.one_of[group]
@@ -155,14 +160,14 @@ _gpus, _workload_key = attrgetter("gpus"), attrgetter("workload_key")
 
 
 class QueueCursor:
-    """Pending jobs in order; a policy says of which shapes it need not see more.
+    """Iterator over pending jobs in order, which can skip jobs that are alike.
 
     Parameters
     ----------
     groups : iterable of iterables
-        None of them empty.
+        Entries in order; no group is empty.
     alike : bool
-        Whether the jobs of a group are of one shape; else no two of them are.
+        Whether all jobs of a group have the same workload key; else no two of them have.
     """
 
     def __init__(self, groups: Iterable[Iterable[Entry]], *, alike: bool = True) -> None:
@@ -172,20 +177,20 @@ class QueueCursor:
             rest = iter(entries)
             self._heads.append((next(rest), rest))
         heapq.heapify(self._heads)
-        self._passes_over = False
+        self._skips = False
 
     def __iter__(self) -> Iterator[Job]:
         heads = self._heads
         while heads:
             entry, rest = heads[0]
-            self._passes_over = False
+            self._skips = False
             yield entry[2]
-            following = None if self._passes_over else next(rest, None)
+            following = None if self._skips else next(rest, None)
             if following is None:
                 heapq.heappop(heads)
             else:
                 heapq.heapreplace(heads, (following, rest))
 
     def skip(self) -> None:
-        """Leave out all that have the shape of the job that was given last."""
-        self._passes_over = self._alike
+        """Skip the remaining jobs with the workload key of the job that was yielded last."""
+        self._skips = self._alike

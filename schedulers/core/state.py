@@ -1,4 +1,4 @@
-"""What a policy may know at a moment."""
+"""Cluster state as policies see it."""
 
 from __future__ import annotations
 
@@ -13,72 +13,72 @@ from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.plan import Plan
 from presage.schedulers.core.queue import QueueCursor
 from presage.schedulers.core.reported_progress import Progress
 
 
 class Pending(Protocol):
-    """Jobs that wait, in the policy's order; to be looked at."""
+    """Read-only view of the pending jobs, in the policy's order."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Job]: ...
 
     def first(self) -> Job | None:
-        """The job that is served next; None of none."""
+        """Return the job at the head of the queue; None if the queue is empty."""
         ...
 
     def of_at_most(self, gpus: int) -> Iterator[Job]:
-        """Jobs that need so few devices, in order."""
+        """Return the jobs that need at most ``gpus`` devices, in order."""
         ...
 
     def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
-        """All of them in order, or those of some shapes; others can be left out on the way."""
+        """Return a cursor over all jobs, or over those of some workload keys, in order."""
         ...
 
     def workload_keys(self, most: int) -> Collection[Hashable]:
-        """Of jobs that need a single device; of more than ``most`` those that are served first."""
+        """Return workload keys of single-device jobs; of more than ``most`` the first served."""
         ...
 
     def latency_sensitive_keys(self) -> Collection[Hashable]:
-        """Of latency-sensitive jobs."""
+        """Return the workload keys of latency-sensitive jobs."""
         ...
 
     def one_of(self, workload_key: Hashable) -> Job:
-        """A job of a shape."""
+        """Return a job that has a workload key."""
         ...
 
 
 class Shared(Protocol):
-    """Devices with jobs and with room for more, by who is there; to be looked at."""
+    """Read-only view of devices with jobs and free capacity, grouped by occupancy."""
 
     @property
     def known(self) -> Sequence[Occupancy]:
-        """All companies that there were, as first seen; it grows, and once too long begins anew."""
+        """All occupancies so far, in order of appearance; reset once there are too many."""
         ...
 
     @property
     def devices(self) -> Mapping[Occupancy, int]:
-        """Of each company the bits of the devices that have it, one at least."""
+        """Bit set of the devices of each occupancy; never empty."""
         ...
 
     @property
     def present(self) -> int:
-        """Bits of the numbers of companies that devices have."""
+        """Bit set of the numbers of occupancies that devices have now."""
         ...
 
     def occupancy(
         self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
     ) -> Occupancy:
-        """The company of such jobs where so much is left."""
+        """Return the occupancy of a device with these jobs and this free capacity."""
         ...
 
 
 class State:
-    """A cluster at a moment, to be looked at: nothing here changes it.
+    """Read-only snapshot of a cluster for one decision.
 
-    It is made for one decision. What it gives out to be changed (``idle``, ``capacity``) are
-    copies.
+    Objects that a policy may modify (``plan``, ``idle``, ``capacity``) are copies.
 
     Attributes
     ----------
@@ -96,80 +96,97 @@ class State:
 
     @property
     def cluster(self) -> Cluster:
-        """Its nodes and devices."""
+        """Nodes and devices."""
         return self._ledger.cluster
 
     @property
     def pending(self) -> Pending:
-        """Jobs that wait, in the policy's order."""
+        """Pending jobs, in the policy's order."""
         return self._ledger.pending
 
     @property
+    def latency_sensitive(self) -> Mapping[str, Job]:
+        """Pending latency-sensitive jobs by id, without those that hold reservations."""
+        return self._ledger.latency_sensitive
+
+    @property
+    def ageing_s(self) -> float:
+        """Waiting time after which a best-effort job may precede latency-sensitive jobs."""
+        return self._ledger.ageing_s
+
+    @property
     def running(self) -> Mapping[str, JobStatus]:
-        """How the running jobs stand, by id, in the order in which they came to run."""
+        """Status of the running jobs by id, in the order in which they started."""
         return self._ledger.running
 
     @property
     def reserved(self) -> Mapping[str, JobStatus]:
-        """How the jobs stand that keep devices until they have enough, by id."""
+        """Status of the jobs that hold reservations, by id."""
         return self._ledger.reserved
 
     @property
     def paused(self) -> Mapping[str, JobStatus]:
-        """How the jobs stand that were stopped where they are, by id."""
+        """Status of the paused jobs by id."""
         return self._ledger.paused
 
     @property
     def idle_count(self) -> int:
-        """How many devices nobody is on."""
+        """Number of devices without jobs."""
         return self._ledger.idle.count
 
     @property
     def down(self) -> frozenset[int]:
-        """Nodes that failed and are not repaired."""
+        """Nodes that have failed and are not repaired yet."""
         return self._ledger.down
 
     @property
     def shared(self) -> Shared:
-        """Devices that have compute left beside jobs, by who is there."""
+        """Devices that have jobs and free compute, by occupancy."""
         return self._ledger.shared
 
     def job(self, job_id: str) -> Job:
-        """A job that was submitted, without kinds of devices whose memory is too small for it."""
+        """Return a submitted job; kinds of devices with too little memory are removed from it."""
         return self._ledger.jobs[job_id]
 
     def status(self, job_id: str) -> JobStatus:
-        """How a job stands."""
+        """Return the status of a job."""
         return self._ledger.status(job_id)
 
     def on(self, device: int) -> tuple[str, ...]:
-        """Jobs that hold a part of a device, by id."""
+        """Return the ids of the jobs that hold a part of a device."""
         return self._ledger.on(device)
 
     def progress(self, job_id: str) -> float:
-        """Part of its iterations that a job reports as done, within [0, 1]."""
+        """Return the fraction of its iterations that a job reports as done, within [0, 1]."""
         return self._progress.at(job_id, self.now_s)
 
     def pace_s(self, job_id: str) -> float:
-        """Seconds that all of a job would take as it runs now; 0 where nobody can tell."""
+        """Return the run time of the whole job at its present speed; 0 if unknown."""
         return self._progress.pace_s(job_id)
 
     def least_pace_s(self, job_id: str) -> float:
-        """As ``pace_s``, of a job that is as fast as what was measured may mean."""
+        """Return the shortest run time of the whole job that its measured speed allows."""
         return self._progress.least_pace_s(job_id)
 
     def unsaved_s(self, job_id: str) -> float:
-        """Seconds of work that a job has done since it saved; infinite where nobody can tell."""
+        """Return the seconds of work since a job's last checkpoint; infinite if unknown."""
         return self._progress.unsaved_s(job_id, self.now_s)
 
     def usage_milli(self, job_id: str) -> float:
-        """Thousandths of a device that each member of a job kept busy of late, paused or not."""
+        """Return the recent mean compute use of a job's members, in thousandths of a device.
+
+        Time during which the job was paused counts.
+        """
         return self._usage.at(job_id, self.now_s)
 
+    def plan(self) -> Plan:
+        """Return a builder of actions that the ledger accepts."""
+        return Plan(self)
+
     def idle(self) -> IdleDevices:
-        """Devices that nobody is on: a copy, to take from."""
+        """Return a copy of the set of devices without jobs."""
         return self._ledger.idle.copy()
 
     def capacity(self) -> FreeCapacity:
-        """What is left of every device: a copy, to take from."""
+        """Return a copy of the free capacity of every device."""
         return self._ledger.capacity.copy()

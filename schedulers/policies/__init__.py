@@ -1,1 +1,1 @@
-"""Policies: one file each, and what they share."""
+"""Scheduling policies, one file or package each, and their shared parts."""

@@ -1,4 +1,4 @@
-"""First in, first out, with backfilling: who holds nobody up may overtake."""
+"""First in, first out with backfilling: later jobs start early if they delay no earlier job."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.requests import members
 from presage.schedulers.core.forecasts import Forecasts
@@ -16,18 +17,17 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.placement import consolidated
 from presage.schedulers.policies.priority_guard import PriorityGuard
 
-DEPTH = 100  # jobs behind the first that does not fit which are looked at
+DEPTH = 100  # jobs behind the first that does not fit which are considered
 
 
 class Backfill(Fifo):
-    """Start jobs by arrival; while the first that does not fit waits, let later ones go before it.
+    """Policy that starts jobs by arrival and backfills behind the first job that does not fit.
 
-    By the forecasts of those that run, it is known when and where the waiting job can start. A
-    later job may start now if it is foretold to be over by then, or goes elsewhere. Where that
-    moment cannot be foretold, nobody overtakes.
+    The forecasts of the running jobs tell when and where the blocked job can start. A later job may
+    start now if it is predicted to end by then, or if it runs on other devices. If that time cannot
+    be predicted, no job is backfilled.
 
     References
     ----------
@@ -35,7 +35,7 @@ class Backfill(Fifo):
     """
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
-        """Start whoever is at the head and fits, then whoever does not delay the next one."""
+        """Start jobs from the head of the queue while they fit, then backfill."""
         actions: list[Start] = []
         idle, head = state.idle(), None
         for job in state.pending:
@@ -46,38 +46,11 @@ class Backfill(Fifo):
             actions.append(Start(job.job_id, allocations))
         if head is None or not idle.count:
             return actions
-        at_s, kept = self._reservation(head, state, forecasts, idle, actions)
+        at_s, reserved = self._reservation(head, state, forecasts, idle, actions)
         if at_s == math.inf:
             return actions
-        past, looked = {head.job_id, *(start.job_id for start in actions)}, 0
-        elsewhere = idle.copy()  # where the head will not be
-        elsewhere.take([device for device in kept if elsewhere.has(device)])
-        passed_over = PriorityGuard(state)
-        passed_over.add(head)
-        for job in state.pending.of_at_most(idle.count):
-            if job.job_id in past:
-                continue
-            looked += 1
-            if looked > DEPTH or not idle.count:
-                break
-            free, other = idle, elsewhere
-            allocations = consolidated(job, state.cluster, free)
-            if allocations is not None and end_s(job, allocations, state, forecasts) > at_s:
-                # It would end too late where it fits best: it may only go where the head will not.
-                free.give([allocation.device for allocation in allocations])
-                free, other = elsewhere, idle
-                allocations = consolidated(job, state.cluster, free)
-            if allocations is not None and passed_over.blocks(job, allocations):
-                free.give([allocation.device for allocation in allocations])
-                allocations = None
-            if allocations is None:
-                passed_over.add(job)
-                continue
-            other.take(
-                [allocation.device for allocation in allocations if other.has(allocation.device)]
-            )
-            actions.append(Start(job.job_id, allocations))
-        return actions
+        gaps = _Gaps(state, forecasts, idle, reserved, at_s)
+        return actions + gaps.filled(head, {start.job_id for start in actions})
 
     def _reservation(
         self,
@@ -87,7 +60,7 @@ class Backfill(Fifo):
         idle: IdleDevices,
         started: list[Start],
     ) -> tuple[float, frozenset[int]]:
-        """When the head can start by the forecasts, and on which devices; never is infinite."""
+        """Return when the head is predicted to start, and on which devices; infinite if unknown."""
         held = [(job_id, status.allocations) for job_id, status in state.running.items()]
         held += started
         ends = [
@@ -98,7 +71,7 @@ class Backfill(Fifo):
         heapq.heapify(ends)
         size, node_of = state.cluster.nodes_of(head.kinds).largest, state.cluster.node_of
         gang = members(head, state.cluster)
-        least = gang if gang <= size else 1  # of a node, that can make a difference
+        least = gang if gang <= size else 1  # idle devices of a node that can make a difference
         while ends and ends[0][0] < math.inf:
             ends_s, _, allocations = heapq.heappop(ends)
             free.give([allocation.device for allocation in allocations])
@@ -109,11 +82,74 @@ class Backfill(Fifo):
         return math.inf, frozenset()
 
 
-def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: Forecasts) -> float:
-    """When a job is foretold to end that runs on these devices, or is started there now.
+class _Gaps:
+    """Idle devices that later jobs may use until the head of the queue can start.
 
-    With its periodic checkpoints, and what it owes if it was started before; on fewer devices than
-    it asks for in proportion.
+    Parameters
+    ----------
+    reserved : frozenset of int
+        Devices that the head is predicted to get.
+    until_s : float
+        When it is predicted to start.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        forecasts: Forecasts,
+        idle: IdleDevices,
+        reserved: frozenset[int],
+        until_s: float,
+    ) -> None:
+        self._state, self._forecasts = state, forecasts
+        self._idle, self._until_s = idle, until_s
+        self._elsewhere = idle.copy()  # devices that the head will not get
+        self._elsewhere.take([device for device in reserved if self._elsewhere.has(device)])
+        self._guard = PriorityGuard(state)
+
+    def filled(self, head: Job, started: set[str]) -> list[Start]:
+        """Return starts of jobs behind the head, in order."""
+        actions: list[Start] = []
+        considered = 0
+        self._guard.add(head)
+        for job in self._state.pending.of_at_most(self._idle.count):
+            if job is head or job.job_id in started:
+                continue
+            considered += 1
+            if considered > DEPTH or not self._idle.count:
+                break
+            allocations = self._allocations(job)
+            if allocations is None:
+                self._guard.add(job)
+            else:
+                actions.append(Start(job.job_id, allocations))
+        return actions
+
+    def _allocations(self, job: Job) -> tuple[Allocation, ...] | None:
+        """Take devices for a job that delays no earlier job; None if there are none."""
+        cluster, free, other = self._state.cluster, self._idle, self._elsewhere
+        allocations = consolidated(job, cluster, free)
+        if allocations is None:
+            return None
+        if end_s(job, allocations, self._state, self._forecasts) > self._until_s:
+            # It would end too late where it fits best: it may only use devices the head won't get.
+            free.give(_devices(allocations))
+            free, other = other, free
+            allocations = consolidated(job, cluster, free)
+        if allocations is None:
+            return None
+        if self._guard.blocks(job, allocations):
+            free.give(_devices(allocations))
+            return None
+        other.take([device for device in _devices(allocations) if other.has(device)])
+        return allocations
+
+
+def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: Forecasts) -> float:
+    """Return when a job is predicted to end that runs on some devices, or is started there now.
+
+    The time includes periodic checkpoints and the restart of a job that ran before. On fewer
+    devices than requested the run time grows in proportion.
     """
     allocations = tuple(allocations)
     kinds = {state.cluster.kind_of(allocation.device) for allocation in allocations}
@@ -125,3 +161,7 @@ def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: 
     owed_s = costs.cost_s + costs.restart_s if status.starts > runs else 0.0
     begins_s = status.since_s + owed_s if runs else state.now_s + owed_s
     return max(state.now_s, begins_s) + left_s
+
+
+def _devices(allocations: Iterable[Allocation]) -> list[int]:
+    return [allocation.device for allocation in allocations]

@@ -1,41 +1,53 @@
-"""Bin packing by what users request: how fractional GPUs are usually shared."""
+"""Bin packing by requests: the usual way to share fractional GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 from random import Random
 
 import numpy as np
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.requests import members, suitable
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.placement import consolidated
 from presage.schedulers.policies.priority_guard import PriorityGuard
 
 
 class BinPacking(Fifo):
-    """By arrival, the requested part of the fullest device that has it; who does not fit is passed
-    over.
+    """Policy that allocates requested parts of devices, on the fullest device that has them.
 
-    Requests are taken at their word: what a job really needs, and who slows whom, is not asked. So
-    is a fraction requested of vCUDA-like device plugins (Alibaba's openb trace is of one). Who ran
-    out of memory beside others has whole devices from then on.
+    Jobs start by arrival; a job that does not fit is skipped. Predicted needs and slowdowns are
+    ignored, as by vCUDA-like device plugins (Alibaba's openb trace comes from one). A job that ran
+    out of memory on a shared device gets exclusive devices afterwards.
     """
 
+    needs = PolicyNeeds(allocation="requested")
+
+    def __init__(self) -> None:
+        self._spread = True  # a gang over several nodes if no node has room for all of it
+
+    def controller_policy(self) -> BinPacking:
+        """Return a policy that keeps each gang on one node, as live clusters require."""
+        other = copy(self)
+        other._spread = False
+        return other
+
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
-        """Start all that fit."""
+        """Start all jobs that fit."""
         actions: list[Start] = []
         if not len(state.pending):
             return actions
         capacity, idle, turns = state.capacity(), state.idle(), state.pending.turns()
-        passed_over = PriorityGuard(state)
+        guard = PriorityGuard(state)
         unfit: set[Hashable] = set()
         for job in turns:
             overflowed = state.status(job.job_id).overflows > 0
@@ -45,10 +57,10 @@ class BinPacking(Fifo):
             if overflowed or (job.compute_milli == FULL_DEVICE_MILLI and not job.memory_bytes):
                 allocations = consolidated(job, state.cluster, idle.copy())
             else:
-                allocations = fullest(job, state.cluster, capacity)
-            if allocations is None or passed_over.blocks(job, allocations):
-                passed_over.add(job)
-                if not overflowed:  # others of its shape have not, and may yet fit
+                allocations = fullest(job, state.cluster, capacity, spread=self._spread)
+            if allocations is None or guard.blocks(job, allocations):
+                guard.add(job)
+                if not overflowed:  # others with its request have not, and may still fit
                     turns.skip()
                     unfit.add(job.request)
                 continue
@@ -60,11 +72,13 @@ class BinPacking(Fifo):
         return actions
 
 
-def fullest(job: Job, cluster: Cluster, capacity: FreeCapacity) -> tuple[Allocation, ...] | None:
-    """What a job requests, of the devices with the least compute left that have it; None if none.
+def fullest(
+    job: Job, cluster: Cluster, capacity: FreeCapacity, *, spread: bool = True
+) -> tuple[Allocation, ...] | None:
+    """Return what a job requests of the devices with the least free compute; None if none fit.
 
-    A gang goes to the node with the fewest such devices that has enough; if there is none, it goes
-    to the fullest devices of the cluster.
+    A gang is placed on the node with the fewest devices that fit, among nodes with enough of them.
+    If there is no such node, it gets the fullest devices of the cluster if ``spread``, else none.
     """
     devices, fits, gang = cluster.columns, suitable(job, cluster, capacity), members(job, cluster)
     chosen = np.flatnonzero(fits)
@@ -76,5 +90,7 @@ def fullest(job: Job, cluster: Cluster, capacity: FreeCapacity) -> tuple[Allocat
         node = int(enough.argmin())
         if on_node[node] >= gang:
             chosen = chosen[devices.node[chosen] == node]
+        elif not spread:
+            return None
     order = np.argsort(capacity.compute_milli[chosen], kind="stable")[:gang]
     return tuple(job.requested(cluster.whole[device]) for device in chosen[order].tolist())

@@ -5,29 +5,23 @@ from __future__ import annotations
 from random import Random
 
 from presage.schedulers.core.action import Start
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.requests import members
 from presage.schedulers.core.forecasts import Forecasts
-from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.core.queue import Key, priority_key
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.placement import consolidated
 
 
-class Fifo:
-    """Start jobs in the order of their arrival; one that does not fit holds up all behind it."""
-
-    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By arrival, within a class and a priority."""
-        return (*priority_key(job), job.submit_s)
+class Fifo(Policy):
+    """Policy that starts jobs in order of arrival; a job that does not fit blocks those behind."""
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
-        """Start whoever is at the head, and fits."""
+        """Start jobs from the head of the queue while they fit."""
         return start_in_order(state)
 
 
 def start_in_order(state: State) -> list[Start]:
-    """Whole devices for the jobs at the head of the queue, until one does not fit."""
+    """Return starts on exclusive devices from the head of the queue, until a job does not fit."""
     actions: list[Start] = []
     if state.idle_count == 0 or (first := state.pending.first()) is None:
         return actions

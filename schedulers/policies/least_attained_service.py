@@ -1,4 +1,4 @@
-"""Least attained service, in two queues: what to do if nobody knows how long jobs run."""
+"""Least attained service in two queues: a policy for jobs of unknown run time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from presage.schedulers.core.action import Action, Start, Wake
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.core.queue import Key, priority_key
+from presage.schedulers.core.policy import Policy, PolicyNeeds
+from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.preemption import start_by_rank
 
 THRESHOLD_S = 3600.0  # device-seconds
 
 
-class LeastAttainedService:
-    """Run young jobs before those that have had their share, and within each by arrival.
+class LeastAttainedService(Policy):
+    """Policy that runs jobs with little attained service first, in two queues by arrival.
 
     Parameters
     ----------
     threshold_s : float
-        Device-seconds of service from which on a job is of the second queue.
+        Attained service, in device-seconds, from which a job belongs to the second queue.
 
     References
     ----------
-    Gu et al.: Tiresias, NSDI 2019 (discretized two-dimensional LAS with two queues; there jobs that
-    starve come back to the first queue, here they do not).
+    Gu et al.: Tiresias, NSDI 2019 (discretized two-dimensional LAS with two queues; there starving
+    jobs return to the first queue, here they do not).
     """
+
+    needs = PolicyNeeds(preempts=True)
 
     def __init__(self, threshold_s: float = THRESHOLD_S) -> None:
         if not threshold_s > 0:
@@ -37,11 +40,11 @@ class LeastAttainedService:
         self._threshold_s = threshold_s
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By queue, then by arrival, within a class and a priority."""
+        """Return priority, then queue, then arrival."""
         return self._rank(job, status, status.since_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
-        """Start the young, in place of the old where there is no room; look again as one ages."""
+        """Start jobs by queue, preempting those of the second; wake when a job changes queues."""
 
         def rank(job: Job, status: JobStatus) -> Key:
             return self._rank(job, status, state.now_s)
@@ -50,7 +53,7 @@ class LeastAttainedService:
             return []
         actions = start_by_rank(state, rank)
         running = {job_id: len(status.allocations) for job_id, status in state.running.items()}
-        for action in actions:  # what runs from now on
+        for action in actions:  # devices of each job that runs from now on
             running.pop(action.job_id, None)
             if isinstance(action, Start):
                 running[action.job_id] = len(action.allocations)
@@ -65,4 +68,4 @@ class LeastAttainedService:
 
     def _rank(self, job: Job, status: JobStatus, now_s: float) -> Key:
         is_old = status.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
-        return (*priority_key(job), is_old, job.submit_s)
+        return (-job.priority, is_old, job.submit_s)

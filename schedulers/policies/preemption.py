@@ -1,4 +1,4 @@
-"""Starting jobs by rank, where a better one may take the devices of a worse one."""
+"""Starts by rank: a job may take the devices of running jobs that rank behind it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,44 @@ from collections.abc import Callable, Iterator, Sequence
 
 from presage.schedulers.core.action import Preempt, Start
 from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.placement import consolidated
 
 Rank = Callable[[Job, JobStatus], Key]
 
 
 def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
-    """Whole devices for waiting jobs in order, until one does not fit.
+    """Return starts on exclusive devices in order of rank, until a job does not fit.
 
-    ``rank`` orders running jobs and the pending ones among each other, smallest first; that of a
-    pending job is its key in the queue. A job that does not fit may have the devices of running
-    ones that rank behind it, of the last one first, if it fits then. Only those are preempted whose
-    devices it gets, and they wait in their turn.
+    ``rank`` orders running and pending jobs of one class, smallest first; the rank of a pending job
+    is its key in the queue. Latency-sensitive jobs rank before best-effort jobs. A job that does
+    not fit may take the devices of running jobs that rank behind it, the last one first. Only jobs
+    whose devices it gets are preempted; they wait in the queue in order of their rank.
     """
+
+    def ranked(job: Job, status: JobStatus) -> Key:
+        return (not job.latency_sensitive, *rank(job, status))
+
     actions: list[Preempt | Start] = []
-    worst: list[tuple[Key, str]] | None = None  # who runs, and ranks behind the first to wait
-    again: list[tuple[Key, str]] = []  # who was preempted, as a heap
+    worst: list[tuple[Key, str]] | None = None  # running jobs behind the first that does not fit
+    again: list[tuple[Key, str]] = []  # heap of preempted jobs
     idle, pending = state.idle(), iter(state.pending)
     next_pending = next(pending, None)
     while again or next_pending is not None:
         job = next_pending
-        if job is None or (again and again[0][0] < rank(job, state.status(job.job_id))):
+        if job is None or (again and again[0][0] < ranked(job, state.status(job.job_id))):
             job = state.job(heapq.heappop(again)[1])
         else:
             next_pending = next(pending, None)
         allocations = consolidated(job, state.cluster, idle)
         if allocations is None:
-            mine = rank(job, state.status(job.job_id))
+            mine = ranked(job, state.status(job.job_id))
             if worst is None:
-                worst = sorted(_behind(mine, state, rank), reverse=True)
+                worst = sorted(_behind(mine, state, ranked), reverse=True)
             allocations, out = _in_place_of(worst, mine, job, state, idle)
             if allocations is None:
                 break
@@ -62,7 +66,7 @@ def _behind(mine: Key, state: State, rank: Rank) -> Iterator[tuple[Key, str]]:
 def _in_place_of(
     worst: Sequence[tuple[Key, str]], mine: Key, job: Job, state: State, idle: IdleDevices
 ) -> tuple[tuple[Allocation, ...] | None, list[tuple[Key, str]]]:
-    """What a job gets, taken from ``idle`` and of some that rank behind it, and who these are."""
+    """Return a job's allocations, taken from ``idle`` and from jobs behind it, and these jobs."""
     freed, out = idle.copy(), []
     for one in worst:
         if one[0] <= mine:

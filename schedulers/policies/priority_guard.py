@@ -1,4 +1,7 @@
-"""How policies keep to it that latency-sensitive jobs go before best-effort ones."""
+"""Priority guard: keeps best-effort jobs from overtaking latency-sensitive ones.
+
+It serves policies that write their actions by hand; ``state.plan()`` has a guard of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ from presage.schedulers.core.state import State
 
 
 class PriorityGuard:
-    """Latency-sensitive jobs that a decision passed over though there are enough devices for them.
+    """Latency-sensitive jobs that a decision skipped although enough devices are free for them.
 
-    Best-effort jobs may not have these devices, though the policy would not place the others
-    there: a gang, say, that it keeps on one node.
+    Best-effort jobs must not get these devices, even if the policy would not place the skipped job
+    there, such as a gang that it keeps on one node.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._waiting: dict[Hashable, Job] = {}  # by what they request
+        self._waiting: dict[Hashable, Job] = {}  # by request
         self._jobs: list[Job] = []
 
     def add(self, job: Job) -> None:
-        """A job that was not started; it counts if it is latency-sensitive."""
+        """Add a job that was not started; best-effort jobs are ignored."""
         if job.latency_sensitive and job.request not in self._waiting:
             self._waiting[job.request] = job
             if self._fits(job, self._capacity):
@@ -42,7 +45,13 @@ class PriorityGuard:
     def blocks(
         self, job: Job, allocations: tuple[Allocation, ...], given_back: tuple[Allocation, ...] = ()
     ) -> bool:
-        """Whether a job may not be started so; it gives some devices back that it had reserved."""
+        """Return whether a start is forbidden.
+
+        Parameters
+        ----------
+        given_back : tuple of Allocation
+            Reserved devices that the start frees.
+        """
         if job.latency_sensitive:
             return False
         jobs = self._jobs

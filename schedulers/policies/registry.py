@@ -1,64 +1,211 @@
-"""Policies by name: what the command line offers, as "packing" or "packing:most_members=3"."""
+"""Registry of policies: names, plug-ins and classes that ``--policy`` accepts.
+
+A policy is written as ``NAME`` or ``MODULE:CLASS``, followed by its parameters, such as
+``packing:most_members=3`` or ``my_module:MyPolicy:limit=2``. A name is one of ``POLICIES``, or of a
+plug-in: an entry point of the group ``presage.policies``. The part after the first colon is a class
+if it contains no ``=``. Names that are registered are never read as modules.
+"""
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from presage.errors import ConfigError
-from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.backfill import Backfill
-from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.bin_packing import BinPacking
-from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.gang.policy import Gang
-from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
-from presage.schedulers.policies.shortest_first import ShortestFirst
-from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.system.known_names import check_known
+from presage.errors import ConfigError, PresageError, one_line
+from presage.schedulers.policies.parameters import read_parameters
+from presage.system.known_names import did_you_mean
+from presage.system.user_function import find_user_object
 
-POLICIES: Mapping[str, Callable[..., Policy]] = {
-    "fifo": Fifo,
-    "backfill": Backfill,
-    "sjf": ShortestFirst,
-    "srtf": ShortestRemainingFirst,
-    "las": LeastAttainedService,
-    "best-fit": BestFit,
-    "bin-packing": BinPacking,
-    "packing": Packing,
-    "gang": Gang,
-    "sharing": Sharing,
+if TYPE_CHECKING:
+    from presage.schedulers.core.policy import Policy, PolicyNeeds
+
+    PolicyClass = Callable[..., Policy]
+
+GROUP = "presage.policies"
+_OWN = "presage.schedulers.policies."
+_PLACES = {
+    "fifo": "fifo:Fifo",
+    "backfill": "backfill:Backfill",
+    "sjf": "shortest_first:ShortestFirst",
+    "srtf": "shortest_remaining_first:ShortestRemainingFirst",
+    "las": "least_attained_service:LeastAttainedService",
+    "best-fit": "best_fit:BestFit",
+    "bin-packing": "bin_packing:BinPacking",
+    "packing": "packing.policy:Packing",
+    "gang": "gang.policy:Gang",
+    "sharing": "sharing.policy:Sharing",
 }
 
 
-def policy_of(text: str) -> Policy:
-    """The policy of a name, with its parameters where some are given: numbers, or words.
+class _OwnPolicies(Mapping[str, "PolicyClass"]):
+    """Presage's own policies by name; each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> PolicyClass:
+        module, _, attribute = _PLACES[name].partition(":")
+        found: PolicyClass = getattr(import_module(_OWN + module), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+POLICIES: Mapping[str, PolicyClass] = _OwnPolicies()
+
+
+def policy_names() -> list[str]:
+    """Return the names of all registered policies: Presage's own, then plug-ins."""
+    return [*POLICIES, *sorted(name for name in _plug_ins() if name not in POLICIES)]
+
+
+def policy_of(text: str, accepts: Callable[[PolicyNeeds], bool] | None = None) -> Policy:
+    """Return the policy that a text names, with its parameters.
+
+    Parameters
+    ----------
+    accepts : callable, optional
+        Which policies the caller can run, by what they declare; an error suggests only these.
 
     Raises
     ------
     ConfigError
-        The name or a parameter is not known, or a value is of no use.
+        The policy or a parameter is unknown, cannot be imported, or has a value of a wrong type.
     """
     name, *settings = text.split(":")
-    check_known([name], POLICIES, "policy ")
-    known = inspect.signature(POLICIES[name]).parameters
-    values: dict[str, float | str] = {}
-    for setting in settings:
-        parameter, _, value = setting.partition("=")
-        if not known:
-            raise ConfigError(f"policy {name!r} has no parameters, not {setting!r}")
-        check_known([parameter], known, f"policy {name!r}: ")
-        if isinstance(known[parameter].default, str):
-            values[parameter] = value
-            continue
-        try:
-            number = float(value)
-        except ValueError:
-            raise ConfigError(f"policy {name!r}: {parameter}={value!r} is no number") from None
-        if not math.isfinite(number):  # also of a whole number that no float can hold
-            raise ConfigError(f"policy {name!r}: {parameter}={value}, must be a finite number")
-        values[parameter] = int(number) if value.isdecimal() else number
-    return POLICIES[name](**values)
+    found = _registered(name)
+    if found is not None and settings and "=" not in settings[0]:
+        raise ConfigError(
+            f"policy {name!r}: {settings[0]!r} is not PARAMETER=VALUE; a class of module {name!r} "
+            "cannot be named, as a registered policy has that name"
+        )
+    if found is None and settings and "=" not in settings[0]:
+        name = f"{name}:{settings.pop(0)}"
+        found = _user_class(name)
+    if found is None:
+        known = [one for one in policy_names() if accepts is None or accepts(_declared(one))]
+        raise ConfigError(
+            f"policy {name} is not known; {did_you_mean(name, known)} (a class is MODULE:CLASS)"
+        )
+    return _made(name, found, read_parameters(name, found, settings))
+
+
+def as_policy(policy: str | Policy) -> Policy:
+    """Return the policy itself, or the one that a text names.
+
+    Raises
+    ------
+    ConfigError
+        It is neither, or :func:`policy_of` refuses the text.
+    """
+    if isinstance(policy, str):
+        return policy_of(policy)
+    return _checked("policy", policy)
+
+
+def policy_label(policy: str | Policy) -> str:
+    """Return the text itself, or the name of an object's class."""
+    return policy if isinstance(policy, str) else type(policy).__name__
+
+
+def policy_maker(policy: PolicyClass | Policy | str) -> Callable[[], Policy]:
+    """Return a function that makes new, equal policies of a class, function, object or name."""
+    from presage.schedulers.core.policy import Policy
+
+    if isinstance(policy, str):
+        return partial(policy_of, policy)
+    if isinstance(policy, Policy):
+        return partial(deepcopy, policy)
+    return partial(_made, repr(policy), policy, {})
+
+
+def policy_source(text: str) -> Path | None:
+    """Return the file or package that defines a policy; None for Presage's own."""
+    module = type(policy_of(text)).__module__.partition(".")[0]
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module == "presage" or file is None:
+        return None
+    path = Path(file)
+    return path.parent if path.name == "__init__.py" else path
+
+
+def _plug_ins() -> Mapping[str, list[Callable[[], PolicyClass]]]:
+    """Loaders of the policies that installed packages register, by name."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[Callable[[], PolicyClass]]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point.load)
+    return found
+
+
+def _registered(name: str) -> PolicyClass | None:
+    if name in POLICIES:
+        return POLICIES[name]
+    loaders = _plug_ins().get(name, [])
+    if len(loaders) > 1:
+        raise ConfigError(
+            f"policy {name!r} is registered by {len(loaders)} packages; uninstall all but one, or "
+            "name the class, MODULE:CLASS"
+        )
+    return _imported(name, loaders[0]) if loaders else None
+
+
+def _user_class(name: str) -> PolicyClass:
+    return _imported(name, lambda: find_user_object(name, "class"))
+
+
+def _imported(name: str, load: Callable[[], PolicyClass]) -> PolicyClass:
+    try:
+        return load()
+    except PresageError as error:
+        raise ConfigError(f"policy {name!r}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"policy {name!r} cannot be imported: {_said(error)}") from error
+
+
+def _made(name: str, found: PolicyClass, parameters: Mapping[str, object]) -> Policy:
+    try:
+        made = found(**parameters)
+    except PresageError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"policy {name!r} cannot be made: {_said(error)}") from error
+    return _checked(f"policy {name!r}", made)
+
+
+def _checked(what: str, made: object) -> Policy:
+    from presage.schedulers.core.policy import Policy, PolicyNeeds
+
+    base = f"{Policy.__module__}.{Policy.__name__}"
+    if isinstance(made, type):
+        raise ConfigError(f"{what}: {made.__name__} is a class; make an object of it")
+    if not isinstance(made, Policy):
+        raise ConfigError(f"{what}: {type(made).__name__} is not a policy; derive it from {base}")
+    if not isinstance(made.needs, PolicyNeeds):
+        raise ConfigError(
+            f"{what}: needs is of type {type(made.needs).__name__}; declare PolicyNeeds(...)"
+        )
+    return made
+
+
+def _declared(name: str) -> PolicyNeeds:
+    """Return what a registered policy declares with its default parameters."""
+    from presage.schedulers.core.policy import PolicyNeeds
+
+    found = getattr(POLICIES[name], "needs", None) if name in POLICIES else None
+    return found if isinstance(found, PolicyNeeds) else PolicyNeeds()
+
+
+def _said(error: BaseException) -> str:
+    """Type, message and place of an error in a user's file, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {one_line(error)}{place}"

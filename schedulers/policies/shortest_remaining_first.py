@@ -8,24 +8,27 @@ from presage.schedulers.core.action import Preempt, Start
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.core.queue import Key, priority_key
+from presage.schedulers.core.policy import Policy, PolicyNeeds
+from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.preemption import start_by_rank
 
 
-class ShortestRemainingFirst:
-    """Run the jobs that are foretold to be over soonest from now on.
+class ShortestRemainingFirst(Policy):
+    """Policy that runs the jobs with the shortest predicted remaining time.
 
-    What is left of a job is its foretold run time less what it has run. One that is overdue ranks
-    first: of forecasts that are too low it keeps its devices.
+    The remaining time is the predicted run time minus the time that the job has run. A job that has
+    run longer than predicted ranks first, so that it keeps its devices if the forecast was too low.
     """
 
+    needs = PolicyNeeds(preempts=True)
+
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By what is left, within a class and a priority."""
+        """Return priority, then predicted remaining time."""
         return self._rank(job, status, forecasts, status.since_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Preempt | Start]:
-        """Start who has least left, in place of who has more where there is no room."""
+        """Start the jobs with the least remaining time; preempt those with more where needed."""
 
         def rank(job: Job, status: JobStatus) -> Key:
             return self._rank(job, status, forecasts, state.now_s)
@@ -35,4 +38,4 @@ class ShortestRemainingFirst:
     def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts, now_s: float) -> Key:
         ran_s = status.attained_at(now_s) / job.gpus
         left_s = max(0.0, forecasts.runtime_s(job) - ran_s)
-        return (*priority_key(job), left_s, job.submit_s)
+        return (-job.priority, left_s, job.submit_s)

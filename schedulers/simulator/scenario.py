@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from presage.schedulers.core.cluster import Cluster
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.job import Job
+    from presage.schedulers.core.policy import Policy
     from presage.schedulers.faults.fault import Fault
     from presage.schedulers.forecasters.predicted import Predictor
     from presage.schedulers.simulator.ground_truth import GroundTruth
@@ -114,8 +115,20 @@ class Scenario:
             raise ConfigError("draw_models needs models to draw; name their folder as `measured`")
 
 
-def simulation_of(scenario: Scenario) -> Simulation:
-    """Ready to be run.
+def simulation_of(
+    scenario: Scenario,
+    *,
+    trace: Trace | None = None,
+    cluster: Cluster | None = None,
+    policy: Policy | None = None,
+    forecaster: Forecaster | None = None,
+) -> Simulation:
+    """Return a simulation of a scenario, ready to run.
+
+    Parameters
+    ----------
+    trace, cluster, policy, forecaster : optional
+        Objects to use in place of what the scenario names.
 
     Raises
     ------
@@ -125,18 +138,19 @@ def simulation_of(scenario: Scenario) -> Simulation:
     from presage.schedulers.policies.registry import policy_of
     from presage.schedulers.simulator.simulation import Simulation
 
-    cluster, trace = cluster_of(scenario), trace_of(scenario)
+    cluster = cluster or cluster_of(scenario)
+    trace = trace or trace_of(scenario)
     measurements = None
     if scenario.measured is not None:
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
     jobs, ground_truth = _world(scenario, cluster, trace, measurements)
     return Simulation(
         cluster,
-        policy_of(scenario.policy),
-        _forecaster(scenario, cluster, ground_truth, measurements),
+        policy or policy_of(scenario.policy),
+        _forecaster(scenario, cluster, ground_truth, measurements, forecaster),
         ground_truth,
         jobs,
-        faults=_faults(scenario, cluster, jobs),
+        faults=_faults(scenario, cluster, trace, jobs),
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
     )
@@ -269,6 +283,7 @@ def _forecaster(
     cluster: Cluster,
     ground_truth: GroundTruth,
     measurements: Measurements | None,
+    given: Forecaster | None,
 ) -> Forecaster:
     from presage.schedulers.forecasters.forecast_table import Table
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
@@ -277,9 +292,11 @@ def _forecaster(
     from presage.schedulers.forecasters.predicted import Predicted
 
     found: Forecaster
-    if scenario.forecast == "none":
+    if given is not None:
+        found = given
+    elif scenario.forecast == "none":
         return NoForecasts()
-    if scenario.forecast == "oracle":
+    elif scenario.forecast == "oracle":
         found = Oracle(ground_truth, cluster)
     elif scenario.forecast == "table" and measurements is not None:
         found = Table(measurements)
@@ -292,7 +309,9 @@ def _forecaster(
     return Noisy(found, spread=scenario.noise, bias=scenario.bias, seed=scenario.seed)
 
 
-def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[Fault, ...]:
+def _faults(
+    scenario: Scenario, cluster: Cluster, trace: Trace, jobs: Sequence[Job]
+) -> tuple[Fault, ...]:
     if not scenario.faults:
         return ()
     from presage.schedulers.faults.fault_file import read_faults
@@ -307,7 +326,7 @@ def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[
                 f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
                 "file, or MTBF,MTTR such as 30,0.5"
             ) from None
-        until_s = _longest_s(trace_of(scenario), jobs, cluster)
+        until_s = _longest_s(trace, jobs, cluster)
         return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
     return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
 

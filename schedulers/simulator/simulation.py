@@ -133,9 +133,8 @@ class Simulation:
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
-        ageing_s = getattr(policy, "ageing_s", math.inf)  # of most policies nobody ages
-        self._minds_memory = getattr(policy, "respects_memory", False)
-        self.ledger = Ledger(cluster, Queue(_key(policy, self.forecasts)), ageing_s=ageing_s)
+        queue = Queue(_key(policy, self.forecasts))
+        self.ledger = Ledger(cluster, queue, ageing_s=policy.needs.ageing_s)
         self.log = EventLog()
         self.ended: list[JobResult] = []
         self.stays: list[GangRun] = []
@@ -218,8 +217,9 @@ class Simulation:
 
     def _submit(self, jobs: Sequence[Job]) -> None:
         self.forecasts.expect(jobs)
+        respects_memory = self._policy.needs.respects_memory
         for job in jobs:
-            too_small = self.forecasts.too_small(job) if self._minds_memory else ()
+            too_small = self.forecasts.too_small(job) if respects_memory else ()
             why = self.ledger.submit(job, self._now_s, too_small)
             self.log.entries.append((self._now_s, "submit", job.job_id, job))
             if why:

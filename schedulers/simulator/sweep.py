@@ -29,6 +29,7 @@ from typing import Any, get_type_hints
 
 import presage
 from presage.errors import ConfigError, PresageError
+from presage.schedulers.policies.registry import policy_source
 from presage.schedulers.simulator.scenario import (
     NO_RELEASE,
     Scenario,
@@ -188,6 +189,8 @@ def digest_of(scenario: Scenario) -> str:
         path = getattr(scenario, name)
         if path and Path(path).exists():
             told[name] = _content(Path(path))
+    if source := policy_source(scenario.policy):
+        told["policy_code"] = _content(source)
     told["cluster"] = _devices(scenario.cluster, stamp(scenario.cluster))
     if scenario.forecast not in NO_RELEASE and not Path(scenario.forecast).exists():
         told["release"] = _release_served(scenario.forecast)

@@ -6,6 +6,7 @@ The names below are imported when they are first used: ``import presage`` loads 
 - ``Job``, ``Device``, ``Share``, ``Placement``, ``Colocation``: what is predicted.
 - ``Forecast``, ``Outcome``: a prediction with its interval, and what really happened.
 - ``Policy``: base of scheduling policies.
+- ``simulate``: the simulator: a trace on a cluster under a policy.
 - ``progress``: progress and checkpoints of a job, reported from inside it.
 """
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from presage.features.placement import Placement
     from presage.schedulers.core.policy import Policy
     from presage.schedulers.live import job_progress as progress
+    from presage.schedulers.simulator.simulate import simulate
     from presage.serving.client.client import AsyncPresageClient as AsyncClient
     from presage.serving.client.client import PresageClient as Client
     from presage.serving.outcomes.outcome import Outcome
@@ -45,6 +47,7 @@ _EXPORTS = {  # name -> module, and its name there; "" for the module itself
     "Policy": ("presage.schedulers.core.policy", "Policy"),
     "Share": ("presage.features.device.device", "Share"),
     "progress": ("presage.schedulers.live.job_progress", ""),
+    "simulate": ("presage.schedulers.simulator.simulate", "simulate"),
 }
 __all__ = [
     "AsyncClient",
@@ -59,6 +62,7 @@ __all__ = [
     "Share",
     "__version__",
     "progress",
+    "simulate",
 ]
 
 

@@ -24,6 +24,7 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
 
@@ -35,7 +36,7 @@ _PLAIN: Mapping[str, type[Preempt | Pause | Resume]] = {
 }  # fmt: skip
 
 
-class Replay:
+class Replay(Policy):
     """Does in each decision what a log says was done in it: no policy, for it counts them.
 
     Parameters

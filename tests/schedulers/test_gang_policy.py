@@ -23,8 +23,8 @@ from presage.schedulers.policies.gang.occupancy import Tenants
 from presage.schedulers.policies.gang.policy import Gang
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.policies.registry import policy_of
+from presage.testing.random_cases import traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
-from tests.schedulers.test_policies import jobs_of
 from tests.schedulers.test_sharing import of, packed, starts_of
 
 
@@ -230,7 +230,7 @@ def test_a_parameter_of_no_use_is_named(wrong):
 
 @settings(deadline=None, max_examples=150)
 @given(
-    made=jobs_of(),
+    made=traces(),
     seed=st.integers(0, 99),
     down=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=6),
     expiry_s=st.sampled_from((0.5, 4.0, 600.0)),

@@ -1,33 +1,31 @@
-"""Policies: one contract for all of them, and what each is known for."""
+"""Policies: what each is known for; test_check_policy.py has the contract of all of them."""
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
-from presage.schedulers.core.job import NO_COST, Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.placement import consolidated
 from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.simulator.ground_truth import Durations
+from presage.testing.case import can_run
+from presage.testing.random_cases import CLUSTERS, cluster_of, traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
-from tests.schedulers.test_ledger import picture
 
 
 class AnyForecasts:
@@ -42,65 +40,6 @@ class AnyForecasts:
     def slowdowns(self, asked):
         told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
         return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in asked]
-
-
-numbers = st.sampled_from((float("nan"), float("inf"), -1.0, 0.0, 3.0, 1e30))
-predictions = st.one_of(st.none(), st.builds(RuntimePrediction, numbers, numbers, numbers))
-
-
-@st.composite
-def jobs_of(draw, sizes=tuple(range(1, 10))):
-    """A few jobs, some urgent, some larger than the cluster; and how long each runs."""
-    jobs, ground_truth, now_s = [], {}, 0.0
-    for i in range(draw(st.integers(1, 10))):
-        now_s += draw(st.sampled_from((0.0, 3.0)))
-        jobs.append(
-            job(
-                str(i), now_s, gpus=(gpus := draw(st.sampled_from(sizes))),
-                min_gpus=draw(st.sampled_from((0, 0, 1, gpus))),
-                latency_sensitive=draw(st.booleans()), priority=draw(st.integers(0, 1)),
-                compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),
-                memory_bytes=draw(st.sampled_from((0, 0, 4 * GIB, 14 * GIB))),
-                model=draw(st.sampled_from(("", "a", "b"))),
-                kinds=draw(st.sampled_from(((), (), ("v100",), ("k80",), ("k80", "v100")))),
-                checkpointing=draw(st.sampled_from((NO_COST, Checkpointing(2.0, 1.0, 3.0)))),
-            )
-        )  # fmt: skip
-        ground_truth[str(i)] = draw(st.sampled_from((1.0, 8.0, 5000.0)))
-    return jobs, ground_truth
-
-
-def nodes(*sizes_and_kinds):
-    has = {"v100": 16 * GIB, "k80": 12 * GIB}
-    made = (Node(f"n{i}", size, kind, has[kind]) for i, (size, kind) in enumerate(sizes_and_kinds))
-    return Cluster(tuple(made))
-
-
-CLUSTERS = st.sampled_from(
-    (
-        cluster(2, 2),
-        cluster(1, 2),
-        cluster(4, 2, 1),
-        nodes((2, "v100"), (1, "k80"), (2, "k80")),
-        nodes((1, "k80"), (4, "v100"), (1, "k80")),
-    )
-)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@settings(deadline=None, max_examples=60)
-@given(made=jobs_of(), told=st.lists(predictions, min_size=1, max_size=3), devices=CLUSTERS)
-def test_whatever_is_foretold_every_job_that_fits_finishes_and_nothing_is_refused(
-    name, made, told, devices
-):
-    jobs, ground_truth = made
-    done = simulated(devices, POLICIES[name](), jobs, ground_truth, forecaster=AnyForecasts(told))
-
-    for one in done.ended:
-        assert one.phase is (Phase.FINISHED if can_run(one.job, devices) else Phase.REJECTED)
-    assert len(done.ended) == len(jobs)
-    again = simulated(devices, POLICIES[name](), jobs, ground_truth, forecaster=AnyForecasts(told))
-    assert list(again.log.lines()) == list(done.log.lines())
 
 
 class ByModel:
@@ -126,7 +65,7 @@ class Forgetful(Sharing):
 
 @settings(deadline=None, max_examples=150)
 @given(
-    made=jobs_of(sizes=(1, 1, 1, 1, 2, 3)),
+    made=traces(sizes=(1, 1, 1, 1, 2, 3)),
     devices=CLUSTERS,
     milli=st.tuples(*[st.sampled_from((100, 400, 700))] * 2),
     gib=st.tuples(*[st.sampled_from((2, 7, 13))] * 2),
@@ -149,12 +88,6 @@ def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
 
     found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
     assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
-
-
-def can_run(one, devices):
-    usable = [node for node in devices.nodes if not one.kinds or node.kind in one.kinds]
-    there = [node.devices for node in usable if node.memory_bytes >= one.memory_bytes]
-    return one.fewest_gpus <= sum(there)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -188,7 +121,7 @@ def test_nobody_is_put_where_less_memory_is_than_is_asked_for(name):
 def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_devices(
     sizes, gpus, kinds
 ):
-    devices, one = nodes(*sizes), job("a", gpus=gpus, kinds=kinds)
+    devices, one = cluster_of(*sizes), job("a", gpus=gpus, kinds=kinds)
     allocations = consolidated(one, devices, IdleDevices(devices))
     assert (allocations is not None) == can_run(one, devices)
     if allocations is not None:
@@ -196,32 +129,6 @@ def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_dev
         assert all(
             not kinds or devices.kind_of(allocation.device) in kinds for allocation in allocations
         )
-
-
-class Watched:
-    """A policy that is asked twice, and looked at whether it changed anything."""
-
-    def __init__(self, policy):
-        self._policy = policy
-        self.key = policy.key
-
-    def decide(self, state, forecasts, rng):
-        before, drawn = picture(state._ledger), rng.getstate()
-        first = self._policy.decide(state, forecasts, rng)
-        after = picture(state._ledger)
-        assert after == before
-        again = Random()
-        again.setstate(drawn)
-        assert copy.copy(self._policy).decide(state, forecasts, again) == first
-        return first
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@settings(deadline=None, max_examples=20)
-@given(made=jobs_of())
-def test_a_decision_is_a_function_of_what_it_is_given_and_changes_nothing(name, made):
-    jobs, ground_truth = made
-    simulated(cluster(2, 2), Watched(POLICIES[name]()), jobs, ground_truth)
 
 
 def starts_of(done):
@@ -264,7 +171,7 @@ def test_backfilling_goes_where_the_waiting_job_will_not_be():
 
 
 @settings(deadline=None, max_examples=60)
-@given(made=jobs_of())
+@given(made=traces())
 def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
     """Whoever was next in the queue, and did not fit, starts no later than it was foretold to."""
     jobs, ground_truth = made
@@ -375,7 +282,7 @@ def test_nobody_has_what_a_latency_sensitive_gang_would_take_on_one_node(name):
 
 
 @settings(deadline=None, max_examples=100)
-@given(made=jobs_of(), devices=CLUSTERS)
+@given(made=traces(), devices=CLUSTERS)
 def test_backfilling_delays_nobody_beyond_what_was_foretold(made, devices):
     """By exact forecasts: the first that waits starts no later than was reserved for it."""
     jobs, ground_truth = made

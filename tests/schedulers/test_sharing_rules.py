@@ -71,7 +71,7 @@ class World:
         self.ledger = Ledger(
             devices,
             Queue(lambda one, status: self.policy.key(one, status, self.forecasts)),
-            ageing_s=self.policy.ageing_s,
+            ageing_s=self.policy.needs.ageing_s,
         )
         self.progress, self.usage = Progress(), Usage()
 

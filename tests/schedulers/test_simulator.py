@@ -14,6 +14,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.registry import POLICIES, policy_of
@@ -127,10 +128,13 @@ def test_littles_law(name, trace):
     jobs, ground_truth = trace
     seen: list[tuple[float, int]] = []
 
-    class Counts:
+    class Counts(Policy):
         def __init__(self):
             self.policy = policy_of(name)
-            self.key = self.policy.key
+            self.needs = self.policy.needs
+
+        def key(self, job, status, forecasts):
+            return self.policy.key(job, status, forecasts)
 
         def decide(self, state, forecasts, rng):
             there = len(state.pending) + len(state.reserved) + len(state.running)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
@@ -41,7 +42,7 @@ from presage.schedulers.kubernetes.pods import Name, annotation, group_of, name_
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.packing.compatibility import Limits
 from presage.serving.server.log import log
 
 
@@ -90,7 +91,7 @@ class Extender:
 
     Parameters
     ----------
-    policy : Gang
+    policy : Policy
         Whose limits hold; the same as the gate's.
     forecaster : callable
         Makes one that remembers nothing yet.
@@ -99,7 +100,7 @@ class Extender:
     def __init__(
         self,
         cluster: Cluster,
-        policy: Gang,
+        policy: Policy,
         forecaster: Callable[[], Forecaster],
         reading: Reading | None = None,
         *,
@@ -123,7 +124,7 @@ class Extender:
             places = self._places(args.pod)
             if places is None:
                 return FilterResult(list(args.nodes))
-            most = self._policy.limits.most_slowdown
+            most = self._policy.needs.most_slowdown
             why = (
                 "too few of its devices have capacity for it that no gang keeps, or somebody there "
                 f"would become more than {most:g} times as slow"
@@ -212,7 +213,7 @@ class Extender:
             features=features_of(pod, of_group),
         )  # fmt: skip
         self._fresh.expect(forecasts, [job])
-        cluster, limits = observed.fleet.cluster, self._policy.limits
+        cluster, limits = observed.fleet.cluster, Limits.of(self._policy.needs)
         now_s = self._clock()
         tenants = Tenants(State(observed.ledger, now_s, Progress()))
         leaving = {occupant_id(one, groups, now_s) for one in (pod, *gone)}
@@ -272,7 +273,7 @@ class Extender:
     def _score(self, merit: float) -> int:
         if merit <= 0:
             return 0
-        lost = -math.log(merit) / math.log(max(self._policy.limits.most_slowdown, 1.01))
+        lost = -math.log(merit) / math.log(max(self._policy.needs.most_slowdown, 1.01))
         return min(MAX_SCORE, max(0, round(MAX_SCORE * (1.0 - lost))))
 
     def _tell(self, failure: str) -> None:

@@ -21,8 +21,9 @@ from random import Random
 from typing import NamedTuple
 
 from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Preempt, Reserve, Wake
+from presage.schedulers.core.action import Preempt, Reserve, Start, Wake
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
@@ -55,7 +56,6 @@ from presage.schedulers.kubernetes.kubernetes_names import (
 )
 from presage.schedulers.kubernetes.pods import annotation, bound_to, owner_of
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
-from presage.schedulers.policies.gang.policy import Gang
 from presage.serving.server.log import log
 
 
@@ -77,7 +77,7 @@ class Gate:
 
     def __init__(
         self,
-        policy: Gang,
+        policy: Policy,
         forecaster: Callable[[], Forecaster],
         reading: Reading | None = None,
         *,
@@ -154,6 +154,7 @@ class Gate:
         for action in self._policy.decide(state, forecasts, Random(self._seed)):  # noqa: S311
             if isinstance(action, Wake):
                 again_s = min(again_s, action.at_s)
+            if not isinstance(action, Preempt | Reserve | Start):
                 continue
             try:
                 observed.ledger.apply([action], now_s)
@@ -232,7 +233,7 @@ def _dealt(gang: PodGang, devices: str, resource: str) -> dict[str, str]:
     return dealt | {_uid(pod): "" for pod in gang.waiting if pod not in asking}
 
 
-def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, policy: Gang) -> Step:
+def _mended(gang: PodGang, nodes: Mapping[str, Json], now_s: float, policy: Policy) -> Step:
     """What was decided of a gang, brought to its end, or taken back."""
     plan = gang.plan
     if gang.bound < gang.min_member:
@@ -261,7 +262,7 @@ def _lost(gang: PodGang, now_s: float) -> Plan | None:
     return replace(plan, devices={**plan.devices, **started})
 
 
-def _kept(gang: PodGang, now_s: float, policy: Gang) -> Step:
+def _kept(gang: PodGang, now_s: float, policy: Policy) -> Step:
     """Of a gang that was not started: at its end a reservation is given back, or if it is longer
     than the gate makes them.
     """
@@ -269,7 +270,7 @@ def _kept(gang: PodGang, now_s: float, policy: Gang) -> Step:
     if kept is None:
         return Step([], math.inf)
     if (
-        kept.until_s > now_s + policy.keeps_s(gang.rolled_back.times) + 1.0
+        kept.until_s > now_s + policy.reservation_s(gang.rolled_back.times) + 1.0
     ):  # somebody else wrote it
         return Step([_annotate(gang, {RESERVED: None})], now_s)
     if gang.waiting and now_s < kept.until_s:

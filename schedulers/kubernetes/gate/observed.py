@@ -10,6 +10,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
+from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Queue
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
@@ -18,7 +19,7 @@ from presage.schedulers.kubernetes.gate.occupants import Occupants, node_of
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
 from presage.schedulers.kubernetes.node_fit import NodeCapacity
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.packing.compatibility import Limits
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def observe(
     gangs: Mapping[str, PodGang],
     fresh: PredictionCache,
     forecasts: Forecasts,
-    policy: Gang,
+    policy: Policy,
     now_s: float,
     stuck: Collection[str] = (),
 ) -> Observed:
@@ -64,7 +65,7 @@ def observe(
     ----------
     gangs : mapping of str to PodGang
         That matter, by the ids of their jobs.
-    policy : Gang
+    policy : Policy
         Whose limits say what a pod that shares a device takes of it, and who is served first.
     stuck : collection of str
         Job ids of gangs that cannot be planned now, whatever they have.
@@ -72,7 +73,7 @@ def observe(
     pods, groups = snapshot.pods, snapshot.pod_groups
     queue = Queue(lambda job, status: policy.key(job, status, forecasts))
     ledger = Ledger(fleet.cluster, queue)
-    occupants = Occupants(fleet, ledger, policy.limits, fresh, forecasts)
+    occupants = Occupants(fleet, ledger, Limits.of(policy.needs), fresh, forecasts)
     occupants.follow(pods.values(), groups, now_s)
     observed = Observed(fleet, gangs, ledger, occupants)
     holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))

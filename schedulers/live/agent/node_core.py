@@ -199,7 +199,7 @@ class NodeCore:
             self._policy = Sharing(
                 given.step_milli, given.least_milli, given.check_s, given.overcommit, home_s=0.0,
                 reserve=given.reserve,
-            ).of_agent()  # fmt: skip
+            ).agent_policy()  # fmt: skip
 
     def _key(self, job: Job, status: JobStatus) -> Key:
         return (not job.latency_sensitive, -job.priority, job.submit_s)

@@ -404,8 +404,7 @@ class Core:
         elif self._view is None or not self._same(self._view, up, now_s):
             cluster = cluster_of((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
-            ageing_s = getattr(self.policy, "ageing_s", math.inf)
-            self._view = SchedulingView(cluster, up, self.policy, forecasts, ageing_s=ageing_s)
+            self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
             self._view.fill(self.book, tasks, now_s)
         if self._view is not None:

@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 
 from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Action
+from presage.schedulers.core.action import Action, Start
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
@@ -65,8 +65,6 @@ class SchedulingView:
         nodes: Iterable[LiveNode],
         policy: Policy,
         forecasts: Forecasts,
-        *,
-        ageing_s: float = math.inf,
     ) -> None:
         self.policy, self.forecasts = policy, forecasts
         self.nodes = {node.name: node.devices for node in nodes}
@@ -76,7 +74,7 @@ class SchedulingView:
             self._devices[name] = range(first, first + len(devices))
             first += len(devices)
         self.cluster = cluster
-        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=ageing_s)
+        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=policy.needs.ageing_s)
         self.progress, self.usage = Progress(), Usage()
         self._coming: dict[str, LiveJob] = {}
         self.crowded: set[str] = set()
@@ -215,12 +213,15 @@ class SchedulingView:
         return State(self.ledger, now_s, self.progress, self.usage)
 
     def decide(self, now_s: float, rng: Random) -> tuple[list[Action], str]:
-        """What the policy wants done, as far as it can be, and why the rest cannot.
+        """Return the policy's actions that can be applied, and why the others cannot.
 
-        The ledger then stands so.
+        The ledger is changed accordingly.
         """
-        actions = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
+        decided = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
+        actions = [action for action in decided if not self._is_spread(action)]
         before, problem = Before.of(actions, self.ledger), ""
+        if len(actions) < len(decided):
+            problem = "a start over several nodes was refused: a job of a live cluster runs on one"
         try:
             self.ledger.apply(actions, now_s)
         except ImpossibleActionError as error:
@@ -230,6 +231,14 @@ class SchedulingView:
             actions, before, self.ledger, self.policy, self.forecasts, self._node_number
         )
         return actions, problem
+
+    def _is_spread(self, action: Action) -> bool:
+        """Whether an action starts a job on several nodes; the action may be malformed."""
+        if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
+            return False
+        devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
+        known = [one for one in devices if isinstance(one, int) and 0 <= one < self.cluster.devices]
+        return len({self.node_of(one) for one in known}) > 1
 
     def _applied(self, action: Action, now_s: float) -> bool:
         try:
@@ -305,9 +314,7 @@ class SchedulingView:
 
     def _too_small(self, job: Job) -> tuple[str, ...]:
         """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
-        small = (
-            self.forecasts.too_small(job) if getattr(self.policy, "respects_memory", False) else ()
-        )
+        small = self.forecasts.too_small(job) if self.policy.needs.respects_memory else ()
         left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
         return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
 

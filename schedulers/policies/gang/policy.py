@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Preempt, Reserve, Start, Wake
-from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.policy import Demand, Policy, PolicyNeeds
 from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
@@ -43,15 +46,15 @@ OPTIMISERS: Mapping[str, Optimiser] = {
 }
 
 
-class Gang:
-    """Every gang whole, where it slows down and is slowed down least, and its members are near.
+class Gang(Policy):
+    """Policy that places whole gangs by predicted interference and communication cost.
 
-    Gangs are served by priority, then by the time since which they wait; those that fit not now are
-    passed over (requirements A2 to A4). The first of these keeps what it can have (A5): if its
-    quorum is there before that expires, it starts, all of it at once; else it gives everything
-    back, waits for ``backoff_s``, and takes its turn behind those that came before it failed. Each
-    time it may keep devices twice as long: a large gang is not passed over for ever. Nobody who is
-    more urgent waits for what it keeps.
+    Gangs are served by priority, then by waiting time; gangs that do not fit are skipped
+    (requirements A2 to A4). The first skipped gang reserves the devices that are free for it (A5).
+    If its quorum is there before the reservation expires, the gang starts; otherwise the devices
+    are released, and the gang waits for ``backoff_s`` and then queues behind jobs that arrived
+    before it failed. Each reservation may last twice as long as the one before, so that a large
+    gang does not starve. More urgent jobs do not wait for reserved devices.
 
     Parameters
     ----------
@@ -60,18 +63,18 @@ class Gang:
     optimiser : str
         Of ``OPTIMISERS``.
     near : str
-        Level of the topology: a gang that a vertex of it can hold is not spread over several, but
-        waits. At the outermost one nobody waits for a better place.
+        Level of the topology: a gang that fits into one of its vertices waits for one. At the
+        outermost level no gang waits for a better place.
     expiry_s : float
-        How long a gang keeps devices at first; at 0 none keeps any, and a large one may wait for as
-        long as others come.
+        Duration of a gang's first reservation; at 0 there are no reservations, and a large gang may
+        starve while others keep arriving.
     most_slowdown, most_members, overcommit : float
         As of ``packing``.
 
     Attributes
     ----------
     limits : Limits
-        How much of a device is given away.
+        Limits of co-location on a device.
     expiry_s, backoff_s : float
         As given.
 
@@ -79,6 +82,10 @@ class Gang:
     ----------
     CN114253693A (requirements A to D).
     """
+
+    needs = PolicyNeeds(
+        allocation="predicted", most_slowdown=1.5, most_members=2, preempts=True, plans_gangs=True
+    )
 
     def __init__(
         self,
@@ -99,7 +106,7 @@ class Gang:
             ("alpha", alpha), ("beta", beta), ("expiry_s", expiry_s), ("backoff_s", backoff_s),
         ):  # fmt: skip
             if not 0 <= value < math.inf:
-                raise ConfigError(f"gang: {name}={value}, must be a finite number >= 0")
+                raise ConfigError(f"gang: {name}={value:g}, must be a finite number >= 0")
         if alpha == beta == 0:
             raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
         self._weights = Weights(alpha, beta, reduce)
@@ -107,31 +114,32 @@ class Gang:
         self.expiry_s, self.backoff_s = expiry_s, backoff_s
         self.limits = Limits(most_slowdown, most_members, overcommit)
         self.limits.check("gang")
+        self.needs = replace(Gang.needs, **self.limits._asdict())
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By priority, then by arrival or the last attempt that failed, then by name (A2)."""
-        return (*priority_key(job), max(job.submit_s, status.rolled_back_s), job.job_id)
+        """Return priority, then arrival or the last failed attempt, then name (A2)."""
+        return (-job.priority, max(job.submit_s, status.rolled_back_s), job.job_id)
 
     def decide(
         self, state: State, forecasts: Forecasts, rng: Random
     ) -> list[Preempt | Reserve | Start | Wake]:
-        """Start all that fit; let the first that does not keep what it can have."""
+        """Start all gangs that fit; reserve devices for the first that does not."""
         if not len(state.pending) and not state.reserved:
             return []
         round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
-        keeping.sort(key=lambda held: self.key(held[0], held[1], forecasts), reverse=True)
+        keeping.sort(key=lambda held: self._rank(held[0], held[1], forecasts), reverse=True)
         turns = state.pending.turns()
         for job in turns:
             status = state.status(job.job_id)
-            place = self.key(job, status, forecasts) if keeping else ()
-            while keeping and self.key(keeping[-1][0], keeping[-1][1], forecasts) < place:
+            place = self._rank(job, status, forecasts) if keeping else ()
+            while keeping and self._rank(keeping[-1][0], keeping[-1][1], forecasts) < place:
                 round_.serve(*keeping.pop())
             again_s = status.rolled_back_s + self.backoff_s
-            # Of a clock that was set back it may have come to nothing later than now.
+            # After a clock was set back the failure may lie in the future.
             if status.rollbacks and status.rolled_back_s <= state.now_s < again_s:
                 round_.actions.append(Wake(again_s))
-                round_.passed_over.add(job)
+                round_.guard.add(job)
             elif round_.serve(job, status):
                 continue
             elif keeping and priority_key(job) < priority_key(keeping[0][0]):
@@ -143,10 +151,22 @@ class Gang:
             round_.serve(*keeping.pop())
         return round_.actions
 
+    def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
+        """Return the place of a job in the queue: its class, then its key."""
+        return (not job.latency_sensitive, *self.key(job, status, forecasts))
+
+    def demand(
+        self, job: Job, kind: str, cluster: Cluster, forecasts: Forecasts, *, overflows: int = 0
+    ) -> Demand:
+        """Return the predicted need of a gang's member; an exclusive device after an overflow."""
+        if overflows:
+            return Demand(FULL_DEVICE_MILLI, cluster.memory_of[kind])
+        return Demand(*self.limits.needs(forecasts.prediction(job, kind)))
+
     def plan(
         self, job: Job, found: Candidates, state: State, draws: np.random.Generator
     ) -> tuple[Allocation, ...]:
-        """For the gang, or for as many of its members as there is room for."""
+        """Return allocations of the gang, or of as many of its members as fit."""
         best, least = np.zeros(0, np.int64), math.inf
         size = job.gpus_per_task
         nearest = found.devices[:, 0]  # of each task: those that it has are near each other
@@ -169,25 +189,25 @@ class Gang:
         return found.allocations(best, state.cluster)
 
     def until_s(self, status: JobStatus, state: State) -> float:
-        """When a reservation expires: as it was said, or twice as late as that which failed."""
+        """Return when a reservation expires; a held one keeps its time."""
         if status.allocations:
             return status.until_s
-        return state.now_s + self.keeps_s(status.rollbacks)
+        return state.now_s + self.reservation_s(status.rollbacks)
 
-    def keeps_s(self, rollbacks: int) -> float:
-        """How long a gang may keep devices that came to nothing so often before."""
+    def reservation_s(self, rollbacks: int) -> float:
+        """Return how long a gang may hold devices; the time doubles with each rollback."""
         return self.expiry_s * 2.0 ** min(rollbacks, _MOST_DOUBLINGS)
 
 
 class _Round:
-    """One decision: gangs are served in turn, and each sees what those before it got.
+    """One decision: gangs are served in order, each after the allocations of those before it.
 
     Attributes
     ----------
     actions : list of Action
-        Decided so far.
-    passed_over : PriorityGuard
-        Who was not served.
+        Actions decided so far.
+    guard : PriorityGuard
+        Jobs that were not served.
     """
 
     def __init__(
@@ -195,13 +215,13 @@ class _Round:
     ) -> None:
         self._policy, self._state, self._forecasts, self._draws = policy, state, forecasts, draws
         self.actions: list[Preempt | Reserve | Start | Wake] = []
-        self.passed_over = PriorityGuard(state)
+        self.guard = PriorityGuard(state)
         self._tenants, self._no_capacity = Tenants(state), Unplaceable()
         self._keeper = next(iter(state.reserved), None)  # whose gang keeps too few devices
         self._freed: tuple[Allocation, ...] = ()  # what gangs kept, and do no more
 
     def serve(self, job: Job, status: JobStatus) -> bool:
-        """Plan devices for a job; return whether it has or keeps devices from now on."""
+        """Start a gang, or reserve devices for it; return whether it got any."""
         state, tenants, limits = self._state, self._tenants, self._policy.limits
         needs = needs_of(job, state.cluster, self._forecasts, limits, alone=status.overflows > 0)
         may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
@@ -209,7 +229,7 @@ class _Round:
             tenants.leave(job.job_id)
             self._no_capacity = Unplaceable()
         elif not may_keep and self._no_capacity.for_more_than(job.fewest_gpus, needs):
-            self.passed_over.add(job)
+            self.guard.add(job)
             return False
         found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
         if found.with_capacity < job.fewest_gpus:
@@ -222,10 +242,10 @@ class _Round:
         back = tuple(
             allocation for allocation in status.allocations if allocation not in allocations
         )
-        if not (starts or (allocations and may_keep)) or self.passed_over.blocks(
+        if not (starts or (allocations and may_keep)) or self.guard.blocks(
             job, new, (*self._freed, *back)
         ):
-            self.passed_over.add(job)
+            self.guard.add(job)
             tenants.come(job, status.allocations)
             return False
         tenants.come(job, allocations)
@@ -247,7 +267,7 @@ class _Round:
                 self.actions.append(Reserve(job.job_id, allocations, until_s))
 
     def serve_instead(self, job: Job, status: JobStatus, less: Job, held: JobStatus) -> bool:
-        """Serve a job with what one that is less urgent keeps from it, if that is enough."""
+        """Serve a job with the reserved devices of a less urgent one; return whether it fits."""
         before = self._no_capacity, self._freed, self._keeper
         self._no_capacity, self._freed, self._keeper = (
             Unplaceable(),
@@ -257,7 +277,7 @@ class _Round:
         self._tenants.leave(less.job_id)
         self.actions.append(Preempt(less.job_id))
         if self.serve(job, status):
-            self.passed_over.add(less)
+            self.guard.add(less)
             return True
         self.actions.pop()
         self._tenants.come(less, held.allocations)

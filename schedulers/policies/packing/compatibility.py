@@ -1,4 +1,4 @@
-"""Who may go beside whom, by what is foretold: remembered, because it does not change."""
+"""Cache of co-location compatibility between workload keys and occupancies, from forecasts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from presage.errors import ConfigError
 from presage.schedulers.core.capacity.shared_devices import MOST_KNOWN, Occupancy
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 
-BREADTH = 256  # companies that a job looks at, at once
+BREADTH = 256  # occupancies that are evaluated for a workload key in one decision
 
 
 class Limits(NamedTuple):
-    """How much of a device is given away; see ``packing.Packing``."""
+    """Limits of co-location on a device, as ``PolicyNeeds`` declares them."""
 
     most_slowdown: float
     most_members: int
     overcommit: float
 
+    @classmethod
+    def of(cls, needs: PolicyNeeds) -> Limits:
+        """Return the limits that a policy declares."""
+        return cls(needs.most_slowdown, needs.most_members, needs.overcommit)
+
     def check(self, policy: str) -> None:
-        """Each is a finite number of at least 1.
+        """Raise an error unless each limit is a finite number of at least 1.
 
         Raises
         ------
@@ -34,23 +40,23 @@ class Limits(NamedTuple):
         """
         for name, value in self._asdict().items():
             if not 1 <= value < math.inf:
-                raise ConfigError(f"{policy}: {name}={value}, must be a finite number >= 1")
+                raise ConfigError(f"{policy}: {name}={value:g}, must be a finite number >= 1")
 
     def needs(self, prediction: RuntimePrediction) -> tuple[int, int]:
-        """Thousandths of a device's compute, and bytes of its memory, that a job is granted."""
+        """Return the compute in thousandths and the memory in bytes that a job is allocated."""
         return math.ceil(prediction.compute_milli / self.overcommit), prediction.memory_bytes
 
 
 @dataclass(eq=False, slots=True)
 class Compatibility:
-    """Jobs of a shape, as what they would do beside others.
+    """Compatibility of one workload key with occupancies.
 
     Attributes
     ----------
     slowest : dict of Occupancy to float
-        Companies that they may join, and how slow whoever is slowed most becomes there.
+        Largest predicted slowdown on each occupancy that its jobs may join.
     joins, looked_at : int
-        Bits of the numbers of these companies, and of all of which that is known.
+        Bit sets of the numbers of these occupancies, and of all that were evaluated.
     """
 
     slowest: dict[Occupancy, float] = field(default_factory=dict)
@@ -59,15 +65,15 @@ class Compatibility:
 
 
 class CompatibilityCache:
-    """Of each shape of jobs that was looked at, which companies it may join.
+    """Cache of the occupancies that jobs of each workload key may join.
 
-    Where more than ``BREADTH`` companies are new to a shape, and it has no place yet, it looks at
-    so many that have room for it, of those that have most compute left.
+    If more than ``BREADTH`` occupancies are new to a workload key without a place, the ``BREADTH``
+    occupancies with the most free compute that have capacity for it are evaluated.
 
     Attributes
     ----------
     of : dict
-        What is known, by shape.
+        Compatibility by workload key.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -83,14 +89,14 @@ class CompatibilityCache:
         occupancies: Collection[Occupancy],
         forecasts: Forecasts,
     ) -> list[Hashable]:
-        """Return the workload keys that may join an occupancy; predict what is not known yet.
+        """Return the workload keys that have a place; new pairs are requested in one batch.
 
         Parameters
         ----------
         present : int
             Bits of the numbers of the occupancies that devices have, or had in this pass.
         occupancies : collection of Occupancy
-            The occupancies that devices have now.
+            Occupancies that devices have now.
         """
         known = state.shared.known
         if known is not self._known or len(self.of) > MOST_KNOWN:
@@ -125,7 +131,7 @@ class CompatibilityCache:
     def _with_capacity(
         self, job: Job, one: Compatibility, occupancies: Iterable[Occupancy], forecasts: Forecasts
     ) -> Iterator[Occupancy]:
-        """Those of companies that are new to a shape, which it then knows."""
+        """Yield new occupancies that have capacity for a job, and mark all of them as evaluated."""
         needs: dict[str, tuple[int, int]] = {}
         for occupancy in occupancies:
             bit = 1 << occupancy.number

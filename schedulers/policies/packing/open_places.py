@@ -1,4 +1,4 @@
-"""Devices with room beside jobs, less what a decision takes and with what it adds."""
+"""Shared devices with free capacity, as a decision goes on to change them."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ from presage.schedulers.policies.packing.compatibility import Compatibility, Lim
 
 
 class SharedCapacity:
-    """Where a decision may put jobs beside others.
+    """Devices on which a decision may co-locate jobs.
 
     Attributes
     ----------
     present : int
-        Bits of the numbers of companies that devices have, or had when the decision began.
+        Bit set of the numbers of occupancies that devices have, or had when the decision began.
     """
 
     def __init__(self, state: State, forecasts: Forecasts, limits: Limits) -> None:
         self._state, self._forecasts, self._limits = state, forecasts, limits
-        self._devices = dict(state.shared.devices)  # of each company the bits of its devices
+        self._devices = dict(state.shared.devices)  # bit set of each occupancy's devices
         self.present = state.shared.present
         self._spared = 0  # bits of devices
 
     def __bool__(self) -> bool:
-        """Whether there may be one."""
+        """Return whether there may be a place."""
         return bool(self._devices)
 
     def spare(self, nodes: Iterable[int]) -> None:
-        """Put nobody on these nodes."""
+        """Start no jobs on these nodes."""
         for node in nodes:
             there = self._state.cluster.devices_of(node)
             self._spared |= (1 << there.stop) - (1 << there.start)
 
     def spare_one(self, kinds: Collection[str]) -> None:
-        """Put nobody on a device of these kinds, so that it runs dry.
+        """Drain a device of these kinds: the first with free capacity that is not drained yet.
 
-        It is the first on which somebody is and nobody new is put yet: the same one again and
-        again, or one before it, until it is idle.
+        It is the same device at each decision, or one before it, until it is idle.
         """
         free = [
             left & -left
@@ -52,12 +51,13 @@ class SharedCapacity:
 
     @property
     def occupancies(self) -> Collection[Occupancy]:
-        """Those that devices have."""
+        """Occupancies that devices have."""
         return self._devices.keys()
 
     def best(self, neighbour: Compatibility) -> tuple[int, Occupancy] | None:
-        """The device where whoever is slowed most is slowed least, the first of equals; who is
-        there; None if there is none.
+        """Return the device with the smallest largest slowdown, and its occupancy; None if none.
+
+        Ties go to the first device.
         """
         found = [
             (neighbour.slowest[occupancy], bits & -bits, occupancy)
@@ -70,19 +70,19 @@ class SharedCapacity:
         return bit.bit_length() - 1, occupancy
 
     def part(self, job: Job, device: int) -> Allocation:
-        """What a job would be granted of a device."""
+        """Return what a job would be allocated on a device."""
         prediction = self._forecasts.prediction(job, self._state.cluster.kind_of(device))
         return Allocation(device, *self._limits.needs(prediction))
 
     def whole(self, job: Job, whole: Allocation) -> Allocation:
-        """What a job gets of a device that nobody is on; what is left is a place."""
+        """Return a job's allocation on an idle device; the rest becomes a place."""
         kind = self._state.cluster.kind_of(whole.device)
         allocation = self.part(job, whole.device)
         self._leave(kind, whole.compute_milli, whole.memory_bytes, (job,), allocation)
         return allocation
 
     def beside(self, job: Job, device: int, occupancy: Occupancy) -> Allocation:
-        """What a job gets where a company is; what is left is a place."""
+        """Return a job's allocation on a shared device; the rest becomes a place."""
         self._devices[occupancy] ^= 1 << device
         if not self._devices[occupancy]:
             del self._devices[occupancy]
@@ -99,7 +99,7 @@ class SharedCapacity:
         jobs: tuple[Job, ...],
         allocation: Allocation,
     ) -> None:
-        """So much was there before a job was granted a part of it."""
+        """Add the place that remains of a free capacity after an allocation."""
         compute_milli -= allocation.compute_milli
         if compute_milli > 0 and len(jobs) < self._limits.most_members:
             memory_bytes -= allocation.memory_bytes

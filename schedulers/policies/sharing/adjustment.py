@@ -1,6 +1,6 @@
-"""Elastic adjustment of what runs on nodes: more for who is late, less for who can wait (N3 to N7).
+"""Rebalancing of running jobs: more compute for violated SLOs, less for best effort (N3 to N7).
 
-It works on a node agent's own node, live, and on all nodes of a cluster in the simulator.
+It covers an agent's own node in a live cluster, and all nodes in the simulator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from presage.schedulers.policies.sharing.slo import too_busy, violated
 
 
 class _Check(NamedTuple):
-    """A look at a job's quality of service."""
+    """Check of a job's SLO."""
 
     elapsed_s: float
     done: float
@@ -32,22 +32,22 @@ class _Check(NamedTuple):
     reserve: float
 
     def violated(self, times: float = 1.0) -> bool:
-        """Whether it will be late, if it has so many times its share."""
+        """Return whether the SLO is violated with a multiple of the present share."""
         pace_s = self.pace_s / times
         return violated(self.elapsed_s, self.done, self.prediction, pace_s, self.reserve)
 
 
 class Rebalancing:
-    """One look at who runs; ``capacity`` is what is left, and is changed with every action.
+    """One check of all running jobs; ``capacity`` changes with every action.
 
     Attributes
     ----------
     actions : list of Action
-        What is to be done, in order.
+        Decided actions, in order.
     late : dict of str to bool
-        Of each latency-sensitive job on a single device whether it is (N3).
+        Whether the SLO of each latency-sensitive job on a single device is violated (N3).
     hungry : bool
-        Whether a best-effort job goes on with less than it needs.
+        Whether a best-effort job runs with less compute than it needs.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Rebalancing:
         self.hungry = False
 
     def run(self) -> list[Action]:
-        """Look at the latency-sensitive jobs first, then at what best-effort ones may have back."""
+        """Check latency-sensitive jobs first, then return compute to best-effort jobs."""
         urgent: list[tuple[Job, JobStatus]] = []
         others: list[tuple[Job, JobStatus]] = []
         for job_id, status in (*self._state.running.items(), *self._state.paused.items()):
@@ -73,13 +73,13 @@ class Rebalancing:
                 job = self._state.job(job_id)
                 (urgent if job.latency_sensitive else others).append((job, status))
         for job, status in urgent:
-            self._look_at(job, status)
+            self._check_slo(job, status)
         strained = {status.allocations[0].device for job, status in urgent if self.late[job.job_id]}
         for job, status in others:
-            self._give_back(job, status.allocations[0].device in strained)
+            self._restore(job, status.allocations[0].device in strained)
         return self.actions
 
-    def _look_at(self, job: Job, status: JobStatus) -> None:
+    def _check_slo(self, job: Job, status: JobStatus) -> None:
         (allocation,), state = status.allocations, self._state
         check = _Check(
             max(0.0, state.now_s - status.first_start_s),
@@ -102,10 +102,10 @@ class Rebalancing:
             )
 
     def _wanted(self, milli: int, check: _Check) -> int:
-        """The share that a late job is to have: a step more, and another until it is in time (N4).
+        """Return the share that restores a violated SLO, in steps (N4).
 
-        One step at a time, where nobody can tell what a share is worth, or by the model's forecast
-        no share is enough.
+        It is one step more if the effect of a share is unknown, or if no share is predicted to be
+        enough.
         """
         step_milli = self._settings.step_milli
         if not check.pace_s or check.violated(math.inf):
@@ -116,10 +116,10 @@ class Rebalancing:
         return wanted
 
     def _raise(self, job: Job, allocation: Allocation, wanted_milli: int, *, surely: bool) -> None:
-        """Give a job more, of what is left or of what best-effort jobs have (N4 to N6).
+        """Give a job more compute, from free capacity or from best-effort jobs (N4 to N6).
 
-        They are lowered at once, and ended only for one that is ``surely`` late: what was saved and
-        ended does not come back with the next look.
+        Best-effort jobs are shrunk at once, but evicted only if the SLO is ``surely`` violated,
+        since an eviction cannot be undone by the next check.
         """
         device, left = allocation.device, int(self._capacity.compute_milli[allocation.device])
         more = wanted_milli - allocation.compute_milli
@@ -128,7 +128,7 @@ class Rebalancing:
             if not surely:
                 more = min(more, left + sum(one.spare_milli for one in tenants))
             found = release(more - left, 0, tenants)
-            if found is None:  # not all of it can be had
+            if found is None:  # not all of it can be reclaimed
                 more = left + sum(one.compute_milli for one in tenants)
                 found = release(more - left, 0, tenants)
                 assert found is not None
@@ -138,8 +138,8 @@ class Rebalancing:
             given = allocation._replace(compute_milli=allocation.compute_milli + more)
             self.actions.append(Resize(job.job_id, (given,)))
 
-    def _give_back(self, job: Job, strained: bool) -> None:
-        """Let a best-effort job that was lowered have as much as it needs, if that is left."""
+    def _restore(self, job: Job, strained: bool) -> None:
+        """Return compute to a best-effort job that was shrunk, as far as it is free."""
         allocation = self._tenants.allocation_of(job.job_id)
         if allocation is None:
             return
@@ -155,7 +155,7 @@ class Rebalancing:
 
 
 def not_on_hold(state: State) -> FreeCapacity:
-    """What is left of every device, less what paused jobs go on with when they are resumed."""
+    """Return the free capacity without the compute that paused jobs get back when resumed."""
     capacity = state.capacity()
     for status in state.paused.values():
         for device, compute_milli, _ in status.allocations:

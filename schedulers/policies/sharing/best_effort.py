@@ -1,4 +1,4 @@
-"""Best-effort jobs on devices, as a decision goes on to change what they have."""
+"""Best-effort jobs on devices, as a decision goes on to change their allocations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from presage.schedulers.policies.sharing.reclaim import Release, Tenant
 
 
 class Tenants:
-    """Who could give a device, or a part of it, back.
+    """Best-effort jobs from which devices, or parts of them, can be reclaimed.
 
     Parameters
     ----------
     capacity : FreeCapacity
-        What is left; what is given back is added to it.
+        Free capacity; reclaimed capacity is added to it.
     least_milli : int
-        What a job is left with at least.
+        Least compute that a job keeps.
     """
 
     def __init__(self, state: State, capacity: FreeCapacity, least_milli: int) -> None:
@@ -31,13 +31,13 @@ class Tenants:
         self._ended: set[str] = set()
 
     def allocation_of(self, job_id: str) -> Allocation | None:
-        """What a job has of its one device by now; None if it was ended."""
+        """Return the present allocation of a single-device job; None if it was evicted."""
         if job_id in self._ended:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
     def on(self, device: int) -> list[Tenant]:
-        """Best-effort jobs that run on a device."""
+        """Return the best-effort jobs that run on a device."""
         return [
             self._tenant(job_id, device)
             for job_id in self._state.on(device)
@@ -48,7 +48,7 @@ class Tenants:
 
     @cached_property
     def held(self) -> FreeCapacity:
-        """What best-effort jobs held of every device when the decision began."""
+        """Capacity that best-effort jobs held of every device when the decision began."""
         held = FreeCapacity(
             np.zeros_like(self._capacity.compute_milli), np.zeros_like(self._capacity.memory_bytes)
         )
@@ -58,20 +58,20 @@ class Tenants:
         return held
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
-        """What is to be done for a release on a device."""
+        """Yield the actions of a release on a device."""
         for job_id in found.ended:
             yield self.end(job_id)
         for job_id, compute_milli in found.lowered:
             yield self.change(job_id, compute_milli)
 
     def end(self, job_id: str) -> Preempt:
-        """Let a job save its state and wait again."""
+        """Evict a job: it saves its state and waits again."""
         self._capacity.give(self._allocations(job_id))
         self._ended.add(job_id)
         return Preempt(job_id)
 
     def change(self, job_id: str, compute_milli: int) -> Resize:
-        """Let a job have another share of its device."""
+        """Change a job's share of its device."""
         (allocation,) = self._allocations(job_id)
         self._capacity.compute_milli[allocation.device] += allocation.compute_milli - compute_milli
         self._changed[job_id] = other = allocation._replace(compute_milli=compute_milli)
@@ -89,6 +89,6 @@ class Tenants:
             status.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
         )
         lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(allocations)
-        # A gang goes as fast as its slowest member: to lower one would waste what the others have.
+        # A gang runs as fast as its slowest member: shrinking one would waste the others' compute.
         least = self._least_milli if len(allocations) == 1 else allocation.compute_milli
         return Tenant(job_id, allocation.compute_milli, allocation.memory_bytes, least, lost_s)

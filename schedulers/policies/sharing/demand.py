@@ -1,38 +1,37 @@
-"""What a job needs of a device of each kind, by what is foretold: its utilization set (C2, M1)."""
+"""Predicted needs of a job on devices of each kind: its utilization set (C2, M1)."""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.policy import Demand, predicted_demand
 
-_NEVER = np.iinfo(np.int64).max  # of a kind that will not do
+NEVER = Demand(np.iinfo(np.int64).max, np.iinfo(np.int64).max)  # on kinds that the job excludes
 
 
 class Needs(NamedTuple):
-    """Of one device, by its kind, in the order of the cluster's columns.
+    """Needs of a job on one device, by kind, in the order of the cluster's columns.
 
     Attributes
     ----------
     compute_milli : tuple of int
-        Thousandths of its compute, in the median.
+        Thousandths of the device's compute; predicted medians.
     memory_bytes : tuple of int
-        Of its memory: a bound that is exceeded with the forecaster's stated risk.
+        Bytes of the device's memory; predicted bounds, exceeded with the forecaster's stated risk.
     """
 
     compute_milli: tuple[int, ...]
     memory_bytes: tuple[int, ...]
 
     def fit(self, capacity: FreeCapacity, devices: DeviceColumns) -> NDArray[np.bool_]:
-        """Which devices have as much left, of compute and of memory (C2): of shape (devices,)."""
+        """Return which devices have enough free compute and memory (C2), of shape (devices,)."""
         fits: NDArray[np.bool_] = (
             capacity.compute_milli >= np.array(self.compute_milli)[devices.kind]
         )
@@ -41,22 +40,24 @@ class Needs(NamedTuple):
 
 
 def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit: float) -> Needs:
-    """What a job needs; the whole device where nothing is foretold.
+    """Return the predicted needs of a job; an exclusive device where no forecast is available.
 
     Parameters
     ----------
     overcommit : float
-        How many times over a device's compute is given away; memory never is.
+        Factor by which predicted compute may exceed a device; memory is never overcommitted.
     """
-    compute_milli, memory_bytes = [], []
-    for kind in kinds:
-        will_do = not job.kinds or kind in job.kinds
-        prediction = forecasts.prediction(job, kind) if will_do else None
-        compute_milli.append(_NEVER if prediction is None else share_of(prediction, overcommit))
-        memory_bytes.append(_NEVER if prediction is None else prediction.memory_bytes)
-    return Needs(tuple(compute_milli), tuple(memory_bytes))
+    found = [
+        predicted_demand(forecasts.prediction(job, kind), overcommit)
+        if not job.kinds or kind in job.kinds
+        else NEVER
+        for kind in kinds
+    ]
+    return Needs(
+        tuple(one.compute_milli for one in found), tuple(one.memory_bytes for one in found)
+    )
 
 
 def share_of(prediction: RuntimePrediction, overcommit: float) -> int:
-    """Thousandths of a device that a job is granted; never less than one."""
-    return min(FULL_DEVICE_MILLI, max(1, math.ceil(prediction.compute_milli / overcommit)))
+    """Return the thousandths of a device that are allocated to a job; at least one."""
+    return predicted_demand(prediction, overcommit).compute_milli

@@ -1,4 +1,4 @@
-"""The node agent's choice of a device (N1, N2)."""
+"""Choice of a device on a node (N1, N2)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from presage.schedulers.core.state import State
 def choose_device(
     job: Job, fitting: Sequence[int], state: State, capacity: FreeCapacity, forecasts: Forecasts
 ) -> int:
-    """Of a node's devices that fit, one at least, the one for a job.
+    """Return the device for a job among the devices of a node that fit; there is at least one.
 
-    A latency-sensitive job has the one with most left (N1), a best-effort job the one with the
-    shortest predicted run time (N2), beside those who are there. Of several it is again the one
-    with most left, then the first.
+    A latency-sensitive job gets the device with the most free capacity (N1), a best-effort job the
+    one with the shortest predicted run time next to the jobs there (N2). Ties go to the device with
+    the most free capacity, then to the first.
     """
     if len(fitting) == 1:
         return fitting[0]
@@ -34,12 +34,12 @@ def choose_device(
 def _runtime_s(
     job: Job, fitting: Sequence[int], state: State, forecasts: Forecasts
 ) -> dict[int, float]:
-    """Of a job on each device (M2): that alone, times what neighbours slow it down by."""
+    """Return the run time on each device (M2): alone, times the slowdown by co-located jobs."""
     kind = {device: state.cluster.kind_of(device) for device in fitting}
     runtime_s = {device: forecasts.prediction(job, kind[device]).runtime_s for device in fitting}
     shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
     asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
     for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
-        if slowdowns[-1] < math.inf:  # else nobody foretells what neighbours do
+        if slowdowns[-1] < math.inf:  # else no forecast of the slowdown is available
             runtime_s[device] *= slowdowns[-1]
     return runtime_s

@@ -22,7 +22,7 @@ def choose_node(
     Parameters
     ----------
     fits : ndarray of shape (devices,)
-        Devices that have as much left as the job is foretold to need on their kind (C2). A node is
+        Devices with enough free capacity for the job's predicted needs (C2). A node is
         feasible if it has one.
     rng : Random, optional
         Chooses from nodes that are as good as each other; else the first does.

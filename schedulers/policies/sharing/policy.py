@@ -1,10 +1,11 @@
-"""GPU sharing with quality of service: controller and node agents, as one policy."""
+"""GPU sharing with SLOs: the controller and the node agents of a live cluster as one policy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
 from copy import copy
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Action, Start, Wake
 from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.consolidation import consolidated
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.core.queue import Key, priority_key
+from presage.schedulers.core.policy import AgentSettings, Policy, PolicyNeeds
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.placement import consolidated, nearest_nodes
+from presage.schedulers.policies.placement import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.sharing.adjustment import Rebalancing, not_on_hold
 from presage.schedulers.policies.sharing.best_effort import Tenants
@@ -31,32 +33,34 @@ from presage.schedulers.policies.sharing.sharing_settings import Settings
 from presage.schedulers.policies.sharing.workload_cache import WorkloadCache
 
 TIES = ("first", "random")
-MOST_KNOWN = 10_000  # shapes of jobs of which it is remembered what they need
-BREADTH = 64  # devices that could be released for a job, of which the best is taken
+MOST_KNOWN = 10_000  # workload keys with cached needs
+BREADTH = 64  # devices that are considered for reclaiming capacity
 
 
-class Sharing:
-    """By arrival, latency-sensitive jobs first, each where most is left of what it is foretold to
-    need; late ones are given more, and best-effort ones make room.
+class Sharing(Policy):
+    """Policy that co-locates jobs by predicted needs and protects SLOs of latency-sensitive jobs.
 
-    Devices are granted by median compute and by an upper bound of memory. A latency-sensitive job
-    that fits nowhere has best-effort ones lowered or ended. Each ``check_s`` those that will not be
-    done as promised get a step more. Gangs have whole devices; the nodes that are nearest to having
-    those of the first one that waits run dry for it. So has a job that ran out of memory before.
+    Jobs start by arrival where the most predicted capacity is free. Allocations are the median of
+    compute and an upper bound of memory. For a latency-sensitive job that fits nowhere, best-effort
+    jobs are shrunk or evicted. Each ``check_s`` a latency-sensitive job whose SLO is violated gets
+    more compute. Gangs and jobs that ran out of memory get exclusive devices; nodes are drained for
+    the first of them that waits.
 
     Parameters
     ----------
     step_milli, least_milli, check_s, overcommit, home_s, ageing_s, reserve
         See :class:`presage.schedulers.policies.sharing.sharing_settings.Settings`.
     ties : str
-        How equally good nodes are chosen from: "first" or "random".
+        Choice among equally good nodes: "first" or "random".
 
     References
     ----------
     Requirements C1 to C7 and N1 to N9.
     """
 
-    respects_memory = True  # no job goes to a kind that is foretold to be too small for it (C2)
+    needs = PolicyNeeds(
+        allocation="predicted", respects_memory=True, preempts=True, resizes=True, home_s=60.0
+    )
 
     def __init__(
         self,
@@ -74,42 +78,37 @@ class Sharing:
         self.settings = Settings(
             step_milli, least_milli, check_s, overcommit, home_s, ageing_s, reserve
         ).check()
+        self.needs = replace(Sharing.needs, overcommit=overcommit, ageing_s=ageing_s, home_s=home_s)
         self._at_random = ties == "random"
         self._adjusts = True
         self._on_node = False
         self._workload_keys: WorkloadCache | None = None  # of one cluster's forecasts
 
-    def of_controller(self) -> Sharing:
-        """One that leaves what runs to the agents of a live cluster (N3 to N7)."""
+    @property
+    def agent_settings(self) -> AgentSettings:
+        """Settings by which node agents rebalance running jobs (N3 to N7)."""
+        own = self.settings
+        return AgentSettings(
+            own.step_milli, own.least_milli, own.check_s, own.overcommit, own.reserve
+        )
+
+    def controller_policy(self) -> Sharing:
+        """Return a policy that leaves running jobs to the agents of a live cluster (N3 to N7)."""
         other = copy(self)
         other._adjusts = False
         return other
 
-    def of_agent(self) -> Sharing:
-        """One for the devices of a single node, whatever their kinds, as if there were no others.
+    def agent_policy(self) -> Sharing:
+        """Return a policy for the devices of a single node, of whatever kinds.
 
-        It is told of each job by itself, and so takes no two for alike.
+        An agent has forecasts for each job separately, so no two jobs share a workload key.
         """
         other = copy(self)
         other._on_node = True
         return other
 
-    @property
-    def ageing_s(self) -> float:
-        """After so long a best-effort job may go before latency-sensitive ones."""
-        return self.settings.ageing_s
-
-    @property
-    def overcommit(self) -> float:
-        """How many times over a device's compute is granted."""
-        return self.settings.overcommit
-
-    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """By arrival, within a class and a priority."""
-        return (*priority_key(job), job.submit_s)
-
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
-        """Adjust what runs, if it is time to; then serve who waits."""
+        """Rebalance running jobs if a check is due, then start pending jobs."""
         capacity = not_on_hold(state)
         tenants = Tenants(state, capacity, self.settings.least_milli)
         check_s = self.settings.check_s
@@ -142,7 +141,7 @@ class Sharing:
         return actions
 
     def _known(self, state: State, forecasts: Forecasts) -> WorkloadCache:
-        """What is remembered; on a node nothing, as no two jobs are taken for alike there."""
+        """Return the cache; on a node it is new, as no two jobs share a workload key there."""
         devices, known = state.cluster.columns, self._workload_keys
         if (
             known is None
@@ -157,14 +156,14 @@ class Sharing:
 
 
 class _Serving:
-    """Who waits is placed, in order.
+    """Placement of pending jobs, in order.
 
     Attributes
     ----------
     watch : bool
-        Whether there is a job now whose quality of service has to be looked at.
+        Whether there is a job now whose SLO has to be checked.
     wake_s : float
-        When the first that waits may go elsewhere, or before others; infinite if none will.
+        When the first pending job may start elsewhere, or before others; infinite if none will.
     """
 
     def __init__(
@@ -182,19 +181,19 @@ class _Serving:
         self._tenants, self._settings, self._ties = tenants, settings, ties
         self._idle = state.idle()
         self._devices = state.cluster.columns
-        self._passed_over = PriorityGuard(state)
+        self._guard = PriorityGuard(state)
         self._spared = np.zeros(state.cluster.devices, bool)  # for a gang that waits
         self._nothing = np.zeros(state.cluster.devices, bool)
         self._for_all = False  # also latency-sensitive jobs have nothing of them
         self._head: Job | None = None
-        self._taken: set[int] = set()  # devices that somebody was put on by this decision
+        self._taken: set[int] = set()  # devices on which this decision started jobs
         self._workload_keys, self._on_node = workload_keys, on_node
         self.watch = False
         self.wake_s = math.inf
         self.actions: list[Action] = []
 
     def run(self) -> list[Action]:
-        """What is to be done, in order."""
+        """Return the actions, in order."""
         for known in self._workload_keys.unfit.values():
             known.begin(self._capacity)
         aged = self._aged()
@@ -207,14 +206,14 @@ class _Serving:
                 continue
             if self._alike(job) not in unfit:
                 if not self._serve(job):
-                    self._passed_over.add(job)
+                    self._guard.add(job)
                     if self._like_others(job):
                         unfit.add(job.workload_key)
                         turns.skip()
             elif self._like_others(job):
                 turns.skip()
             elif not self._serve(job):
-                self._passed_over.add(job)
+                self._guard.add(job)
         for urgent, known in self._workload_keys.unfit.items():
             known.end(self._capacity, self._kept_from(urgent=urgent))
         return self.actions
@@ -223,14 +222,14 @@ class _Serving:
         return job.job_id if self._on_node else job.workload_key
 
     def _like_others(self, job: Job) -> bool:
-        """Whether a job may go wherever others of its shape may, and nowhere else."""
+        """Return whether a job fits exactly where others with its workload key do."""
         if self._on_node:
             return False
         status = self._state.status(job.job_id)
         return not status.overflows and self._home(job, status) is None
 
     def _aged(self) -> Job | None:
-        """The first best-effort job, if it has waited for too long (C6)."""
+        """Return the first best-effort job, if it has waited for longer than the ageing (C6)."""
         if self._settings.ageing_s == math.inf:
             return None
         first = next((job for job in self._state.pending if not job.latency_sensitive), None)
@@ -243,7 +242,7 @@ class _Serving:
         return None
 
     def _serve(self, job: Job) -> bool:
-        """Start a job, if it fits or can be made room for."""
+        """Start a job if it fits or capacity can be reclaimed for it; return whether."""
         status = self._state.status(job.job_id)
         if job.gpus > 1 or status.overflows:
             return self._start_whole(job)
@@ -254,13 +253,13 @@ class _Serving:
             return job.latency_sensitive and self._make_capacity(job, needs)
         if self._start(job, (self._allocation(needs, device),)):
             return True
-        # What a latency-sensitive job asks for is of some kinds; of others it may have a device.
+        # The request of a skipped latency-sensitive job is for some kinds; try the others.
         others = self._devices.kind != self._devices.kind[device]
         device = self._device(job, needs, others) if home is None else None
         return device is not None and self._start(job, (self._allocation(needs, device),))
 
     def _device(self, job: Job, needs: Needs, among: NDArray[np.bool_] | None = None) -> int | None:
-        """The controller's choice of a node, and its agent's of a device there."""
+        """Return the device of the chosen node; None if the job fits nowhere."""
         unfit = self._workload_keys.unfit[job.latency_sensitive]
         kept = self._kept_from(urgent=job.latency_sensitive)
         fits = unfit.fitting(self._alike(job), needs, self._capacity, kept)
@@ -279,12 +278,13 @@ class _Serving:
         return choose_device(job, there, self._state, self._capacity, self._forecasts)
 
     def _wait_for(self, aged: Job) -> None:
-        """Let nobody else have the device that is nearest to having what goes first needs.
+        """Drain the device that is closest to having what the aged job needs.
 
-        That is the one with the largest part of it left, of compute or memory, whichever is less.
+        That is the device with the largest fraction of it free, of compute or memory, whichever is
+        smaller.
         """
         self._for_all = True
-        if aged.gpus > 1 or self._spared.any():  # a gang's nodes are spared already
+        if aged.gpus > 1 or self._spared.any():  # a gang's nodes are drained already
             return
         needs, kind = self._needs(aged), self._devices.kind
         compute = self._capacity.compute_milli / np.array(needs.compute_milli)[kind]
@@ -295,7 +295,7 @@ class _Serving:
             self._spared[np.where(allowed, np.minimum(compute, memory), -1.0).argmax()] = True
 
     def _kept_from(self, *, urgent: bool) -> NDArray[np.bool_]:
-        """Devices that jobs may not have: they run dry for one that goes before them."""
+        """Return the devices that are drained for a job that precedes others."""
         return self._nothing if urgent and not self._for_all else self._spared
 
     def _made_capacity(self, before: FreeCapacity) -> None:
@@ -303,7 +303,7 @@ class _Serving:
             known.grow(before, self._capacity)
 
     def _at_home(self, needs: Needs, home: int) -> int | None:
-        """The device where a job was, if it fits there again."""
+        """Return the device that a job was on, if it fits there again."""
         allocation = self._allocation(needs, home)
         capacity = self._capacity
         if self._spared[home] or capacity.compute_milli[home] < allocation.compute_milli:
@@ -311,7 +311,7 @@ class _Serving:
         return home if capacity.memory_bytes[home] >= allocation.memory_bytes else None
 
     def _home(self, job: Job, status: JobStatus) -> int | None:
-        """The one device that a job may go to: a best-effort one that was ended stays (N6, N9)."""
+        """Return the only device that an evicted best-effort job may start on for now (N6, N9)."""
         if job.latency_sensitive or len(status.was_on) != 1 or status.overflows:
             return None
         leaves_s = status.since_s + self._settings.home_s
@@ -325,7 +325,7 @@ class _Serving:
         return self._workload_keys.needs(self._alike(job), job)
 
     def _make_capacity(self, job: Job, needs: Needs) -> bool:
-        """Start a latency-sensitive job where best-effort ones make room for it (C4)."""
+        """Start a latency-sensitive job on capacity reclaimed from best-effort jobs (C4)."""
         held, capacity = self._tenants.held, self._capacity
         together = FreeCapacity(
             capacity.compute_milli + held.compute_milli, capacity.memory_bytes + held.memory_bytes
@@ -354,7 +354,7 @@ class _Serving:
         return self._start(job, (self._allocation(needs, device),))
 
     def _start_whole(self, job: Job) -> bool:
-        """Start a job on devices of its own."""
+        """Start a job on exclusive devices; return whether it fits."""
         if self._head is not None and (self._for_all or not job.latency_sensitive):
             return False
         allocations = consolidated(job, self._state.cluster, self._idle.copy())
@@ -364,13 +364,13 @@ class _Serving:
             return True
         if self._head is None:
             self._head = job
-            self._for_all |= job.latency_sensitive  # what was kept from all stays so
+            self._for_all |= job.latency_sensitive  # devices that are kept from all jobs stay so
             for node in nearest_nodes(job, self._state, self._idle):
                 self._spared[self._state.cluster.devices_of(node)] = True
         return False
 
     def _clear(self, job: Job) -> bool:
-        """Start a latency-sensitive gang on devices that only best-effort jobs are on (C4)."""
+        """Start a latency-sensitive gang on devices that only best-effort jobs hold (C4)."""
         state, freed = self._state, self._idle.copy()
         held = {
             device: there
@@ -392,7 +392,7 @@ class _Serving:
         return self._start(job, allocations)
 
     def _start(self, job: Job, allocations: tuple[Allocation, ...]) -> bool:
-        if self._passed_over.blocks(job, allocations):
+        if self._guard.blocks(job, allocations):
             return False
         self._capacity.take(allocations)
         self._taken.update(allocation.device for allocation in allocations)

@@ -20,7 +20,7 @@ class Tenant(NamedTuple):
     least_milli : int
         As little compute as it can be left with (N9); all that it has if it cannot be lowered.
     lost_s : float
-        What is lost if it is ended: running time since it saved, and what saving and restarting
+        Loss if it is evicted: running time since its checkpoint, and what saving and restarting
         take, on each of its devices.
     """
 
@@ -32,26 +32,26 @@ class Tenant(NamedTuple):
 
     @property
     def spare_milli(self) -> int:
-        """What it can be lowered by."""
+        """Compute by which it can be shrunk."""
         return max(0, self.compute_milli - self.least_milli)
 
     @property
     def kept_milli(self) -> int:
-        """What it can be left with at least: it is had by ending it alone."""
+        """Compute that can only be reclaimed by evicting it."""
         return self.compute_milli - self.spare_milli
 
 
 class Release(NamedTuple):
-    """Who is ended, and who is lowered to what.
+    """Evictions and shrinkages that free capacity of a device.
 
     Attributes
     ----------
     ended : tuple of str
-        Jobs that save their state and end; they wait again.
+        Jobs that are evicted: they save their state and wait again.
     lowered : tuple of (str, int)
-        Jobs and the thousandths that they are left with.
+        Jobs that are shrunk, and the thousandths that they keep.
     lost_s : float
-        Of those that are ended, together.
+        Total loss of the evicted jobs.
     """
 
     ended: tuple[str, ...]
@@ -60,16 +60,16 @@ class Release(NamedTuple):
 
     @property
     def cost(self) -> tuple[int, float, int]:
-        """Smallest is best: fewest ended, least lost, fewest lowered."""
+        """Sort key: fewest evictions, then least loss, then fewest shrunk jobs."""
         return len(self.ended), self.lost_s, len(self.lowered)
 
 
 def release(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> Release | None:
-    """How a device comes to have so much more left; None if it cannot.
+    """Return how to free capacity of a device; None if that is impossible.
 
-    Compute is taken by lowering jobs as far as they can be (N5), those first that can give most.
-    Only if that is not enough are some ended (N6): the smallest set, and of these the one that
-    loses least; of more than ``MOST_SETS``, one that is nearly so.
+    Jobs are shrunk as far as possible (N5), those first that can give most. Only if that is not
+    enough some are evicted (N6): the smallest set, and of these the one with the least loss; an
+    approximation of it if there are more than ``MOST_SETS`` sets.
     """
     if sum(one.memory_bytes for one in tenants) < lack_bytes:
         return None
@@ -85,8 +85,8 @@ def release(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> Rele
 
 
 def _ended(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple[Tenant, ...]:
-    """The smallest set that is enough, beside what the others can be lowered by."""
-    lack_milli -= sum(one.spare_milli for one in tenants)  # the rest is had by ending alone
+    """Return the smallest set of evictions that is enough, if all other jobs are shrunk."""
+    lack_milli -= sum(one.spare_milli for one in tenants)  # the rest needs evictions
     for count in range(_fewest(lack_milli, lack_bytes, tenants), len(tenants) + 1):
         if comb(len(tenants), count) > MOST_SETS:
             return _one_by_one(lack_milli, lack_bytes, tenants)
@@ -102,7 +102,7 @@ def _ended(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple
 
 
 def _fewest(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> int:
-    """How many have to be ended at least: those that give most of either would not be enough."""
+    """Return a lower bound of the number of evictions."""
     memory = accumulate(sorted((one.memory_bytes for one in tenants), reverse=True), initial=0)
     compute = accumulate(sorted((one.kept_milli for one in tenants), reverse=True), initial=0)
     both = zip(memory, compute, strict=True)
@@ -110,7 +110,7 @@ def _fewest(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> int:
 
 
 def _one_by_one(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple[Tenant, ...]:
-    """Of too many sets to try all: those that give most until it is enough, less those in vain."""
+    """Return an approximate set: jobs that give most until it is enough, minus needless ones."""
 
     def gives(one: Tenant) -> float:
         of_memory = one.memory_bytes / lack_bytes if lack_bytes > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What an operator may set of sharing."""
+"""Settings of the sharing policy."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import NamedTuple
 from presage.errors import ConfigError
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 
-URGENT_WEIGHT = 10  # times that a latency-sensitive job's share counts, where shares are weights
+URGENT_WEIGHT = 10  # factor of a latency-sensitive job's share, where shares are weights
 
 
 class Settings(NamedTuple):
-    """How devices are shared.
+    """Settings by which devices are shared.
 
     Attributes
     ----------
     step_milli : int
-        What a latency-sensitive job that is late is given in addition, each time it is looked at:
-        a tenth of a device, as published (N4).
+        Compute that a latency-sensitive job gets in addition at each check that finds its SLO
+        violated; a tenth of a device, as published (N4).
     least_milli : int
-        What a best-effort job is left with at least; with less it is ended (N6, N9).
+        Least compute of a best-effort job; it is evicted rather than shrunk further (N6, N9).
     check_s : float
-        From one look at quality of service to the next.
+        Seconds between checks of SLOs.
     overcommit : float
-        How many times over a device's compute is given away.
+        Factor by which predicted compute may exceed a device.
     home_s : float
-        How long a best-effort job that was ended waits for room where it was; then it may go
-        elsewhere (N9).
+        Seconds for which an evicted best-effort job waits for the device that it was on; then it
+        may start elsewhere (N9).
     ageing_s : float
-        A best-effort job that has waited longer goes before latency-sensitive ones; infinite: none
-        does (C6).
+        Waiting time after which a best-effort job precedes latency-sensitive jobs; never if
+        infinite (C6).
     reserve : float
-        Part of the margin between the foretold run time and the promised one that is kept in hand
-        at a look: what is then done takes effect little by little (N3).
+        Fraction of the margin between the predicted run time and the SLO that a check holds back,
+        since rebalancing takes effect gradually (N3).
     """
 
     step_milli: int = 100
@@ -45,12 +45,12 @@ class Settings(NamedTuple):
     reserve: float = 0.5
 
     def check(self) -> Settings:
-        """The same, if each can be.
+        """Return the settings themselves, if all are valid.
 
         Raises
         ------
         ConfigError
-            Names the setting.
+            A setting is invalid; the message names it.
         """
         for name in ("step_milli", "least_milli"):
             value = getattr(self, name)

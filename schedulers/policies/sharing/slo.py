@@ -1,25 +1,25 @@
-"""Whether a latency-sensitive job will be done when it was promised to be (N3, N7)."""
+"""SLO of latency-sensitive jobs: whether they will end in time (N3, N7)."""
 
 from __future__ import annotations
 
 from presage.schedulers.core.forecasts import RuntimePrediction
 
-SLACK_MILLI = 50  # busier than foretold by less is noise
-ROUNDED = 1 + 1e-9  # or a job that is as fast as foretold were late by what sums are rounded
+SLACK_MILLI = 50  # a smaller excess over the predicted use is noise
+ROUNDED = 1 + 1e-9  # so that rounding violates no SLO of a job that is as fast as predicted
 
 
 def rest_s(
     done: float, elapsed_s: float, prediction: RuntimePrediction, pace_s: float = 0.0
 ) -> float:
-    """What a job still takes, in seconds; infinite where nothing is foretold.
+    """Return the remaining run time of a job in seconds; infinite if no forecast is available.
 
-    The model's answer for so many fewer iterations, or what they take at the present pace, if that
+    It is the predicted time of the remaining iterations, or their time at the present speed if that
     is longer (docs/decisions/0034).
 
     Parameters
     ----------
     pace_s : float
-        Seconds that all of the job would take as it runs now; 0 where nobody can tell.
+        Run time of the whole job at its present speed; 0 if unknown.
     """
     return max(prediction.remaining_s(done, elapsed_s), (1.0 - done) * pace_s)
 
@@ -31,18 +31,17 @@ def violated(
     pace_s: float = 0.0,
     reserve: float = 0.0,
 ) -> bool:
-    """Whether time so far and what is foretold of the rest are beyond the preset time (N3).
+    """Return whether elapsed and remaining time exceed the SLO (N3).
 
-    The rest is that of :func:`rest_s`. The preset time is what the job was promised on its kind of
-    device: an upper bound, for with a median any noise would be a violation. Never, where nothing
-    is foretold.
+    The remaining time is that of :func:`rest_s`. The SLO is the predicted upper bound on the kind
+    of device, since with a median any noise would violate it. Without a forecast nothing does.
 
     Parameters
     ----------
     pace_s : float
-        As :func:`rest_s` has it.
+        As in :func:`rest_s`.
     reserve : float
-        Part of the margin between what was foretold and the preset time that is kept in hand.
+        Fraction of the margin between the predicted run time and the SLO that is held back.
     """
     kept_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
     ends_s = elapsed_s + rest_s(done, elapsed_s, prediction, pace_s)
@@ -50,11 +49,11 @@ def violated(
 
 
 def too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:
-    """Whether a job keeps its device busier than it was foretold to (N7).
+    """Return whether a job uses more compute than predicted (N7).
 
     Parameters
     ----------
     usage_milli : float
-        Mean over a window, also of the time that it was paused.
+        Mean over a window, paused time included.
     """
     return usage_milli > prediction.compute_milli + SLACK_MILLI

@@ -1,4 +1,4 @@
-"""Which shapes of jobs no device has room for: remembered from one decision to the next."""
+"""Cache of workload keys that fit on no device, from one decision to the next."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
 from presage.schedulers.policies.sharing.demand import Needs
 
-_NOTHING = -1  # thousandths that are left of a device that is kept for others
+_NOTHING = -1  # free compute of a device that is kept for others
 
 
 class Unfit:
     """Workload keys that fitted nowhere in the last decision, and the free capacity after it.
 
-    They may fit now only where more is left than then. So of a long queue that has not changed a
-    decision looks at these few devices alone. Nothing follows from it but time: what is left is
-    compared, whatever has happened in between.
+    They can fit now only on devices with more free capacity than then, so only these devices are
+    checked for a long queue that has not changed. The cache saves time and changes no decision:
+    capacities are compared, whatever happened in between.
     """
 
     def __init__(self, devices: DeviceColumns) -> None:
         self._devices = devices
         self._workload_keys: set[Hashable] = set()
         self._then: FreeCapacity | None = None  # what was left; or less
-        self._anew: set[Hashable] = set()  # shapes that fit nowhere now
-        self._grown = np.zeros(0, np.intp)  # devices of which more is left than then
-        self._least: FreeCapacity | None = (
-            None  # where this decision has made room: what was left before
-        )
+        self._anew: set[Hashable] = set()  # keys that fit nowhere now
+        self._grown = np.zeros(0, np.intp)  # devices with more free capacity than then
+        self._least: FreeCapacity | None = None  # free capacity before this decision freed some
 
     def begin(self, capacity: FreeCapacity) -> None:
-        """A decision begins with so much left."""
+        """Begin a decision with this free capacity."""
         self._anew, self._least = set(), None
         if self._then is not None:
             self._grown = np.flatnonzero(_more(self._then, capacity))
@@ -41,7 +39,7 @@ class Unfit:
     def fitting(
         self, workload_key: Hashable, needs: Needs, capacity: FreeCapacity, kept: NDArray[np.bool_]
     ) -> NDArray[np.bool_] | None:
-        """Devices that have room, but for those that are ``kept``; None if there are none (C2).
+        """Return the devices that fit, except those that are ``kept``; None if there are none (C2).
 
         Both of shape (devices,).
         """
@@ -55,15 +53,15 @@ class Unfit:
         return None
 
     def grow(self, before: FreeCapacity, capacity: FreeCapacity) -> None:
-        """More is left than ``before``, as the decision has made room."""
+        """Note that the decision has freed capacity since ``before``."""
         more = _more(before, capacity)
         self._grown = np.union1d(self._grown, np.flatnonzero(more))
         least = self._least if self._least is not None else before
         self._least = _lesser(least, before)
 
     def end(self, capacity: FreeCapacity, kept: NDArray[np.bool_]) -> None:
-        """The decision ends with so much left, and devices that are ``kept``."""
-        # What fitted nowhere before a device grew was not looked for there since.
+        """End a decision with this free capacity, and devices that are ``kept``."""
+        # Keys that fitted nowhere before a device grew were not checked there since.
         then = capacity.copy() if self._least is None else _lesser(self._least, capacity)
         then.compute_milli[kept] = _NOTHING
         self._workload_keys, self._then = self._anew, then
@@ -79,7 +77,7 @@ class Unfit:
 
 
 def _more(before: FreeCapacity, capacity: FreeCapacity) -> NDArray[np.bool_]:
-    """Of which devices more is left, of compute or of memory."""
+    """Return which devices have more free compute or memory than before."""
     more: NDArray[np.bool_] = capacity.compute_milli > before.compute_milli
     return more | (capacity.memory_bytes > before.memory_bytes)
 

@@ -1,4 +1,4 @@
-"""What is remembered of shapes of jobs, of one cluster under one's forecasts."""
+"""Cache of predicted needs by workload key, for one cluster and its forecasts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from presage.schedulers.policies.sharing.unplaceable import Unfit
 
 
 class WorkloadCache:
-    """What jobs of each shape need, and which shapes fit nowhere.
+    """Needs of each workload key, and the keys that fit nowhere.
 
     Parameters
     ----------
     overcommit : float
-        How many times over a device's compute is given away.
+        Factor by which predicted compute may exceed a device.
 
     Attributes
     ----------
     unfit : dict of bool to Unfit
-        Workload keys of best-effort jobs, and (True) of latency-sensitive ones, which may have
-        devices that are kept from others.
+        Keys that fit nowhere, of best-effort jobs and (True) of latency-sensitive jobs, which may
+        use devices that are drained for others.
     """
 
     def __init__(self, devices: DeviceColumns, forecasts: Forecasts, overcommit: float) -> None:
@@ -35,11 +35,11 @@ class WorkloadCache:
         return len(self._needs)
 
     def are_of(self, devices: DeviceColumns, forecasts: Forecasts) -> bool:
-        """Whether they are of this cluster, under these forecasts."""
+        """Return whether the cache belongs to this cluster and these forecasts."""
         return devices is self._devices and forecasts is self._forecasts
 
     def needs(self, workload_key: Hashable, job: Job) -> Needs:
-        """What a job of a shape needs."""
+        """Return the needs of a job with a workload key."""
         found = self._needs.get(workload_key)
         if found is None:
             found = needs_of(job, self._devices.kinds, self._forecasts, self._overcommit)

@@ -29,7 +29,7 @@ def call_user_function(source: str, batch_size: int) -> tuple[nn.Module, tuple[T
     """
     torch = importlib.import_module("torch")
     with importable_from_here():
-        made = _call(_find(source), batch_size)
+        made = _call(find_user_object(source), batch_size)
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], torch.nn.Module):
         raise GraphError(
             f"returned {type(made).__name__}; return (torch module, inputs), "
@@ -59,11 +59,26 @@ def importable_from_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _find(source: str) -> Any:
+def find_user_object(source: str, what: str = "function") -> Any:
+    """Return the function or class that ``module:name`` says, importable from the current folder.
+
+    Errors of the user's module itself are let through.
+
+    Parameters
+    ----------
+    what : str
+        What the name is of, for errors.
+
+    Raises
+    ------
+    GraphError
+        There is no such module, or nothing callable of that name in it.
+    """
     module_name, _, name = source.partition(":")
-    hint = f"give module:function, importable from {Path.cwd()}"
+    hint = f"give module:{what}, importable from {Path.cwd()}"
     try:
-        module = importlib.import_module(module_name)
+        with importable_from_here():
+            module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name not in (module_name, module_name.partition(".")[0]):
             raise  # something that the user's module imports

@@ -161,7 +161,10 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["gate", "--policy", "fifo"], "--policy fifo: on Kubernetes it is gang"),
+        (
+            ["gate", "--policy", "fifo"],
+            "--policy fifo: it plans no gangs over several nodes",
+        ),
         (["gate", "--topology", "rack"], "--topology 'rack': write LEVEL=LABEL, each level once"),
         (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
         (["gate", "--forecast", "nobody"], "'nobody' is not known"),

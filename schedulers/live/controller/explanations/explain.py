@@ -13,7 +13,6 @@ from presage.schedulers.live.controller.demand import wanted_of
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.controller.status_messages import status_of
-from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_CANDIDATES = 32
@@ -96,8 +95,8 @@ def _silence(core: Core, job: LiveJob, now_s: float) -> str:
 def _held_by(view: SchedulingView, job: LiveJob, now_s: float) -> str:
     """What keeps a job from a device that it would fit on."""
     status = view.ledger.status(job.job_id)
-    if isinstance(view.policy, Sharing) and len(status.was_on) == 1:
-        leaves_s = status.since_s + view.policy.settings.home_s - now_s
+    if len(status.was_on) == 1:
+        leaves_s = status.since_s + view.policy.needs.home_s - now_s
         if leaves_s > 0 and not job.submitted.job.latency_sensitive:
             return f"it is to go on on node {job.node} again, or elsewhere in {leaves_s:.0f} s"
     return "others go before it"

@@ -17,9 +17,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.demand import wanted_of
-from presage.schedulers.policies.packing.policy import Packing
 from presage.schedulers.policies.sharing.demand import Needs
-from presage.schedulers.policies.sharing.policy import Sharing
 from presage.system.units import quantity
 
 MOST_NAMED = 3  # of those who make room
@@ -164,7 +162,7 @@ class _Choice:
         if self._status.overflows:
             return "a whole device, as it ran out of memory before"
         missing = self._forecasts.prediction(self._job, self._kind).runtime_s == math.inf
-        shared = isinstance(self._policy, Sharing | Packing)
+        shared = self._policy.needs.allocation == "predicted"
         return "a whole device" + (self._missing() if shared and missing else "")
 
     def _missing(self) -> str:

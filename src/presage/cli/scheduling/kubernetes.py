@@ -19,8 +19,8 @@ from presage.system.terminal import say
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from presage.schedulers.core.policy import Policy
     from presage.schedulers.kubernetes.fleet import Reading
-    from presage.schedulers.policies.gang.policy import Gang
 
 app = typer.Typer(
     help="Gangs and forecasts for a Kubernetes cluster, beside its own scheduler "
@@ -35,9 +35,14 @@ Forecast = Annotated[
         metavar="WHO", help="HOST:PORT of a service, a release's folder, or none: whole devices."
     ),
 ]
-Policy = Annotated[
+PolicyName = Annotated[
     str,
-    typer.Option(help="gang, with parameters: gang:alpha=2:near=rack (docs/gang_scheduling.md)."),
+    typer.Option(
+        "--policy",
+        metavar="NAME|MODULE:CLASS",
+        help="Policy that plans gangs, with parameters: gang:alpha=2:near=rack "
+        "(docs/gang_scheduling.md).",
+    ),
 ]
 TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="With the token that is shown to the service.")
@@ -70,7 +75,7 @@ Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeco
 @app.command()
 def gate(
     forecast: Forecast = "none",
-    policy: Policy = "gang",
+    policy: PolicyName = "gang",
     token_file: TokenFile = None,
     ca: Authority = None,
     risk: Risk = 0.1,
@@ -96,7 +101,7 @@ def gate(
 @app.command()
 def extender(
     forecast: Forecast = "none",
-    policy: Policy = "gang",
+    policy: PolicyName = "gang",
     token_file: TokenFile = None,
     ca: Authority = None,
     risk: Risk = 0.1,
@@ -237,13 +242,15 @@ def _until_told() -> threading.Event:
     return stopping
 
 
-def _gang(text: str) -> Gang:
-    from presage.schedulers.policies.gang.policy import Gang
+def _gang(text: str) -> Policy:
     from presage.schedulers.policies.registry import policy_of
 
-    found = policy_of(text)
-    if not isinstance(found, Gang):
-        raise ConfigError(f"--policy {text}: on Kubernetes it is gang, with its parameters")
+    found = policy_of(text, accepts=lambda needs: needs.plans_gangs)
+    if not found.needs.plans_gangs:
+        raise ConfigError(
+            f"--policy {text}: it plans no gangs over several nodes (needs.plans_gangs); on "
+            "Kubernetes use gang, or another policy that does"
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from presage.cli.measuring.devices import DevicesFile
+from presage.cli.scheduling.policy_list import policy_list
 from presage.cli.scheduling.trace import tell_left_out
 from presage.errors import ConfigError, PresageError
 from presage.system.terminal import say
@@ -44,9 +45,9 @@ def simulate(
     policy: Annotated[
         str,
         typer.Option(
-            metavar="NAME[,NAME...]",
-            help="Any of fifo, backfill, sjf, srtf, las, best-fit, bin-packing, packing, gang, "
-            "sharing.",
+            metavar="POLICY[,POLICY...]",
+            help="Scheduling policies, each NAME or MODULE:CLASS with parameters, such as "
+            f"packing:most_members=3. Policies: {policy_list()}.",
         ),
     ] = "fifo,sjf",
     forecast: Annotated[

@@ -418,7 +418,10 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "did you mean 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
-        (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
+        (
+            ("controller", "--policy", "gan"),
+            "packing, sharing; or name a class, MODULE:CLASS\n",
+        ),
         (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
         (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
         (("controller", "--forecast-ca", "absent.pem"), "absent.pem: no such file"),

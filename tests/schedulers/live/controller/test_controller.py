@@ -80,7 +80,7 @@ def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog,
     monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
     caplog.set_level(logging.INFO, LOGGER)
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        working = Controller(journal, Sharing().of_controller(), Away, Leases(), most_over=3)
+        working = Controller(journal, Sharing().controller_policy(), Away, Leases(), most_over=3)
         asyncio.run(lived(working, [str(number) for number in range(6)]))
 
     said = [record.message for record in caplog.records]

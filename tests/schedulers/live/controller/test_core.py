@@ -60,7 +60,7 @@ class World:
     def __init__(self, policy=None, most_over=1000):
         self.now_s = 0.0
         self.most_over = most_over
-        self.policy = policy or Sharing().of_controller()
+        self.policy = policy or Sharing().controller_policy()
         self.rows = []
         self.known = {}
         self.core = self.begin()
@@ -194,7 +194,7 @@ def test_a_controller_that_begins_again_knows_what_the_journal_says_and_asks_age
 
 
 def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim_waits_until_gone():
-    world = World(Sharing(least_milli=1000).of_controller())
+    world = World(Sharing(least_milli=1000).controller_policy())
     world.report("a")
     world.submit("victim", model="800")
     world.decide()
@@ -771,7 +771,7 @@ def test_why_a_job_waits_is_said_by_what_it_waits_for():
     def why(name):
         return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
 
-    world = World(Sharing(overcommit=2.0, home_s=60.0).of_controller())
+    world = World(Sharing(overcommit=2.0, home_s=60.0).controller_policy())
     world.submit("moved", model="900")
     assert why("moved") == "it waits: no node has joined"
     world.report("a")

@@ -105,7 +105,7 @@ class World:
         for row in self.journal:
             book.apply(of_json(row))
         sharing = self.policy == "sharing"
-        policy = Sharing(check_s=5.0, home_s=10.0).of_controller() if sharing else BestFit()
+        policy = Sharing(check_s=5.0, home_s=10.0).controller_policy() if sharing else BestFit()
         known: dict[object, Forecasts] = {}
 
         def forecasts(cluster, now_s):

@@ -16,6 +16,7 @@ import typer
 
 from presage.cli.scheduling.cluster.options import check_controller
 from presage.cli.scheduling.cluster.tokens import make_tokens, own_state
+from presage.cli.scheduling.policy_list import policy_list
 from presage.errors import ConfigError, ServiceError
 from presage.schedulers.live.forecast_source import (
     check_forecast,
@@ -38,7 +39,6 @@ T = TypeVar("T")
 MAX_PROCESSES, MAX_OPEN_FILES = 4096, 65_536  # of each job: JobLimits says the same
 _IN = "under data/cluster in a checkout, else under ~/.local/state/presage"
 HOST, PORT = "127.0.0.1", 50061
-_OF_KUBERNETES = "gang"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 CONTROLLING = "controlling at"  # what a controller says once it listens
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # that found memory is told by
@@ -54,7 +54,9 @@ Forecast = Annotated[
 Policy = Annotated[
     str,
     typer.Option(
-        help="sharing, with parameters: sharing:check_s=10; or any of `presage simulate`, but gang."
+        metavar="NAME|MODULE:CLASS",
+        help=f"Scheduling policy, with parameters: sharing:check_s=10. Policies: {policy_list()}; "
+        "not those that plan gangs over several nodes.",
     ),
 ]
 Risk = Annotated[
@@ -389,30 +391,24 @@ def _ready(target: str) -> None:
 
 
 def _policy(text: str) -> tuple[Any, pb.Sharing | None]:
-    """The policy of the controller, and what agents are to go by."""
-    from presage.schedulers.policies.registry import POLICIES, policy_of
-    from presage.schedulers.policies.sharing.policy import Sharing
+    """Return the policy of the controller, and settings for agents that rebalance jobs."""
+    from presage.schedulers.policies.registry import policy_of
     from presage.schedulers.v1 import cluster_pb2 as pb
-    from presage.system.known_names import check_known
 
-    name = text.partition(":")[0]
-    if name == _OF_KUBERNETES:
+    found = policy_of(text, accepts=lambda needs: not needs.plans_gangs)
+    if found.needs.plans_gangs:
         raise ConfigError(
-            "--policy gang: gangs over several nodes run on Kubernetes (presage kubernetes); a job "
-            "here is on one node"
+            f"--policy {text}: gangs over several nodes run on Kubernetes (presage kubernetes); a "
+            "job here is on one node"
         )
-    check_known([name], [known for known in POLICIES if known != _OF_KUBERNETES], "--policy ")
-    found = policy_of(text)
-    if not isinstance(found, Sharing):
-        return found, None
-    settings = found.settings
-    return found.of_controller(), pb.Sharing(
-        step_milli=settings.step_milli,
-        least_milli=settings.least_milli,
-        check_s=settings.check_s,
-        overcommit=settings.overcommit,
-        reserve=settings.reserve,
-    )
+    settings = found.agent_settings
+    if settings is None and found.needs.resizes:
+        raise ConfigError(
+            f"--policy {text}: it resizes, moves or pauses running jobs, which node agents do only "
+            "by settings of their own; declare agent_settings"
+        )
+    sharing = None if settings is None else pb.Sharing(**settings._asdict())
+    return found.controller_policy(), sharing
 
 
 def _slots(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot, ...]:
