@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from presage.features.arrays import FloatMatrix
 
 from presage.features.columns.schema import COMMON, columns
 from presage.features.device.device import Device
+from presage.system.arrays import FloatMatrix
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 

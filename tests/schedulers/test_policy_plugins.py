@@ -107,9 +107,11 @@ def test_an_installed_package_registers_policies_by_an_entry_point(folder, monke
     assert policy_names() == [*POLICIES, "fitting"]
     assert type(policy_of("fitting:depth=2")).__name__ == "ShortestFitting"
     assert type(policy_of("fifo")) is Fifo  # our own names are not replaced
-    with pytest.raises(ConfigError, match=r"^policy fiting is not known; nearest is 'fitting'"):
+    with pytest.raises(ConfigError, match=r"^policy fiting is not known; did you mean 'fitting'"):
         policy_of("fiting")
-    with pytest.raises(ConfigError, match=r"policy 'fitting': dept is not known; nearest is 'dep"):
+    with pytest.raises(
+        ConfigError, match=r"policy 'fitting': dept is not known; did you mean 'dep"
+    ):
         policy_of("fitting:dept=2")
     register(folder, "fitting", package="others")
     with pytest.raises(ConfigError, match=r"'fitting' is registered by 2 packages; uninstall all"):
@@ -196,7 +198,7 @@ def test_a_parameter_is_read_as_its_annotation_says(text, value):
         ("is_strict=1", "is_strict=1, must be a bool: true or false"),
         ("order=sifo", "order=sifo, must be one of fifo, lifo"),
         ("most=2.5", "most=2.5, must be an int"),
-        ("cuont=2", "policy 'any': cuont is not known; nearest is 'count'"),
+        ("cuont=2", "policy 'any': cuont is not known; did you mean 'count'"),
         ("count", "'count' is not PARAMETER=VALUE"),
     ],
 )
