@@ -8,13 +8,16 @@ name cannot reach a terminal by another way.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console as _Console
-from rich.console import JustifyMethod, OverflowMethod
+from rich.console import ConsoleOptions, JustifyMethod, OverflowMethod
 from rich.measure import Measurement
 from rich.style import Style
 from rich.table import Table
@@ -23,9 +26,13 @@ from rich.tree import Tree
 
 from presage.system.printable import printable
 
-__all__ = ["Console", "Table", "Tree", "box", "say", "show_whole", "styled"]
+__all__ = [
+    "Console", "Name", "Table", "Tree", "box", "print_table", "say", "show_whole", "styled",
+    "table_width",
+]  # fmt: skip
 
 MOST_WIDTH = 400  # columns of a table that is wider than the terminal
+_MIN_NAME_WIDTH = 16  # columns to which the names in a table may be shortened
 
 
 class Console(_Console):
@@ -71,9 +78,72 @@ def say(text: str, *, err: bool = False) -> None:
     stream.flush()
 
 
-def show_whole(table: Any) -> None:
-    """Print a table or tree as wide as its cells are, also where the terminal is narrower."""
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Cell with a name, identifier or path: a column too narrow for it shows no middle."""
+
+    text: str
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = cell_len(printable(self.text))
+        return Measurement(min(width, _MIN_NAME_WIDTH), width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield Text(shorten_middle(printable(self.text), options.max_width), no_wrap=True)
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """Return a text of at most ``width`` columns, with an ellipsis in place of its middle."""
+    if cell_len(text) <= width:
+        return text
+    head, tail = "", ""
+    for i in range(len(text)):
+        longer = (head + text[i], tail) if len(head) <= len(tail) else (head, text[-1 - len(tail)] + tail)
+        if cell_len(longer[0]) + cell_len(longer[1]) + 1 > width:
+            break
+        head, tail = longer
+    return f"{head}…{tail}"
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, or as COLUMNS says; a pipe gets whole cells.
+
+    A table that is too wide wraps its texts between words and shortens its names in the middle.
+    """
+    console = Console()
+    console.width = table_width()
+    _fit(table, console)
+    console.print(table)
+
+
+def table_width() -> int:
+    """Return how wide tables are: COLUMNS, else the terminal's width, else ``MOST_WIDTH``."""
+    console = Console()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else MOST_WIDTH
+
+
+def _fit(table: Table, console: Console) -> None:
+    """Set the widths of columns, reducing the widest first, if the table is too wide."""
+    wide = console.options.update(width=MOST_WIDTH)
+    sizes = [
+        [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+        for column in table.columns
+    ]
+    widths = [max(size.maximum for size in column) for column in sizes]
+    least = [max(size.minimum for size in column) for column in sizes]
+    excess = Measurement.get(console, wide, table).maximum - console.width
+    if excess <= 0 or sum(widths) - sum(least) < excess:
+        return  # it fits, or rich has to break words
+    for _ in range(excess):
+        shrinkable = [i for i, width in enumerate(widths) if width > least[i]]
+        widths[max(shrinkable, key=lambda i: widths[i])] -= 1
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
+
+
+def show_whole(tree: Tree) -> None:
+    """Print a tree as wide as its lines are, also where the terminal is narrower."""
     console = Console()
     wide = console.options.update(width=MOST_WIDTH)
-    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
-    console.print(table)
+    console.width = max(console.width, Measurement.get(console, wide, tree).maximum)
+    console.print(tree)

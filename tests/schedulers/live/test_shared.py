@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from presage.cli.job_source import read_job
+from presage.cli.options.job_source import read_job
 from presage.features.device.device import find_device
 from presage.models.release.release import load_release
 from presage.schedulers.core.job import Job

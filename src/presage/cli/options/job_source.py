@@ -45,7 +45,7 @@ def read_job(
     batch_size, iterations = batch_size or BATCH_SIZE, iterations or ITERATIONS
     optimizer, precision = optimizer or OPTIMIZER, precision or PRECISION
     if ":" in source and not path.exists():
-        from presage.cli.user_function import trace_function
+        from presage.cli.options.user_function import trace_function
 
         return trace_function(
             source,
