@@ -320,7 +320,8 @@ def test_a_damaged_release_is_not_signed(folder, key):
 
 def test_a_server_imports_cryptography_only_for_trusted_keys(folder, public):
     program = (
-        "import sys; from presage.serving.main import _source, parser;"
+        "import sys; from presage.serving.arguments import parser;"
+        "from presage.serving.main import _source;"
         "_source(parser().parse_args(sys.argv[1:])); print('cryptography' in sys.modules)"
     )
     command = [sys.executable, "-c", program, "--release", str(folder)]

@@ -98,7 +98,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # the locale may lack characters of names
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status = command_of(app)(standalone_mode=False)
+        status = command_of(app)(prog_name="presage", standalone_mode=False)
     except (PresageError, OSError) as error:  # such as a full disk
         _exit_with(str(error))
     except TyperException as error:

@@ -89,7 +89,8 @@ def _with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def flat(**values: Any) -> None:
         for name, bundle in bundles.items():
-            values[name] = bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
+            given = {field.name: values.pop(field.name) for field in fields(bundle)}
+            values[name] = bundle(**given)
         function(**values)
 
     flat.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -57,7 +57,8 @@ def _parameter_sections(command: Any, ctx: Any) -> Iterator[Section]:
         title = getattr(parameter, "rich_help_panel", None)
         rows = by_title.setdefault(title or _DEFAULT_TITLES[parameter.param_type_name], [])
         rows.append((_name(parameter), _text(parameter)))
-    for title, rows in sorted(by_title.items(), key=lambda item: item[0] == "Options"):
+    first = ("Arguments", "Options")
+    for title, rows in sorted(by_title.items(), key=lambda item: item[0] not in first):
         yield Section(title, rows)
 
 
@@ -117,13 +118,13 @@ def _default(parameter: Any) -> str:
         return ""
     if isinstance(default, bool):
         return parameter.opts[0].lstrip("-") if default and parameter.secondary_opts else ""
-    return str(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _limits(parameter: Any) -> str:
     least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
     if least is not None and most is not None:
         return f"from {least:g} to {most:g}"
-    if least is not None:
+    if least:
         return f"at least {least:g}"
     return "" if most is None else f"at most {most:g}"

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.cells import cell_len
@@ -84,11 +83,11 @@ class Name:
 
     text: str
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+    def __rich_measure__(self, console: _Console, options: ConsoleOptions) -> Measurement:
         width = cell_len(printable(self.text))
         return Measurement(min(width, _MIN_NAME_WIDTH), width)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    def __rich_console__(self, console: _Console, options: ConsoleOptions) -> Iterator[Text]:
         yield Text(shorten_middle(printable(self.text), options.max_width), no_wrap=True)
 
 
@@ -98,10 +97,10 @@ def shorten_middle(text: str, width: int) -> str:
         return text
     head, tail = "", ""
     for i in range(len(text)):
-        longer = (head + text[i], tail) if len(head) <= len(tail) else (head, text[-1 - len(tail)] + tail)
-        if cell_len(longer[0]) + cell_len(longer[1]) + 1 > width:
+        start, end = text[: i // 2 + 1], text[len(text) - (i + 1) // 2 :]
+        if cell_len(start) + cell_len(end) + 1 > width:
             break
-        head, tail = longer
+        head, tail = start, end
     return f"{head}…{tail}"
 
 

@@ -22,7 +22,7 @@ pytest.importorskip(
 )
 
 from presage.cli.app import app
-from presage.cli.scheduling.kubernetes import app as kubernetes_app
+from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.schedulers.kubernetes.extender.extender_types import FilterArgs
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from tests.schedulers.kubernetes.gated import gated

@@ -114,7 +114,8 @@ def _driver(driver: Any, gpus: int) -> Finding:
     cuda = driver.nvmlSystemGetCudaDriverVersion()  # 13020 is 13.2
     found = f"{driver.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     if gpus and not torch_runs_on_nvidia():
-        return Finding("NVIDIA driver", f"{found}, {gpus} GPUs, but torch has no CUDA support", ok=False)
+        found = f"{found}, {gpus} GPUs, but torch has no CUDA support"
+        return Finding("NVIDIA driver", found, ok=False)
     return Finding("NVIDIA driver", f"{found}, {gpus} GPUs", ok=True)
 
 

@@ -26,9 +26,9 @@ def print_lineage(facts: Mapping[str, Any]) -> None:
     run = tree.add("registered")
     for line in _run_lines(facts["run"]):
         run.add(line)
-    made_of = tree.add(f"training data, digest {facts['data_digest']}")
+    made_of = tree.add(f"training data digest {facts['data_digest']}")
     if facts["learnt_from"] is None:
-        made_of.add("unknown: the release was made before manifests recorded it")
+        made_of.add("unknown: the release does not record it")
     else:
         _add_learnt_from(made_of, facts["learnt_from"], facts["tables_here"])
     show_whole(tree)
@@ -70,7 +70,7 @@ def _add_learnt_from(
     for name, digest in before["networks"].items():
         node.add(f"{name:<20} {digest}")
     if before["learnt_from"] is None:
-        node.add("their training data is unknown: that release was made before manifests recorded it")
+        node.add("their training data is unknown: the release does not record it")
         return
     for one in before["learnt_from"]["folders"]:
         groups = _groups_of(one, before["learnt_from"])

@@ -15,7 +15,7 @@ _EXAMPLES = """
     presage outcomes ingest
     presage outcomes ingest /var/lib/presage/outcomes --to data/outcomes/tables
     """
-app = group("Convert outcomes of jobs, reported to servers, into training data.", examples=_EXAMPLES)
+app = group("Convert reported outcomes of jobs into training data.", examples=_EXAMPLES)
 
 
 @app.callback()

@@ -49,9 +49,7 @@ class TokenLimits:
     ] = None
     max_jobs: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Maximum number of unfinished jobs.", rich_help_panel=_CLUSTER
-        ),
+        typer.Option(min=1, help="Maximum number of unfinished jobs.", rich_help_panel=_CLUSTER),
     ] = None
     max_bytes: Annotated[
         int | None,

@@ -23,7 +23,9 @@ def drain(
     connection: ConnectionOptions,
     evict: Annotated[
         bool,
-        typer.Option("--evict", help="Preempt its jobs: they save their state and restart elsewhere."),
+        typer.Option(
+            "--evict", help="Preempt its jobs, which save their state and restart elsewhere."
+        ),
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Schedule jobs on the node again.")] = False,
 ) -> None:

@@ -28,9 +28,9 @@ class HttpOptions:
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free port.")] = 8888
-    prefix: Annotated[
-        str, typer.Option(metavar="PATH", help="Prefix of all paths of the URL.")
-    ] = ""
+    prefix: Annotated[str, typer.Option(metavar="PATH", help="Prefix of all paths of the URL.")] = (
+        ""
+    )
     max_body_mib: Annotated[
         int, typer.Option(min=1, max=128, help="Maximum size of authenticated requests, in MiB.")
     ] = 32

@@ -21,9 +21,7 @@ _NUMBERS = ("min_member", "waiting", "released", "bound")
 
 
 @command(examples="presage kubernetes gangs --context production")
-def gangs(
-    cluster: ClusterOptions, topology: TopologyOptions, as_json: Json = False
-) -> None:
+def gangs(cluster: ClusterOptions, topology: TopologyOptions, as_json: Json = False) -> None:
     """List gangs: how many pods wait, are released and are bound, and why gangs wait."""
     from presage.cli.output.json_output import print_json
 

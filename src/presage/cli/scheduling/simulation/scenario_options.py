@@ -114,9 +114,7 @@ class ScenarioOptions:
     ] = 0.0
     restart_s: Annotated[
         float,
-        typer.Option(
-            help="Seconds to restart a job from a checkpoint.", rich_help_panel=_FAILURES
-        ),
+        typer.Option(help="Seconds to restart a job from a checkpoint.", rich_help_panel=_FAILURES),
     ] = 0.0
     keep_going: Annotated[
         bool,

@@ -10,7 +10,9 @@ from presage.errors import ConfigError, PresageError
 from presage.system.terminal import say
 
 
-def run_and_print(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
+def run_and_print(
+    path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool
+) -> None:
     """Run a sweep, write its outcomes as a table and print them.
 
     Raises

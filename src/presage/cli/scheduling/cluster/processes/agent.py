@@ -72,9 +72,7 @@ def agent(
     asyncio.run(_serve(running, connection.controller, connection.credentials))
 
 
-def _outbox(
-    report: str | None, node: NodeOptions, predictor: PredictorOptions
-) -> Outbox | None:
+def _outbox(report: str | None, node: NodeOptions, predictor: PredictorOptions) -> Outbox | None:
     from presage.schedulers.live.agent.outcome_outbox import Outbox
 
     if report is None:
@@ -82,9 +80,7 @@ def _outbox(
     return Outbox(node.folder(), service_of(report, "--report", predictor.credentials()))
 
 
-async def _serve(
-    running: Agent, controller: str, credentials: Callable[[], Credentials]
-) -> None:
+async def _serve(running: Agent, controller: str, credentials: Callable[[], Credentials]) -> None:
     from presage.schedulers.live.agent.controller_connection import serve_node
 
     working = asyncio.ensure_future(serve_node(running, controller, credentials))

@@ -108,8 +108,7 @@ class NodeOptions:
         Path | None,
         typer.Option(
             metavar="DIR",
-            show_default="agent in data/cluster (in a checkout) or "
-            "~/.local/state/presage/cluster",
+            show_default="agent in data/cluster (in a checkout) or ~/.local/state/presage/cluster",
             help="State folder of the agent, on a local disk.",
         ),
     ] = None
