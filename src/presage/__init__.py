@@ -1,4 +1,4 @@
-"""Presage foretells what a deep-learning job will do before it runs."""
+"""Presage predicts how a deep-learning job behaves before it runs."""
 
 import os
 

@@ -72,7 +72,7 @@ def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, tw
 
     text = call("promote", ids["good"], "--force", "--reason", "a customer waits", "--by", "ada")
     assert (
-        "although it did not pass the gate; last gate result: not promoted, memory is too slow"
+        "without passing the gate; last gate result: not promoted, memory is too slow"
         in text
     )
     assert f"release {ids['poor']} is withdrawn" in text

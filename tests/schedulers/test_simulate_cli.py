@@ -62,7 +62,7 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
 
 def test_a_person_is_shown_a_table_and_what_did_not_run(simulate):
     shown = simulate()
-    for words in ("fifo", "sjf", "JCT mean s", "rejected"):
+    for words in ("fifo", "sjf", "JCT mean (s)", "rejected"):
         assert words in shown
 
 

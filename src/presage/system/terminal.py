@@ -19,7 +19,7 @@ from rich.console import Console as _Console
 from rich.console import ConsoleOptions, JustifyMethod, OverflowMethod
 from rich.measure import Measurement
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -122,22 +122,38 @@ def table_width() -> int:
 
 
 def _fit(table: Table, console: Console) -> None:
-    """Set the widths of columns, reducing the widest first, if the table is too wide."""
+    """Set the widths of columns if the table is too wide: wrap headings first, then cells."""
     wide = console.options.update(width=MOST_WIDTH)
-    sizes = [
-        [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
-        for column in table.columns
-    ]
-    widths = [max(size.maximum for size in column) for column in sizes]
-    least = [max(size.minimum for size in column) for column in sizes]
     excess = Measurement.get(console, wide, table).maximum - console.width
-    if excess <= 0 or sum(widths) - sum(least) < excess:
-        return  # it fits, or rich has to break words
-    for _ in range(excess):
-        shrinkable = [i for i, width in enumerate(widths) if width > least[i]]
+    if excess <= 0:
+        return
+    sizes = [_sizes(column, console, wide) for column in table.columns]
+    widths = [natural for natural, _, _ in sizes]
+    for floors in ([whole_cells for _, whole_cells, _ in sizes], [least for _, _, least in sizes]):
+        excess -= _shrink(widths, floors, excess)
+    if excess == 0:  # otherwise rich has to break words
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
+
+
+def _sizes(column: Column, console: Console, wide: ConsoleOptions) -> tuple[int, int, int]:
+    """Return a column's natural width, that with a wrapped heading, and the least one."""
+    head = Measurement.get(console, wide, column.header)
+    cells = [Measurement.get(console, wide, cell) for cell in column.cells]
+    most = column.max_width or MOST_WIDTH
+    natural = min(most, max((cell.maximum for cell in cells), default=0))
+    least = max((cell.minimum for cell in cells), default=0)
+    return max(natural, head.maximum), max(natural, head.minimum), max(least, head.minimum)
+
+
+def _shrink(widths: list[int], floors: list[int], excess: int) -> int:
+    """Reduce the widest columns, but none below its floor; return by how much in all."""
+    for done in range(excess):
+        shrinkable = [i for i, width in enumerate(widths) if width > floors[i]]
+        if not shrinkable:
+            return done
         widths[max(shrinkable, key=lambda i: widths[i])] -= 1
-    for column, width in zip(table.columns, widths, strict=True):
-        column.width = width
+    return max(0, excess)
 
 
 def show_whole(tree: Tree) -> None:

@@ -9,7 +9,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.options.devices import DevicesFile, device_named
-from presage.system.terminal import Table, print_table
+from presage.system.terminal import Table, box, print_table
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
@@ -69,9 +69,10 @@ def _json_row(one: Device) -> dict[str, Any]:
 def _table(found: list[Device]) -> Table:
     from presage.features.device.device import names_of
 
-    table = Table(title="1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices")
+    title = "1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("kind")
-    for name in ("memory GiB", "cores", "capability", "fp32 TFLOP/s", "fp16 TFLOP/s", "GB/s"):
+    for name in ("memory GiB", "cores", "CC", "fp32 TFLOP/s", "fp16 TFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
     table.add_column("other names", max_width=60, overflow="fold")
     for one in found:

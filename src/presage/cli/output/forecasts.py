@@ -15,7 +15,7 @@ from presage.system.terminal import Name, Table, print_table, say
 from presage.system.units import quantity
 
 _QUANTITIES = {
-    "compute utilization": "compute_utilization",
+    "utilization": "compute_utilization",
     "peak memory": "memory_bytes",
     "step time": "step_time_s",
     "run time": "runtime_s",

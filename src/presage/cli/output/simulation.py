@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
@@ -15,7 +14,8 @@ if TYPE_CHECKING:
     from presage.schedulers.simulator.schedule_metrics import Metrics
     from presage.schedulers.simulator.simulation import Simulation
 
-_TITLE_WIDTH, _POLICY_WIDTH = 24, 19  # columns of the table, with borders
+_TITLE_WIDTH = 24  # columns of the first column, with borders
+_MIN_POLICY_WIDTH, _MAX_POLICY_WIDTH = 8, 20  # columns; a longer name is shortened if needed
 
 
 def print_metrics(
@@ -40,19 +40,32 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
     """
     from presage.schedulers.report.figures import columns_of
 
-    columns, names = columns_of(found), iter(found)
-    policies = max(1, (table_width() - _TITLE_WIDTH) // _POLICY_WIDTH)
-    while part := list(islice(names, policies)):
+    columns = columns_of(found)
+    for part in _parts(found):
         table = Table()
         table.add_column("")
         for name in part:
             table.add_column(Name(name), justify="right")
         for column in columns:
             cells = [column.cells[name] for name in part]
-            unit = f" {column.unit}" if column.unit else ""
+            unit = f" ({column.unit})" if column.unit else ""
             shown = [styled(cell.text, "bold") if cell.best else cell.text for cell in cells]
             table.add_row(f"{column.title}{unit}", *shown)
         yield table
+
+
+def _parts(policies: Iterable[str]) -> Iterator[list[str]]:
+    """Yield groups of policies whose columns fit the terminal."""
+    part: list[str] = []
+    free = table_width() - _TITLE_WIDTH
+    for name in policies:
+        width = max(_MIN_POLICY_WIDTH, min(len(name), _MAX_POLICY_WIDTH)) + 3
+        if part and width > free:
+            yield part
+            part, free = [], table_width() - _TITLE_WIDTH
+        part.append(name)
+        free -= width
+    yield part
 
 
 def print_compared(rows: list[dict[str, str]]) -> None:
@@ -80,8 +93,7 @@ def _remarks(run: Simulation, *, has_forecasts: bool) -> Iterator[str]:
         yield f"no forecast is available for {jobs:,} jobs on {kind!r}"
     for kind, jobs in run.forecasts.out_of_domain.items():
         yield (
-            f"{jobs:,} jobs on {kind!r} are out of the release's domain: its memory bounds are "
-            "not guaranteed for them"
+            f"{jobs:,} jobs on {kind!r} are out of domain: their memory bounds are not guaranteed"
         )
     rejected = [(job_id, why) for _, what, job_id, why in run.log.entries if what == "reject"]
     if rejected:

@@ -33,10 +33,14 @@ class ForecastOptions:
     coverage: Annotated[
         float, typer.Option(help="Coverage of the prediction interval: 0.8 or 0.9.")
     ] = 0.8
-    as_json: Json = False
 
     def print_from(
-        self, backend: PredictionBackend, jobs: list[JobFeatures], device: Device
+        self,
+        backend: PredictionBackend,
+        jobs: list[JobFeatures],
+        device: Device,
+        *,
+        as_json: bool,
     ) -> None:
         """Predict jobs on a device, and print the forecasts."""
         from presage.cli.output.forecasts import print_colocation, print_forecasts
@@ -48,11 +52,11 @@ class ForecastOptions:
             shares = (Share(mode="time-slice"),) * len(jobs)
             colocation = Colocation(device, tuple(jobs), shares)
             answer = backend.predict_interference([colocation], coverage=self.coverage)[0]
-            print_colocation(jobs, answer, device, as_json=self.as_json)
+            print_colocation(jobs, answer, device, as_json=as_json)
         else:
             placements = [Placement(job, device) for job in jobs]
             answers = backend.predict(placements, coverage=self.coverage)
-            print_forecasts(jobs, answers, device, as_json=self.as_json)
+            print_forecasts(jobs, answers, device, as_json=as_json)
 
 
 @command(
@@ -68,12 +72,12 @@ def predict(
     job: Annotated[
         list[str], typer.Option(metavar="JOB", help=f"{JOB_FORMATS} Repeat for several jobs.")
     ],
-    model: ModelOptions,
-    server: ServerOptions,
-    forecast: ForecastOptions,
-    iterations: Iterations = None,
+    *,
     device: DeviceKind = "",
-    devices: DevicesFile = None,
+    model: ModelOptions,
+    iterations: Iterations = None,
+    forecast: ForecastOptions,
+    server: ServerOptions,
     release: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +86,8 @@ def predict(
             help="Release folder to predict with, without --server.",
         ),
     ] = None,
+    devices: DevicesFile = None,
+    as_json: Json = False,
 ) -> None:
     """Predict the utilization, memory, step time and run time of jobs on a device.
 
@@ -92,4 +98,4 @@ def predict(
 
     jobs = [model.read(source, iterations) for source in job]
     with open_backend(server, release) as backend:
-        forecast.print_from(backend, jobs, device_of(backend, device))
+        forecast.print_from(backend, jobs, device_of(backend, device), as_json=as_json)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from presage.cli.options.common import Json, create_folder
+from presage.cli.options.common import create_folder
 
 _PANEL = "Output"
 
@@ -42,7 +42,10 @@ class ResultOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    as_json: Json = False
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON and nothing else.", rich_help_panel=_PANEL),
+    ] = False
 
     def check(self) -> None:
         """Check that files can be written, before the minutes that a large trace takes.

@@ -83,8 +83,8 @@ class ScenarioOptions:
         str,
         typer.Option(
             metavar="MODE",
-            help="Effect of compute shares with --measured: none, caps (as in MPS) or weights (as "
-            "in control groups).",
+            help="Effect of compute shares with --measured: none, caps as in MPS, or weights as "
+            "in control groups.",
             rich_help_panel=_TRUTH,
         ),
     ] = "none"

@@ -76,7 +76,7 @@ def _say_promoted(release: RegisteredRelease, before: RegisteredRelease | None) 
     if _is_same(release, before):
         say(f"release {release.release_id} is already champion: nothing changed")
         return
-    forced = "" if _has_passed(release) else ", although it did not pass the gate"
+    forced = "" if _has_passed(release) else ", without passing the gate"
     say(
         f"release {release.release_id} (version {release.version}) is now champion, by hand"
         f"{forced}; last gate result: {gate_result(release)}"
