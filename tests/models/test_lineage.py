@@ -263,7 +263,9 @@ def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
     [["bda"], ["good", "--machine", "x"], [], ["bda", "--job", "gpt"], ["--job", "gtp"]],
 )
 def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
-    words = r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
+    words = (
+        r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
+    )
     with pytest.raises(RegistryError, match=words) as caught:
         call("trained-on", *arguments)
     assert "\n" not in str(caught.value)

@@ -71,10 +71,7 @@ def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, tw
     assert two.champion().release_id == ids["poor"]
 
     text = call("promote", ids["good"], "--force", "--reason", "a customer waits", "--by", "ada")
-    assert (
-        "without passing the gate; last gate result: not promoted, memory is too slow"
-        in text
-    )
+    assert "without passing the gate; last gate result: not promoted, memory is too slow" in text
     assert f"release {ids['poor']} is withdrawn" in text
     assert two.champion().release_id == ids["good"]
     assert "nothing changed" in call("promote", "champion")

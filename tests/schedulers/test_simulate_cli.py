@@ -80,7 +80,9 @@ def test_a_person_is_told_which_jobs_were_never_started(simulate, tmp_path):
     words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
     told = CliRunner().invoke(app, [*words, "--faults", "faults.csv"])
     assert told.exit_code == 0
-    assert told.stderr.endswith("\nfifo: jobs that never started, or never restarted: 2, first 'b'\n")
+    assert told.stderr.endswith(
+        "\nfifo: jobs that never started, or never restarted: 2, first 'b'\n"
+    )
 
 
 def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):

@@ -118,13 +118,17 @@ def _default(parameter: Any) -> str:
         return ""
     if isinstance(default, bool):
         return parameter.opts[0].lstrip("-") if default and parameter.secondary_opts else ""
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    return _number(default)
 
 
 def _limits(parameter: Any) -> str:
     least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
     if least is not None and most is not None:
-        return f"from {least:g} to {most:g}"
+        return f"from {_number(least)} to {_number(most)}"
     if least:
-        return f"at least {least:g}"
-    return "" if most is None else f"at most {most:g}"
+        return f"at least {_number(least)}"
+    return "" if most is None else f"at most {_number(most)}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -35,7 +35,7 @@ def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
     used = done.rows["outcomes"] - done.failed - done.untaught
     table = Table(title=f"{done.outcomes:,} outcomes in the logs")
     _add_counts(table, {
-        "used": {"measured": used, "failed": done.failed, "without new data": done.untaught},
+        "used": {"measured": used, "failed": done.failed, "no new data": done.untaught},
         "not used": {"duplicates": done.sent_again} | done.quarantined,
         "written": {name: rows for name, rows in done.rows.items() if rows},
     })  # fmt: skip

@@ -11,7 +11,7 @@ Predictor = Annotated[
     typer.Option(
         metavar="SOURCE",
         help="Source of forecasts: HOST:PORT of a prediction server, a release folder, a folder of "
-        "measured tables, or none (each job gets exclusive devices).",
+        "measured tables, or none, which gives each job exclusive devices.",
     ),
 ]
 Risk = Annotated[

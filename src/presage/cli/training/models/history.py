@@ -15,7 +15,7 @@ from presage.system.terminal import say
 
 @command(examples="presage models history --json")
 def history(registry: RegistryUri = "", as_json: Json = False) -> None:
-    """Show promotions, rollbacks and deletions, newest first: when, by whom and why."""
+    """Show promotions, rollbacks and deletions, newest first, with author and reason."""
     entries = open_registry(registry).journal()[::-1]
     if as_json:
         print_json([asdict(entry) for entry in entries], sort_keys=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONTROLLING = "controlling at"  # what a controller prints once it listens
 _JOURNAL = "Journal"
-_FOLDER = "data/cluster (in a checkout) or ~/.local/state/presage/cluster"
+_FOLDER = "data/cluster of a checkout, else in ~/.local/state/presage/cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
