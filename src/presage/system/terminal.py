@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -26,12 +26,13 @@ from rich.tree import Tree
 from presage.system.printable import printable
 
 __all__ = [
-    "Console", "Name", "Table", "Tree", "box", "print_table", "say", "show_whole", "styled",
-    "table_width",
+    "Console", "Name", "Names", "Table", "Tree", "box", "print_table", "say", "show_whole",
+    "styled", "table_width",
 ]  # fmt: skip
 
 MOST_WIDTH = 400  # columns of a table that is wider than the terminal
-_MIN_NAME_WIDTH = 16  # columns to which the names in a table may be shortened
+_MIN_NAME_WIDTH = 8  # columns to which the names in a table may be shortened
+_MIN_TEXT_WIDTH = 24  # columns to which long texts are wrapped before names are shortened
 
 
 class Console(_Console):
@@ -91,6 +92,24 @@ class Name:
         yield Text(shorten_middle(printable(self.text), options.max_width), no_wrap=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Cell with several names, one below the other where they do not fit in a line."""
+
+    texts: Sequence[str]
+
+    def __rich_measure__(self, console: _Console, options: ConsoleOptions) -> Measurement:
+        one_line = cell_len(", ".join(map(printable, self.texts)))
+        return Measurement(min(one_line, _MIN_NAME_WIDTH), one_line)
+
+    def __rich_console__(self, console: _Console, options: ConsoleOptions) -> Iterator[Text]:
+        names = [printable(text) for text in self.texts]
+        if cell_len(", ".join(names)) <= options.max_width:
+            yield Text(", ".join(names), no_wrap=True)
+        else:
+            yield from (Text(shorten_middle(n, options.max_width), no_wrap=True) for n in names)
+
+
 def shorten_middle(text: str, width: int) -> str:
     """Return a text of at most ``width`` columns, with an ellipsis in place of its middle."""
     if cell_len(text) <= width:
@@ -122,31 +141,36 @@ def table_width() -> int:
 
 
 def _fit(table: Table, console: Console) -> None:
-    """Set the widths of columns if the table is too wide: wrap headings first, then cells."""
+    """Set the widths of columns if the table is too wide: wrap headings, then texts, then names."""
     wide = console.options.update(width=MOST_WIDTH)
     excess = Measurement.get(console, wide, table).maximum - console.width
     if excess <= 0:
         return
-    sizes = [_sizes(column, console, wide) for column in table.columns]
-    widths = [natural for natural, _, _ in sizes]
-    for floors in ([whole_cells for _, whole_cells, _ in sizes], [least for _, _, least in sizes]):
-        excess -= _shrink(widths, floors, excess)
+    natural, *floors = zip(
+        *(_sizes(column, console, wide) for column in table.columns), strict=True
+    )
+    widths = list(natural)
+    for floor in floors:
+        excess -= _shrink(widths, floor, excess)
     if excess == 0:  # otherwise rich has to break words
         for column, width in zip(table.columns, widths, strict=True):
             column.width = width
 
 
-def _sizes(column: Column, console: Console, wide: ConsoleOptions) -> tuple[int, int, int]:
-    """Return a column's natural width, that with a wrapped heading, and the least one."""
+def _sizes(column: Column, console: Console, wide: ConsoleOptions) -> tuple[int, ...]:
+    """Return a column's widths: whole, with wrapped heading, texts, short names, all of these."""
     head = Measurement.get(console, wide, column.header)
     cells = [Measurement.get(console, wide, cell) for cell in column.cells]
-    most = column.max_width or MOST_WIDTH
-    natural = min(most, max((cell.maximum for cell in cells), default=0))
-    least = max((cell.minimum for cell in cells), default=0)
-    return max(natural, head.maximum), max(natural, head.minimum), max(least, head.minimum)
+    whole = min(column.max_width or MOST_WIDTH, max((one.maximum for one in cells), default=0))
+    least = max(head.minimum, max((one.minimum for one in cells), default=0))
+    with_head = max(whole, head.minimum)
+    if any(isinstance(cell, Name | Names) for cell in (column.header, *column.cells)):
+        return max(whole, head.maximum), with_head, with_head, least, least
+    wrapped = max(least, _MIN_TEXT_WIDTH) if whole > _MIN_TEXT_WIDTH else least
+    return max(whole, head.maximum), with_head, wrapped, wrapped, least
 
 
-def _shrink(widths: list[int], floors: list[int], excess: int) -> int:
+def _shrink(widths: list[int], floors: Sequence[int], excess: int) -> int:
     """Reduce the widest columns, but none below its floor; return by how much in all."""
     for done in range(excess):
         shrinkable = [i for i, width in enumerate(widths) if width > floors[i]]

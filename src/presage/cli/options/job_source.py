@@ -1,18 +1,19 @@
-"""What a person may name as a job on the command line, turned into job features."""
+"""Features of the jobs that are named on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from presage.errors import InvalidJobError
 from presage.features.job.job import JobFeatures
 from presage.serving.client import job_features
 
-# What a model is taken to be trained with, unless it is said.
+# Defaults of a model; a JSON job has its own values.
 BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION = 32, 1000, "sgd", "fp32"
-# A graph, binary or text, and a checkpoint's; a folder is a SavedModel.
+# A binary or text graph, and a checkpoint's graph; a folder is a SavedModel.
 TENSORFLOW_SUFFIXES = (".pb", ".pbtxt", ".meta")
 
 
@@ -25,53 +26,43 @@ def read_job(
     precision: str | None = None,
     dims: Sequence[str] | None = None,
 ) -> JobFeatures:
-    """Features of an ONNX file, a TensorFlow graph, a JSON file of job features, or
-    ``module:function``.
+    """Return the features of an ONNX file, TensorFlow graph, JSON job or ``module:function``.
 
-    None is for what was not said: a JSON file has its own, a model the defaults above.
+    None means "not given": a JSON job has its own values, a model has the defaults above.
 
     Raises
     ------
     GraphError
         The model cannot be read or traced, or the function fails.
     InvalidJobError
-        The JSON file does not describe a job, or was extracted at what is now said otherwise; a
-        dimension is not NAME=N.
+        The JSON file does not describe a job, an option contradicts it, or a dimension is not
+        NAME=N.
     """
     path = Path(source)
     if path.suffix == ".json":
         fixed = {"batch-size": batch_size, "optimizer": optimizer, "precision": precision}
         return _from_json(path, iterations, [name for name, given in fixed.items() if given])
-    batch_size, iterations = batch_size or BATCH_SIZE, iterations or ITERATIONS
-    optimizer, precision = optimizer or OPTIMIZER, precision or PRECISION
+    settings: dict[str, Any] = {
+        "batch_size": batch_size or BATCH_SIZE,
+        "iterations": iterations or ITERATIONS,
+        "optimizer": optimizer or OPTIMIZER,
+        "precision": precision or PRECISION,
+    }
     if ":" in source and not path.exists():
         from presage.cli.options.user_function import trace_function
 
-        return trace_function(
-            source,
-            batch_size=batch_size,
-            iterations=iterations,
-            optimizer=optimizer,
-            precision=precision,
-        )
+        return trace_function(source, **settings)
     is_tensorflow = path.is_dir() or path.suffix in TENSORFLOW_SUFFIXES
     read = job_features.from_tensorflow if is_tensorflow else job_features.from_onnx
-    return read(
-        path,
-        batch_size=batch_size,
-        iterations=iterations,
-        dims=dict(_dimension(text) for text in dims or ()),
-        optimizer=optimizer,
-        precision=precision,
-    )
+    return read(path, dims=dict(_dimension(text) for text in dims or ()), **settings)
 
 
-def _from_json(path: Path, iterations: int | None, said_otherwise: Sequence[str]) -> JobFeatures:
-    if said_otherwise:
+def _from_json(path: Path, iterations: int | None, changed: Sequence[str]) -> JobFeatures:
+    if changed:
         raise InvalidJobError(
-            f"{path}: --{said_otherwise[0]} cannot change a JSON job, whose operators were counted "
-            f"at its own; leave it out, or extract the job again with `presage features MODEL "
-            f"--{said_otherwise[0]} ... --json`"
+            f"{path}: --{changed[0]} cannot change a JSON job, whose operators were counted at its "
+            "own value; leave it out, or extract the job again with `presage features MODEL "
+            f"--{changed[0]} ... --json`"
         )
     features = job_features.read_json_file(path)
     if iterations is None:

@@ -1,4 +1,4 @@
-"""A user's ``module:function`` called and traced; whatever it raises is one line of ours."""
+"""Features of the model that a user's ``module:function`` returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from presage.system.user_function import call_user_function, importable_from_her
 def trace_function(
     source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str
 ) -> JobFeatures:
-    """Features of what ``module:function`` makes; it is called under the meta device.
+    """Return the features of the model that ``module:function`` returns on the meta device.
 
     The function, or class, takes the batch size if it has a parameter, and returns
     ``(module, inputs)``.
@@ -27,12 +27,12 @@ def trace_function(
     Raises
     ------
     GraphError
-        It cannot be imported, called or traced; names the line of the user's file.
+        The function cannot be imported, called or traced. The message names the user's line.
     """
-    # Before the user's module: that torch is missing is not the user's mistake.
+    # Before the user's module, so that a missing torch is reported as such.
     torch = importlib.import_module("torch")
     name = source.partition(":")[2]
-    # The device is for the tracing too: of tensors that the model's forward makes.
+    # Also while tracing, for tensors that the model's forward creates.
     with _one_line(source), importable_from_here(), torch.device("meta"):
         module, inputs = call_user_function(source, batch_size)
         return job_features.from_module(
@@ -48,7 +48,7 @@ def trace_function(
 
 @contextmanager
 def _one_line(source: str) -> Iterator[None]:
-    """Errors of a user's code as a GraphError of one line."""
+    """Raise errors of the user's code as a GraphError of one line."""
     try:
         yield
     except GraphError as error:
@@ -61,7 +61,7 @@ def _one_line(source: str) -> Iterator[None]:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the user's own code an error arose: the innermost line outside of libraries."""
+    """Return the innermost line of an error outside of libraries, as the user's line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({_short(error.filename)}, line {error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

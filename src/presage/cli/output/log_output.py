@@ -1,4 +1,4 @@
-"""A job's log on standard output: its bytes in a pipe, its visible characters on a terminal."""
+"""Log of a job on standard output: bytes for a pipe, visible characters for a terminal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _RESET = "\x1b[0m"
 class TerminalText:
     """Decoder of a job's log for a terminal.
 
-    Line breaks, carriage returns, tabs and colours (SGR) stay. Other control sequences, which could
-    set the title, write into the clipboard or repaint the screen, and characters that are not seen
-    become visible escapes, as do bytes that are not UTF-8. Pieces may end anywhere.
+    Line breaks, carriage returns, tabs and colours (SGR) are kept. Other control sequences, which
+    could set the title, write to the clipboard or repaint the screen, are escaped, as are invisible
+    characters and bytes that are not UTF-8. Pieces may end anywhere.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class TerminalText:
         self._is_coloured = False
 
     def feed(self, piece: bytes, *, final: bool = False) -> str:
-        """Return what may be printed by now; with ``final`` all of it, and colours reset."""
+        """Return the text that can be printed; with ``final`` all of it, and colours are reset."""
         text = self._rest + self._decoder.decode(piece, final)
         begun = None if final else _BEGUN.search(text)
         end = begun.start() if begun else len(text)
@@ -46,7 +46,7 @@ class TerminalText:
 
 
 def print_log(pieces: Iterable[bytes]) -> None:
-    """Print a log as it comes; unchanged where standard output is not a terminal."""
+    """Print a log as it arrives; unchanged if standard output is not a terminal."""
     out = sys.stdout.buffer
     if not sys.stdout.isatty():
         for piece in pieces:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from presage.schedulers.live.client.slo_text import promise_of
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.terminal import Name, Table
+from presage.system.terminal import Name, Names, Table
 from presage.system.units import quantity
 
 MOST_DETAIL = 54  # columns: with a node name of ten columns the history fits in 100 columns
@@ -18,7 +18,7 @@ _UNPLACED = (pb.WAITING, pb.REJECTED)
 
 def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
     """Return a row per job; with ``why``, a column says why it is in its phase."""
-    table = Table(title=f"{len(found.jobs)} jobs under {found.policy}")
+    table = _compact(f"{len(found.jobs)} jobs under {found.policy}")
     names = ("job", "class", "phase", "node", "share", "done", "usage", "memory", "QoS")
     for column in (*names, "why") if why else names:
         right = column in ("share", "done", "usage", "memory")
@@ -26,7 +26,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
     for row in found.jobs:
         table.add_row(
             Name(row.job.job_id),
-            "latency-sensitive" if row.job.latency_sensitive else "best-effort",
+            "latency sensitive" if row.job.latency_sensitive else "best effort",
             phase_of(row),
             Name(row.node if row.allocations and row.phase not in _UNPLACED else ""),
             shares_of(row),
@@ -41,7 +41,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
 
 def node_table(found: pb.ListResponse) -> Table:
     """Return a row per device."""
-    table = Table(title=f"{len(found.nodes)} nodes")
+    table = _compact(f"{len(found.nodes)} nodes")
     for column in ("node", "device", "kind", "free compute", "free memory", "jobs", "unavailable"):
         right = column in ("device", "free compute", "free memory")
         table.add_column(column, justify="right" if right else "left")
@@ -53,10 +53,15 @@ def node_table(found: pb.ListResponse) -> Table:
                 device.kind,
                 f"{device.left_compute_milli / 10:g} %",
                 quantity(device.left_memory_bytes, "bytes"),
-                ", ".join(device.job_ids),
+                Names(device.job_ids),
                 "" if number else node.why,
             )
     return table
+
+
+def _compact(title: str) -> Table:
+    """Return a table without lines, for many columns."""
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
 
 def explanation_tables(found: pb.Explanation) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""Tokens that ``presage cluster up`` makes: of its user, and of each node."""
+"""Tokens that ``presage cluster up`` creates: for its user, and for each node."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ClusterTokens:
     Attributes
     ----------
     file : Path
-        The controller's token file.
+        Token file of the controller.
     of_node : dict of str to Path
-        By node, the file with its token.
+        File with the token of each node.
     user : LocalToken
-        The user's, which is to be written, and removed at the end.
+        Token of the user; the caller writes it, and removes it at the end.
     """
 
     file: Path
@@ -40,12 +40,12 @@ class ClusterTokens:
 
 @contextmanager
 def own_state(state: Path) -> Iterator[None]:
-    """Make the state folder, and keep it for this process.
+    """Create the state folder, and lock it for this process.
 
     Raises
     ------
     ConfigError
-        It cannot be made, or another ``presage cluster up`` has it.
+        It cannot be created, or another ``presage cluster up`` has locked it.
     """
     try:
         make_private_folder(state)
@@ -59,19 +59,20 @@ def own_state(state: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise ConfigError(
-            f"--state {state}: another `presage cluster up` runs on it; stop that, or name another"
+            f"--state {state}: is used by another `presage cluster up`; stop that one, or name "
+            "another folder"
         ) from error
     finally:
         os.close(lock)
 
 
 def make_tokens(state: Path, port: int, nodes: Mapping[str, Mapping[str, int]]) -> ClusterTokens:
-    """Make new tokens for a cluster on this machine.
+    """Create new tokens for a cluster on this machine.
 
     Parameters
     ----------
     nodes : mapping of str to mapping of str to int
-        By name, how many devices of each kind a node has.
+        Number of devices of each kind, by the name of the node.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def make_tokens(state: Path, port: int, nodes: Mapping[str, Mapping[str, int]]) 
     try:
         _write(file, _user_line(user))
         for name, devices in nodes.items():
-            # A kind may be a name that a driver gave, with spaces in it.
+            # A kind may be a driver's name for a GPU, which contains spaces.
             counts = ",".join(f"{quote(kind, safe='')}:{n}" for kind, n in devices.items())
             limits = {"node": name, "devices": counts}
             _write(of_node[name], add_token(file, f"node-{name}", ["agent"], limits))
@@ -95,15 +96,15 @@ def make_tokens(state: Path, port: int, nodes: Mapping[str, Mapping[str, int]]) 
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that only its owner can enter; one that is there keeps its mode."""
+    """Create a folder that only its owner can enter; an existing one keeps its mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=...)``: only its owner can read it."""
+    """Open a file that only its owner can read, for ``open(..., opener=...)``."""
     opened = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.fchmod(opened, 0o600)  # also one that is there already
+    os.fchmod(opened, 0o600)  # also of an existing file
     return opened
 
 
@@ -115,7 +116,7 @@ def _user_line(user: LocalToken) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a text in a file's place."""
+    """Replace a file by a text."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with open(new, "x", opener=open_private) as file:
