@@ -273,7 +273,7 @@ def test_signing_and_verifying_by_command(folder, key, public, tmp_path):
     for words in (("verify", "--trusted-key", public), ("sign", "--key", key)):
         missing = presage("models", words[0], folder / "absent", *words[1:])
         assert missing.returncode == 1
-        assert "absent: no release folder" in missing.stderr
+        assert "absent: not a release folder" in missing.stderr
 
 
 def not_there(path: Path) -> None:

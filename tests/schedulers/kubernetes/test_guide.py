@@ -33,7 +33,7 @@ from tests.schedulers.kubernetes.test_manifests import the
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
 SOURCES = "\n".join(
-    path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").glob("*.py"))
+    path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").rglob("*.py"))
 )
 
 

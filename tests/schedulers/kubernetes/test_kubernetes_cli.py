@@ -161,12 +161,12 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["gate", "--policy", "fifo"], "--policy fifo: on Kubernetes it is gang"),
+        (["gate", "--policy", "fifo"], "--policy fifo: Kubernetes needs the policy gang"),
         (["gate", "--topology", "rack"], "--topology 'rack': write LEVEL=LABEL, each level once"),
         (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
         (["gate", "--predictor", "nobody"], "'nobody' is unknown"),
         (["gate", "--risk", "0.7", "--predictor", str(RELEASE)], "risk=0.7"),
-        (["gate", "--kubeconfig", "/nowhere"], "name a kubeconfig by --kubeconfig"),
+        (["gate", "--kubeconfig", "/nowhere"], "give --kubeconfig FILE"),
         (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
     ],
 )

@@ -292,7 +292,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("submit",), "no command; write it behind the options"),
+        (("submit",), "no command; write it after the options"),
         (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
         (("submit", "--env", "A=b", "--", "true"), "--env 'A': other users can see a value on the"),
         (("submit", "--env-file", "/dev/zero", "--", "true"), "/dev/zero: not a regular file"),
@@ -300,23 +300,23 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("submit", "--name", "", "--", "true"), "the name must be 1 to 128"),
         (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
         (("submit", "--features", "absent.json", "--", "true"), "absent.json"),
-        (("submit", "--batch-size", "4", "--", "true"), "are of --features"),
+        (("submit", "--batch-size", "4", "--", "true"), "need --features"),
         (("submit", "--priority", "3000000000", "--", "true"), "--priority 3000000000: must be"),
         (("submit", "--priority", "-3000000000", "--", "true"), "--priority -3000000000: must be"),
         (("submit", "--gpus", "3000000000", "--", "true"), "--gpus 3000000000: must be"),
         (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
         (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
         (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
-        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: how many steps"),
+        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: the number of training steps"),
         (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
         (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
         (("wait", "nobody"), "there is no job 'nobody'"),
         (("ps", "nobody"), "there is no job 'nobody'"),
-        (("ps", "--nodes", "somebody"), "--nodes and names of jobs contradict each other"),
+        (("ps", "--nodes", "somebody"), "--nodes and names of jobs exclude each other"),
         (("explain", "nobody"), "there is no job 'nobody'"),
         (("logs", "nobody"), "there is no job 'nobody'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
-        (("drain", "n0", "--evict", "--undo"), "contradict each other"),
+        (("drain", "n0", "--evict", "--undo"), "exclude each other"),
         (("ps", "--cert", "a.pem"), "give both --cert and --key"),
         (("ps", "--token-file", "absent"), "absent: no such file"),
     ],
@@ -334,7 +334,7 @@ def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
     status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
     assert status == 1
-    assert "'\\udcff' is no UTF-8" in said
+    assert "'\\udcff' is not valid UTF-8" in said
     assert said.count("\n") == 1
 
 

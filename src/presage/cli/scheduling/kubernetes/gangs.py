@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.scheduling.kubernetes.options import (
+    NVIDIA_GPU,
     ClusterOptions,
     PlanningOptions,
+    Resource,
     TopologyOptions,
 )
 from presage.system.terminal import Name, Table, print_table, say
@@ -21,13 +23,13 @@ _NUMBERS = ("min_member", "waiting", "released", "bound")
 
 
 @command(examples="presage kubernetes gangs --context production")
-def gangs(cluster: ClusterOptions, topology: TopologyOptions, as_json: Json = False) -> None:
+def gangs(cluster: ClusterOptions, resource: Resource = NVIDIA_GPU, as_json: Json = False) -> None:
     """List gangs: how many pods wait, are released and are bound, and why gangs wait."""
     from presage.cli.output.json_output import print_json
 
     with cluster.connected() as (_, cache):
         snapshot = cache.snapshot()
-    rows = _summaries(snapshot, topology.reading())
+    rows = _summaries(snapshot, TopologyOptions(resource=resource).reading())
     if as_json:
         print_json(rows)
         return

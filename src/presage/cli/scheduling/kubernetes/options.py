@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from presage.schedulers.policies.gang.policy import Gang
 
 _CLUSTER = "Cluster"
+NVIDIA_GPU = "nvidia.com/gpu"
+
+Resource = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Resource name by which pods request devices.",
+        rich_help_panel=_CLUSTER,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +89,7 @@ class PlanningOptions:
 class TopologyOptions:
     """How devices and the network topology are named in the cluster."""
 
-    resource: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Resource name by which pods request devices.",
-            rich_help_panel=_CLUSTER,
-        ),
-    ] = "nvidia.com/gpu"
+    resource: Resource = NVIDIA_GPU
     topology: Annotated[
         list[str] | None,
         typer.Option(
