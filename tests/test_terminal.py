@@ -288,3 +288,42 @@ def test_lineage_is_whole_in_a_terminal_narrower_than_its_lines(monkeypatch, cap
     assert folder in printed
     assert f"data digest {digest}" in printed
     assert "…" not in printed
+
+
+LONG = "team-vision/resnet50-imagenet-lr0.1-wd1e-4-seed-3"
+
+
+def table_of_names() -> Any:
+    table = terminal.Table("job", "a heading of words", "text")
+    table.add_row(terminal.Name(LONG), "1", "a longer text that is wrapped between its words")
+    return table
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_a_table_fits_the_terminal_and_shortens_names_in_the_middle(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal.print_table(table_of_names())
+    printed = capsys.readouterr().out
+
+    assert max(map(len, printed.splitlines())) <= columns
+    assert "team" in printed
+    assert "d-3" in printed
+    for word in ("heading", "longer", "wrapped", "between", "words"):
+        assert word in printed
+
+
+def test_a_pipe_gets_whole_names_and_texts(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    terminal.print_table(table_of_names())
+    printed = capsys.readouterr().out
+
+    assert LONG in printed
+    assert "a longer text that is wrapped between its words" in printed
+
+
+@given(text=texts)
+def test_a_shortened_text_fits_and_keeps_both_ends(text):
+    text = printable(text)
+    for width in (1, 2, 7, 8):
+        short = terminal.shorten_middle(text, width)
+        assert terminal.cell_len(short) <= max(width, 1)

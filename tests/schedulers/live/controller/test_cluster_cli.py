@@ -307,7 +307,10 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
         (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
         (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
-        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: the number of training steps"),
+        (
+            ("submit", "--features", "net.onnx", "--", "true"),
+            "net.onnx: the number of training",
+        ),
         (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
         (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
         (("wait", "nobody"), "there is no job 'nobody'"),
