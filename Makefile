@@ -17,9 +17,9 @@ help: ## list the targets
 run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare, simulate a cluster
 	dvc repro
 	@python examples/first_answers.py
-	@echo "a cluster of 16 such devices, simulated with what the release foretells:"
+	@echo "a cluster of 16 such devices, simulated with the forecasts of the release:"
 	@presage simulate --trace examples/trace.csv --cluster examples/cluster.yaml \
-	  --measured data/profiles/cpu-2-zoo --forecast data/release --policy fifo,sjf,srtf
+	  --measured data/profiles/cpu-2-zoo --predictor data/release --policy fifo,sjf,srtf
 
 test: lint ## set up, lint, types, import rules, tests: the same as CI
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile

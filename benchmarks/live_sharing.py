@@ -250,7 +250,7 @@ def cluster(folder: Path, policy: str, forecast: str, *more: str) -> Iterator[Cl
     folder.mkdir(parents=True)
     command = [
         sys.executable, "-m", "presage", "cluster", "up", "--agents", str(NODES), "--port",
-        str(PORT), "--state", str(folder), "--policy", policy, "--forecast", forecast,
+        str(PORT), "--state", str(folder), "--policy", policy, "--predictor", forecast,
         "--memory-gib", str(NODE_GIB), *more,
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -111,7 +111,7 @@ def load(nodes: int, output: Path, port: int = 50171) -> dict[str, float]:
         old.unlink()
     command = [
         sys.executable, "-m", "presage", "cluster", "controller", "--journal", str(journal),
-        "--port", str(port), "--forecast", str(TABLES), "--policy", "sharing",
+        "--port", str(port), "--predictor", str(TABLES), "--policy", "sharing",
     ]  # fmt: skip
     with log.open("wb") as file:
         process = subprocess.Popen(["taskset", "-c", "1", *command], stderr=file)

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from presage.cli.render import interval
+from presage.cli.output.forecasts import interval
 from presage.errors import ProfilingError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share, usable_cores

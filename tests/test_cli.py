@@ -142,7 +142,7 @@ def test_a_machine_that_nobody_measured_is_described_by_what_it_says_itself(fold
 
 def test_an_unknown_operator_is_counted_predicted_for_and_out_of_domain(folder, release):
     shown = presage("features", "strange.onnx", "--device", "v100", cwd=folder)
-    assert "operators are of no known kind" in shown.stdout
+    assert "operators are of unknown kind" in shown.stdout
 
     answer = presage(
         "predict", "--job", "strange.onnx", "--device", "cpu-2", "--release", release.folder,
@@ -155,7 +155,7 @@ def test_an_unknown_operator_is_counted_predicted_for_and_out_of_domain(folder, 
 
 def test_jobs_together_get_a_slowdown_each(folder, release):
     answer = presage(
-        "predict", "--job", "mine:small", "--job", "mine:small", "--together", "--device",
+        "predict", "--job", "mine:small", "--job", "mine:small", "--colocated", "--device",
         "cpu-2", "--release", release.folder, "--json", cwd=folder,
     )  # fmt: skip
 
@@ -258,12 +258,12 @@ def test_profiling_reads_params_yaml_as_the_stage_does_and_an_option_comes_first
 
 def test_ctrl_c_in_any_command_is_one_line_and_130(folder):
     interrupts = """
-import presage.cli.measuring.doctor
+import presage.cli.measuring.diagnosis
 def interrupted(*_): raise KeyboardInterrupt
-presage.cli.measuring.doctor.diagnose = interrupted"""
+presage.cli.measuring.diagnosis.diagnose = interrupted"""
     done = presage_with(interrupts, "doctor", cwd=folder)
 
-    assert (done.returncode, done.stderr) == (130, "interrupted; files are whole\n")
+    assert (done.returncode, done.stderr) == (130, "interrupted; files are complete\n")
 
 
 def test_ctrl_c_while_profiling_exits_130_and_leaves_whole_tables_and_no_process(tmp_path):
@@ -280,7 +280,7 @@ def test_ctrl_c_while_profiling_exits_130_and_leaves_whole_tables_and_no_process
     _, said = process.communicate(timeout=30)
 
     assert process.returncode == 130, said
-    assert said.endswith("interrupted; files are whole\n")
+    assert said.endswith("interrupted; files are complete\n")
     assert "Traceback" not in said
     assert not list(out.rglob("*.partial"))
     for path in out.glob("*.parquet"):

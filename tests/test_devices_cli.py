@@ -162,4 +162,4 @@ def test_a_server_that_is_no_host_and_port_is_named(folder):
     done = presage("predict", "--job", "job.json", "--server", "127.0.0.1:abc", cwd=folder)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("error: --server '127.0.0.1:abc' is no HOST:PORT; write it like")
+    assert done.stderr.startswith("error: --server '127.0.0.1:abc' is not HOST:PORT; write it like")

@@ -7,7 +7,7 @@ import os
 import pynvml
 import pytest
 
-from presage.cli.measuring import doctor
+from presage.cli.measuring import diagnosis as doctor
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 
 H200 = said(
@@ -86,7 +86,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_a_fault(monkeypatch):
 
 @pytest.mark.parametrize(
     "uid, says",
-    [(0, "as its submitter's account"), (1000, "any submitter can read its files and token")],
+    [(0, "as its submitter's account"), (1000, "every submitter can read its files and token")],
 )
 def test_it_says_what_an_agent_of_this_user_means_for_its_jobs(monkeypatch, uid, says):
     monkeypatch.setattr(os, "geteuid", lambda: uid)

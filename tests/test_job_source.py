@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presage.cli.extras import EXTRA_OF, how_to_install
-from presage.cli.job_source import read_job
+from presage.cli.options.job_source import read_job
 from presage.errors import GraphError, InvalidJobError
 from presage.serving.client import job_features
 from tests.features.examples import features

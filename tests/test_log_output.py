@@ -10,13 +10,13 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.cli.log_output import TerminalText
+from presage.cli.output.log_output import TerminalText
 from presage.system.printable import is_visible
 from tests.hostile import ATTACKS
 
 PROGRAM = """
 import sys
-from presage.cli.log_output import print_log
+from presage.cli.output.log_output import print_log
 pieces = [b"\\x1b]0;title\\x07\\x1b[3", b"1mred\\x1b[0m\\tx\\r\\n\\xff\\xe2\\x80", b"\\xaeabc\\x1b"]
 print_log(iter(pieces))
 """

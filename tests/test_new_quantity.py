@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.cli import render
+from presage.cli.output.forecasts import print_forecasts
 from presage.errors import InvalidJobError
 from presage.features.device.device import catalogue
 from presage.features.placement import Placement
@@ -306,9 +306,9 @@ def test_mlflow_and_the_command_line_show_it(predictor, capsys):
     (row,) = ReleaseModel(predictor).predict(rows)
     jobs = [placement.job for placement in PLACEMENTS]
     answers = predictor.predict(PLACEMENTS)
-    render.print_forecasts(jobs, answers, CPU, as_json=True)
+    print_forecasts(jobs, answers, CPU, as_json=True)
     content = json.loads(capsys.readouterr().out)
-    render.print_forecasts(jobs, answers, CPU, as_json=False)
+    print_forecasts(jobs, answers, CPU, as_json=False)
 
     assert {f"energy_per_step_j_{which}" for which in ("median", "low", "high")} <= row.keys()
     assert "energy_per_step_j_median" in signature().outputs.input_names()

@@ -154,7 +154,7 @@ def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of
     assert folders.keys() >= {f"data/profiles/{name}" for name in ("cpu-2", "cpu-2-zoo", "local")}
     states = {state for of_folder in folders.values() for state in of_folder.values()}
     assert states == {"as learnt from"}
-    learnt = json.loads(call(*command, "learnt-from", "cpu-2", "--json", cwd=workspace))
+    learnt = json.loads(call(*command, "trained-on", "cpu-2", "--json", cwd=workspace))
     assert learnt["releases"][0]["release_id"] == release_id
 
 

@@ -12,17 +12,23 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from rich.cells import cell_len
 
 import presage
 from presage.cli import app as cli
-from presage.cli import render
-from presage.cli.measuring import doctor
-from presage.cli.scheduling import simulate as simulate_cli
-from presage.cli.scheduling import trace as trace_cli
+from presage.cli.measuring import diagnosis
+from presage.cli.output import (
+    benchmark,
+    drift,
+    forecasts,
+    job_features,
+    lineage,
+    releases,
+    simulation,
+    tables_written,
+    trace,
+)
 from presage.cli.scheduling.cluster import tables as cluster_tables
-from presage.cli.serving import drift as drift_cli
-from presage.cli.training import benchmark as benchmark_cli
-from presage.cli.training import models_tables
 from presage.features.device.device import find_device
 from presage.features.forecast import Forecast
 from presage.models.drift.drift_test import Row as DriftRow
@@ -107,7 +113,7 @@ def manifest(text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lineage(text: str) -> dict[str, Any]:
+def lineage_of(text: str) -> dict[str, Any]:
     table = {"rows": 1, "sha256": text}
     rows = {
         "campaign": text, "machine": text, "executions": 1, "colocations": 1,
@@ -137,32 +143,32 @@ def print_cluster(text: str) -> None:
             cluster_tables.job_table(listed, why=True),
             cluster_tables.node_table(listed),
             cluster_tables.now_table(explained),
-            cluster_tables.told_table(explained),
+            cluster_tables.forecast_table(explained),
             cluster_tables.candidate_table(explained),
             cluster_tables.history_table(explained),
         ):
             assert table.row_count or phase == pb.WAITING
-            terminal.show_whole(table)
+            terminal.print_table(table)
 
 
 def print_models(text: str) -> None:
     release = registered(text)
-    models_tables.print_releases([release])
-    models_tables.print_release(release, manifest(text))
+    releases.print_releases([release])
+    releases.print_release(release, manifest(text))
     row = {"predictor": text, "split": text, "metric": text, "a": 1.0, "b": 2.0, "better": "a"}
-    models_tables.print_diff([text, text], [row], {text: (text, text)})
-    models_tables.print_lineage(lineage(text))
+    releases.print_diff([text, text], [row], {text: (text, text)})
+    lineage.print_lineage(lineage_of(text))
     known = KnownRelease({"release_id": text}, None, release)
-    models_tables.print_learnt([made(Learnt, text, release=known)], text)
-    models_tables.print_journal([made(Entry, text)])
+    lineage.print_learnt([made(Learnt, text, release=known)], text)
+    releases.print_history([made(Entry, text)])
 
 
 def print_pipelines(text: str) -> None:
     decision.print_table(made(Decision, text))
-    render.print_import(made(Imported, text), as_json=False)
+    tables_written.print_import(made(Imported, text), as_json=False)
     done = made(Ingested, text, rows={"outcomes": 1, text: 1}, quarantined={text: 1})
-    render.print_ingested(done, Path("x"), as_json=False)
-    render.print_merged(Merged({text: 1}, 1), Path("x"), as_json=False)
+    tables_written.print_ingested(done, Path("x"), as_json=False)
+    tables_written.print_merged(Merged({text: 1}, 1), Path("x"), as_json=False)
 
 
 def print_forecasts(text: str) -> None:
@@ -170,31 +176,31 @@ def print_forecasts(text: str) -> None:
     job = replace(job, job=replace(job.job, name=text or "-", family=text))
     device = replace(find_device("v100"), kind=text)
     one = Forecast(1.0, 1.0, 1.0, "bytes", True, text)
-    render.print_forecasts([job], [JobForecast(one, one, one, one)], device, as_json=False)
+    forecasts.print_forecasts([job], [JobForecast(one, one, one, one)], device, as_json=False)
     together = ColocationForecast((one,), True, 1.0)
-    render.print_colocation([job], together, device, as_json=False)
-    render.print_features(job, device, "published", as_json=False)
+    forecasts.print_colocation([job], together, device, as_json=False)
+    job_features.print_features(job, device, "published", as_json=False)
 
 
 def print_others(text: str) -> None:
-    doctor.print_report(
-        [doctor.Finding(text, text, ok) for ok in (True, False, None)], as_json=False
+    diagnosis.print_report(
+        [diagnosis.Finding(text, text, ok) for ok in (True, False, None)], as_json=False
     )
-    simulate_cli._print({text: made(Metrics, text)})
-    simulate_cli._print_compared([{text: text}])
-    trace_cli._print(made(Summary, text))
+    simulation.print_metrics({text: made(Metrics, text)}, {text: 1}, as_json=False)
+    simulation.print_compared([{text: text}])
+    trace.print_summary(made(Summary, text))
     row = made(DriftRow, text, quantity="slowdown")
     predictor = SimpleNamespace(release_id=text)
     answered = SimpleNamespace(
         predictor=predictor, outcomes=3, of_others=1, of_none=1, refused=1, missing=1
     )
-    drift_cli._print(answered, [row], show_all=True)  # type: ignore[arg-type]
+    drift.print_rows(answered, [row], show_all=True)  # type: ignore[arg-type]
     slices = {text: {key: {"mape": 1.0, "rows": 1} for key in (text, f"{text}b")}}
     result = SimpleNamespace(
         task=text, split=text, rows=1, unit=text, mlp={text: 1.0}, baselines={text: {}},
         seconds=1.0, seed=1, slices=slices,
     )  # fmt: skip
-    benchmark_cli._show(result)  # type: ignore[arg-type]
+    benchmark.print_result(result, as_json=False)  # type: ignore[arg-type]
     terminal.say(text)
 
 
@@ -277,9 +283,48 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_lineage_is_whole_in_a_terminal_narrower_than_its_lines(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     digest, folder = "d" * 64, f"data/{'long/' * 20}folder"
-    models_tables.print_lineage(lineage(digest) | {"folder": folder, "version": None})
+    lineage.print_lineage(lineage_of(digest) | {"folder": folder, "version": None})
     printed = capsys.readouterr().out
 
     assert folder in printed
     assert f"data digest {digest}" in printed
     assert "…" not in printed
+
+
+LONG = "team-vision/resnet50-imagenet-lr0.1-wd1e-4-seed-3"
+
+
+def table_of_names() -> Any:
+    table = terminal.Table("job", "a heading of words", "text")
+    table.add_row(terminal.Name(LONG), "1", "a longer text that is wrapped between its words")
+    return table
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_a_table_fits_the_terminal_and_shortens_names_in_the_middle(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal.print_table(table_of_names())
+    printed = capsys.readouterr().out
+
+    assert max(map(len, printed.splitlines())) <= columns
+    assert "team" in printed
+    assert "d-3" in printed
+    for word in ("heading", "longer", "wrapped", "between", "words"):
+        assert word in printed
+
+
+def test_a_pipe_gets_whole_names_and_texts(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    terminal.print_table(table_of_names())
+    printed = capsys.readouterr().out
+
+    assert LONG in printed
+    assert "a longer text that is wrapped between its words" in printed
+
+
+@given(text=texts)
+def test_a_shortened_text_fits_and_keeps_both_ends(text):
+    text = printable(text)
+    for width in (1, 2, 7, 8):
+        short = terminal.shorten_middle(text, width)
+        assert cell_len(short) <= max(width, 1)

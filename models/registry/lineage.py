@@ -372,7 +372,7 @@ def _put_back(found: Sequence[Learnt]) -> str:
     # Somebody took a withdrawn one off, for a reason that may still hold.
     stands = [one for one in clean if one.registered and not one.registered.withdrawn_at]
     if not stands:
-        return f"{clean[0].name} did not, but a person took it off: `presage models journal`"
+        return f"{clean[0].name} did not, but a person took it off: `presage models history`"
     if PREVIOUS in stands[0].aliases:
         return "the one before did not, `presage models rollback --reason TEXT`"
     command = f"presage models promote {stands[0].release_id} --force --reason TEXT"

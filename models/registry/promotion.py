@@ -111,7 +111,7 @@ def settle(client: Any) -> State:
             carry_out(client, last)
         else:
             _note_outside(client, state, "the alias was moved without Presage")
-    raise RegistryError("the champion keeps changing; look at `presage models journal`, try again")
+    raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
 
 
 def make_move(client: Any, move: Move, follows: int) -> None:
@@ -155,7 +155,7 @@ def carry_out(client: Any, entry: Entry) -> None:
             mark_done(client, entry)
             return
         entry = last
-    raise RegistryError("the champion keeps changing; look at `presage models journal`, try again")
+    raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
 
 
 def _is_to_be_carried_out(state: State, last: Entry) -> bool:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 1.0  # of each question: others wait meanwhile
 
-_OPTION = "--forecast"
+_OPTION = "--predictor"
 
 
 def live_forecaster(
@@ -87,8 +87,8 @@ def service_of(text: str, option: str, credentials: Credentials) -> PresageClien
 
 def _check_service(text: str, option: str) -> None:
     named = f"{option} {text!r}"
-    known = "none, the folder of a release or of tables, or " if option == _OPTION else ""
-    check_address(text, named, f"{named} is not known; name {known}HOST:PORT of a service")
+    known = "none, a release folder, a folder of tables, or " if option == _OPTION else ""
+    check_address(text, named, f"{named} is unknown; give {known}HOST:PORT of a prediction server")
 
 
 def _predictor(text: str, credentials: Credentials) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from presage.serving.client.credentials import Credentials
 
 DAY_S = 86_400.0
-NO_RELEASE = ("none", "oracle", "table")  # who foretells without one
+NO_RELEASE = ("none", "oracle", "table")  # predictors without a release
 MOST_NOISE, MOST_BIAS = 10.0, 1e6  # a run time of 1e12 s times such a factor is a finite number
 
 
@@ -40,9 +40,9 @@ class Scenario:
     trace, cluster : Path
         As :func:`presage.schedulers.traces.formats.read_trace` and
         :func:`presage.schedulers.cluster_files.cluster_file.read_cluster` read them.
-    forecast : str
-        Who foretells: ``none``, ``oracle``, ``table``, the folder of a release, or the HOST:PORT of
-        a service.
+    predictor : str
+        Source of forecasts: ``none``, ``oracle``, ``table``, a release folder, or HOST:PORT of a
+        prediction server.
     seed : int
         Of whatever is drawn: models of jobs, noise, faults, and what a policy draws.
     measured : Path or None
@@ -71,7 +71,7 @@ class Scenario:
     trace: Path
     cluster: Path
     policy: str = "fifo"
-    forecast: str = "oracle"
+    predictor: str = "oracle"
     seed: int = 0
     measured: Path | None = None
     draw_models: bool = False
@@ -105,14 +105,14 @@ class Scenario:
         ):
             if not right:
                 raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
-        if self.forecast == "table" and self.measured is None:
-            raise ConfigError("forecast 'table' needs a table; name its folder as `measured`")
+        if self.predictor == "table" and self.measured is None:
+            raise ConfigError("predictor 'table' needs tables; name their folder as `measured`")
         if self.shares not in SHARES:
             raise ConfigError(f"shares={self.shares!r}, must be one of {', '.join(SHARES)}")
         if self.shares != "none" and self.measured is None:
-            raise ConfigError("shares need what jobs do; name the folder of tables as `measured`")
+            raise ConfigError("shares need measurements; name the folder of tables as `measured`")
         if self.draw_models and self.measured is None:
-            raise ConfigError("draw_models needs models to draw; name their folder as `measured`")
+            raise ConfigError("draw_models needs measured models; name their folder as `measured`")
 
 
 def simulation_of(
@@ -235,9 +235,9 @@ def client_of(
 
     check_address(
         of,
-        f"forecast {of!r}",
-        f"forecast {of!r} is not known, nor the folder of a release, nor HOST:PORT of a service; "
-        f"{did_you_mean(of, NO_RELEASE)}",
+        f"predictor {of!r}",
+        f"predictor {of!r} is unknown; {did_you_mean(of, NO_RELEASE)} It may also be a release "
+        "folder, or HOST:PORT of a prediction server",
     )
     from presage.serving.client.client import PresageClient
 
@@ -294,15 +294,15 @@ def _forecaster(
     found: Forecaster
     if given is not None:
         found = given
-    elif scenario.forecast == "none":
+    elif scenario.predictor == "none":
         return NoForecasts()
-    elif scenario.forecast == "oracle":
+    elif scenario.predictor == "oracle":
         found = Oracle(ground_truth, cluster)
-    elif scenario.forecast == "table" and measurements is not None:
+    elif scenario.predictor == "table" and measurements is not None:
         found = Table(measurements)
     else:
         found = Predicted(
-            _predictor(scenario.forecast, stamp(Path(scenario.forecast))), risk=scenario.risk
+            _predictor(scenario.predictor, stamp(Path(scenario.predictor))), risk=scenario.risk
         )
     if scenario.noise == 0 and scenario.bias == 1:
         return found
@@ -324,7 +324,7 @@ def _faults(
         except ValueError:
             raise ConfigError(
                 f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
-                "file, or MTBF,MTTR such as 30,0.5"
+                "file, or give MTBF,MTTR such as 30,0.5"
             ) from None
         until_s = _longest_s(trace, jobs, cluster)
         return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)

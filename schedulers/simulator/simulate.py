@@ -107,7 +107,7 @@ def simulate(
     scenario = Scenario(
         trace=Path() if isinstance(trace, Trace) else Path(trace),
         cluster=Path() if isinstance(cluster, Cluster) else Path(cluster),
-        forecast=str(forecaster) if is_named else "oracle",
+        predictor=str(forecaster) if is_named else "oracle",
         **options,
     )
     simulation = simulation_of(

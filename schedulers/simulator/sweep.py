@@ -5,7 +5,7 @@
     trace: [philly.csv, itp.csv]        # whatever is a list is swept over
     cluster: cluster.yaml               # files are looked for beside this one
     policy: [fifo, sjf, packing]
-    forecast: [none, oracle]
+    predictor: [none, oracle]
     seed: [0, 1, 2]
 
 Each outcome is a file of its own, named by what it was made of: a sweep that was stopped goes on
@@ -84,7 +84,7 @@ def read_sweep(path: Path) -> list[Scenario]:
     except (ConfigError, OverflowError) as error:  # of a whole number that no float can hold
         raise ConfigError(f"{path}: {error}") from None
     if any(one.from_day for one in made) and not any(Path(one.faults).is_file() for one in made):
-        raise ConfigError(f"{path}: from_day is of a file of faults; name one as `faults`")
+        raise ConfigError(f"{path}: from_day needs a file of failures; name it as `faults`")
     # Equal scenarios have equal outcomes, which would pass for several.
     return list(dict.fromkeys(made))
 
@@ -108,7 +108,7 @@ def _found(key: str, text: str, beside: Path) -> str | Path:
     """A file of the sweep is looked for beside it."""
     if key in _FILES:
         return beside / text
-    if (key == "forecast" and (beside / text).is_dir()) or (
+    if (key == "predictor" and (beside / text).is_dir()) or (
         key == "faults" and (beside / text).is_file()
     ):
         return str(beside / text)
@@ -185,15 +185,15 @@ def digest_of(scenario: Scenario) -> str:
         The cluster is wrong, or the service does not answer.
     """
     told = {**_plain(scenario), "code": _code()}
-    for name in ("trace", "measured", "forecast", "faults"):
+    for name in ("trace", "measured", "predictor", "faults"):
         path = getattr(scenario, name)
         if path and Path(path).exists():
             told[name] = _content(Path(path))
     if source := policy_source(scenario.policy):
         told["policy_code"] = _content(source)
     told["cluster"] = _devices(scenario.cluster, stamp(scenario.cluster))
-    if scenario.forecast not in NO_RELEASE and not Path(scenario.forecast).exists():
-        told["release"] = _release_served(scenario.forecast)
+    if scenario.predictor not in NO_RELEASE and not Path(scenario.predictor).exists():
+        told["release"] = _release_served(scenario.predictor)
         if isinstance(told["release"], PresageError):
             raise told["release"]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
@@ -215,10 +215,10 @@ def _devices(path: Path, _stamp: object) -> str:
 
 
 @lru_cache(maxsize=64)
-def _release_served(forecast: str) -> str | PresageError:
+def _release_served(predictor: str) -> str | PresageError:
     """Asked once a sweep, also of who does not answer."""
     try:
-        return release_served(forecast)
+        return release_served(predictor)
     except PresageError as error:
         return error
 
@@ -376,7 +376,7 @@ def _absolute(scenario: Scenario) -> Scenario:
         trace=scenario.trace.resolve(),
         cluster=scenario.cluster.resolve(),
         measured=None if scenario.measured is None else scenario.measured.resolve(),
-        forecast=_resolved(scenario.forecast),
+        predictor=_resolved(scenario.predictor),
         faults=_resolved(scenario.faults),
     )
 

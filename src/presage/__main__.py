@@ -1,4 +1,4 @@
-"""``python -m presage`` is ``presage``: the entry point that needs no optional package."""
+"""Entry point of ``presage`` and ``python -m presage``; needs no optional package."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from presage.system.printable import error_line
 
 
 def main() -> None:
-    """Run the command line; one line where the packages that it needs are not installed."""
-    _keep_others_from_writing()
+    """Run the command line, or print which packages to install for it."""
+    _restrict_umask()
     try:
         if sys.argv[1:2] == ["serve"]:  # without the command line's packages
             from presage.serving.main import main as serve
@@ -28,10 +28,10 @@ def main() -> None:
     run()
 
 
-def _keep_others_from_writing() -> None:
-    """Make no file or folder that every account may write to, whatever the umask is.
+def _restrict_umask() -> None:
+    """Create no file or folder that every account may write to, whatever the umask is.
 
-    A folder above a private one would do: who can rename the private one can put another there.
+    In a folder that all accounts may write to, another account could replace a private folder.
     """
     umask = os.umask(0o077)
     os.umask(umask if umask & 0o002 else umask | 0o022)

@@ -1,4 +1,4 @@
-"""Errors a person can mend: each message says what is wrong, where, and what to do.
+"""Errors that a user can fix: each message says what is wrong, where, and what to do.
 
 ``assert`` is for what cannot happen and ``ValueError`` for a wrong argument in code; these
 classes are for files, configuration and requests. Servicers and the command line map them, by
@@ -29,7 +29,7 @@ class InvalidJobError(PresageError):
 
 
 class ConfigError(PresageError):
-    """A configuration file is missing, or a key of it is unknown, missing or of no use."""
+    """A configuration file is missing, or a key of it is unknown, missing or invalid."""
 
 
 class UnknownDeviceError(PresageError):
@@ -45,15 +45,15 @@ class TrainingError(PresageError):
 
 
 class ReleaseError(PresageError):
-    """A release folder is damaged, incomplete or of another schema."""
+    """A release folder is corrupt, incomplete or of another schema."""
 
 
 class ForeignReleaseError(ReleaseError):
-    """A release of another format or feature schema, whose manifest is whole."""
+    """A release of another format or feature schema, whose manifest is valid."""
 
 
 class RefusedReleaseError(PresageError):
-    """A release that was to be served is not taken; the one before it still is served."""
+    """A new release is rejected; the server continues with the current one."""
 
 
 class RegistryError(PresageError):
@@ -69,7 +69,7 @@ class ServiceError(PresageError):
 
 
 class InvalidRequestError(PresageError):
-    """A request is not one of this protocol: it cannot be parsed, or is larger than is taken."""
+    """A request cannot be parsed, or is larger than the limit."""
 
 
 class StaleSchemaError(PresageError):
@@ -77,11 +77,11 @@ class StaleSchemaError(PresageError):
 
 
 class ExpiredError(PresageError):
-    """Nobody waits for the answer any more."""
+    """The deadline of the request has passed."""
 
 
 class OverloadedError(PresageError):
-    """More is asked for than is answered in good time; ask again after ``retry_after_s``."""
+    """The server is overloaded; retry after ``retry_after_s``."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -89,11 +89,11 @@ class OverloadedError(PresageError):
 
 
 class UnauthenticatedError(PresageError):
-    """A caller did not say who it is, or nobody knows it."""
+    """A client has no credentials, or unknown ones."""
 
 
 class ForbiddenError(PresageError):
-    """A caller may not do this."""
+    """A client lacks the role for this request."""
 
 
 class OutcomeLogError(PresageError):
@@ -101,7 +101,7 @@ class OutcomeLogError(PresageError):
 
 
 class InvalidTensorError(PresageError):
-    """A tensor of an inference request has another name, type, shape or value than is taken."""
+    """A tensor of an inference request has an invalid name, type, shape or value."""
 
 
 class UnknownModelError(PresageError):
@@ -113,11 +113,11 @@ class UnknownJobError(PresageError):
 
 
 class NotYetError(PresageError):
-    """What is asked for is not there yet; it comes without anybody's doing."""
+    """The requested state does not exist yet; the client can retry."""
 
 
 class RefusedAgentError(PresageError):
-    """A node agent is not let in: another one has its node's name."""
+    """A node agent is rejected: another one has its node's name."""
 
 
 class JournalError(PresageError):

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from presage.cli.job_source import read_job
+from presage.cli.options.job_source import read_job
 from presage.errors import GraphError, InvalidJobError
 from presage.serving.client.job_features import job_of
 from presage.system.user_file import read_regular

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from presage.cli.training.models import app
+from presage.cli.training.models.group import app
 from presage.errors import RegistryError
 from presage.models.registry import lineage
 from presage.models.registry.mlflow_run import Origin
@@ -112,10 +112,10 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
     text = call("show", "champion", "--lineage")
     for part in (
         f"release {faulty.release_id} version 3, champion",
-        "git commit c0ffee, changed since: params.yaml",
+        "git commit c0ffee, modified: params.yaml",
         "data/profiles/bad",
-        "campaign bad on machine m1: 5 alone and 20 together taught it, 2 and 6 were held out",
-        "networks of release 0123456789ab, gone on from",
+        "campaign bad on machine m1: trained on 5 solo and 20 co-located rows, 2 and 6 held out",
+        "fine-tuned from the networks of release 0123456789ab",
     ):
         assert part in text
     for line, state in (("good", lineage.SAME), ("bad", lineage.CHANGED)):
@@ -126,7 +126,7 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
 def test_an_older_release_says_plainly_what_is_not_known(call, made):
     text = call("show", made["older"].release_id, "--lineage")
 
-    assert "not known: it was made before releases said so" in text
+    assert "unknown: the release does not record it" in text
     assert json.loads(call("show", "1", "--lineage", "--json"))["learnt_from"] is None
 
 
@@ -139,7 +139,7 @@ def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
 
     assert by_folder == by_id
     assert (by_id["folder"], by_id["version"], by_id["run"]) == ("data/release", None, None)
-    assert "not in this registry: run, commit and dvc.lock are not known" in call(
+    assert "not in this registry: run, commit and dvc.lock are unknown" in call(
         "show", "data/release", "--lineage"
     )
     with pytest.raises(RegistryError, match="no release 'f00d'"):
@@ -151,7 +151,7 @@ def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
     assert json.loads(call("show", "champion", "--lineage", "--json"))["version"] == 3
     with pytest.raises(RegistryError, match="no release ''"):
         call("show", "", "--lineage")
-    with pytest.raises(RegistryError, match="ask twice"):
+    with pytest.raises(RegistryError, match="run the command twice"):
         call("show", "champion", "--lineage", "--download", "here")
 
 
@@ -164,7 +164,7 @@ def test_a_registered_release_is_known_by_its_folder_too(call, made):
 
 
 def found(call, *arguments):
-    return json.loads(call("learnt-from", *arguments, "--json"))
+    return json.loads(call("trained-on", *arguments, "--json"))
 
 
 def taught(call, *arguments):
@@ -184,9 +184,9 @@ def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, ma
         "take data/profiles/bad out of ingest and featurize in dvc.yaml, or the rows out of its "
         "tables, and `dvc repro`"
     )
-    text = call("learnt-from", "bad")
-    assert "not known" in text
-    assert made["clean"].release_id not in text.partition("learnt from none")[0]
+    text = call("trained-on", "bad")
+    assert "unknown" in text
+    assert made["clean"].release_id not in text.partition("were not trained on these rows")[0]
     call("promote", made["clean"].release_id, "--force", "--reason", "bad sensors")
     assert found(call, "bad")["remedy"] == f"champion {made['clean'].release_id} learnt from none"
 
@@ -200,7 +200,7 @@ def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
     registry.promote(2)
     registry.promote(3, verdict="forced", by="ada@lab")  # 2 is withdrawn now, for some reason
     told = found(call, "bad")["remedy"]
-    assert "version 2 did not, but a person took it off: `presage models journal`" in told
+    assert "version 2 did not, but a person took it off: `presage models history`" in told
 
 
 @pytest.mark.parametrize(
@@ -263,9 +263,11 @@ def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
     [["bda"], ["good", "--machine", "x"], [], ["bda", "--job", "gpt"], ["--job", "gtp"]],
 )
 def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
-    words = r"bad, gavel, good$|^say which: |learnt job 'gtp' from these .* jobs.parquet$"
+    words = (
+        r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
+    )
     with pytest.raises(RegistryError, match=words) as caught:
-        call("learnt-from", *arguments)
+        call("trained-on", *arguments)
     assert "\n" not in str(caught.value)
 
 

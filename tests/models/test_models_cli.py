@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from presage.cli.training.models import app
+from presage.cli.training.models.group import app
 from presage.errors import RegistryError
 from presage.models.release.release import load_release
 from tests.models.conftest import POLICY
@@ -71,17 +71,17 @@ def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, tw
     assert two.champion().release_id == ids["poor"]
 
     text = call("promote", ids["good"], "--force", "--reason", "a customer waits", "--by", "ada")
-    assert "regardless of the gate; the gate last said: not promoted, memory is too slow" in text
+    assert "without passing the gate; last gate result: not promoted, memory is too slow" in text
     assert f"release {ids['poor']} is withdrawn" in text
     assert two.champion().release_id == ids["good"]
-    assert "nothing moved" in call("promote", "champion")
-    last = json.loads(call("journal", "--json"))[0]
+    assert "nothing changed" in call("promote", "champion")
+    last = json.loads(call("history", "--json"))[0]
     assert (last["verdict"], last["by"], last["reason"]) == ("forced", "ada", "a customer waits")
 
 
 def test_what_the_gate_let_through_is_promoted_by_hand_without_more_ado(call, two, ids):
     two.log_decision(2, {"outcome": "promoted", "reason": "better"}, {})
-    assert "by hand; the gate last said: promoted, better" in call("promote", "2")
+    assert "by hand; last gate result: promoted, better" in call("promote", "2")
     assert two.journal()[-1].verdict == "by hand"
 
 
@@ -95,13 +95,13 @@ def test_rollback_brings_the_previous_release_back(call, two, ids):
 
 def test_the_journal_shows_the_newest_first(call, two, uri, ids):
     two.promote(2, reason="better", by="ada")
-    text = call("journal")
+    text = call("history")
     assert text.index(f"2 {ids['good']}") < text.index(f"1 {ids['poor']}")
     for part in ("gate", "ada", "better"):
         assert part in text
-    assert [entry["number"] for entry in json.loads(call("journal", "--json"))] == [2, 1]
-    assert json.loads(call("journal", "--registry", uri, "--json")) == []
-    assert "no entry yet" in call("journal", "--registry", uri)
+    assert [entry["number"] for entry in json.loads(call("history", "--json"))] == [2, 1]
+    assert json.loads(call("history", "--registry", uri, "--json")) == []
+    assert "no entry yet" in call("history", "--registry", uri)
 
 
 def test_delete_refuses_the_champion_and_takes_what_nothing_names(call, two, ids):

@@ -55,14 +55,14 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
     }  # fmt: skip
     assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
     assert (
-        json.loads(simulate("--policy", "sjf", "--forecast", "none", "--json"))["policies"]["sjf"]
+        json.loads(simulate("--policy", "sjf", "--predictor", "none", "--json"))["policies"]["sjf"]
         == told["fifo"]
     )  # who knows nothing serves in order
 
 
 def test_a_person_is_shown_a_table_and_what_did_not_run(simulate):
     shown = simulate()
-    for words in ("fifo", "sjf", "JCT mean s", "rejected"):
+    for words in ("fifo", "sjf", "JCT mean (s)", "rejected"):
         assert words in shown
 
 
@@ -80,7 +80,9 @@ def test_a_person_is_told_which_jobs_were_never_started(simulate, tmp_path):
     words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
     told = CliRunner().invoke(app, [*words, "--faults", "faults.csv"])
     assert told.exit_code == 0
-    assert told.stderr.endswith("\nfifo: jobs never started, or not again: 2, first 'b'\n")
+    assert told.stderr.endswith(
+        "\nfifo: jobs that never started, or never restarted: 2, first 'b'\n"
+    )
 
 
 def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
@@ -170,21 +172,21 @@ def test_forecasts_that_are_too_low_pack_too_much(shared):
     assert low["average_queue_s"] < known["average_queue_s"]
 
 
-@pytest.mark.parametrize("forecast", ["none", "table", str(RELEASE)])
-def test_whoever_foretells_all_jobs_finish(shared, forecast):
-    found = shared("--policy", "srtf,packing", "--forecast", forecast, "--restart-s", "5")
+@pytest.mark.parametrize("predictor", ["none", "table", str(RELEASE)])
+def test_all_jobs_finish_with_every_predictor(shared, predictor):
+    found = shared("--policy", "srtf,packing", "--predictor", predictor, "--restart-s", "5")
     assert all(one["jobs"] == 20 for one in found.values())
 
 
-def test_a_service_foretells_as_its_release_does(shared):
+def test_a_service_predicts_as_its_release_does(shared):
     with serving("--release", RELEASE) as server:
-        there = shared("--policy", "sjf", "--forecast", server.target)
-    assert there == shared("--policy", "sjf", "--forecast", str(RELEASE))
+        there = shared("--policy", "sjf", "--predictor", server.target)
+    assert there == shared("--policy", "sjf", "--predictor", str(RELEASE))
 
 
 def test_a_service_that_is_down_is_named_before_anything_is_simulated(shared):
     with pytest.raises(PresageError, match=r"127\.0\.0\.1:1"):
-        shared("--policy", "sjf", "--forecast", "127.0.0.1:1")
+        shared("--policy", "sjf", "--predictor", "127.0.0.1:1")
 
 
 def test_what_is_drawn_is_the_seeds(shared):
@@ -193,20 +195,20 @@ def test_what_is_drawn_is_the_seeds(shared):
     assert shared(*base, "--seed", "1") != shared(*base, "--seed", "2")
 
 
-def test_a_kind_of_device_that_nobody_foretells_is_told(simulate, tmp_path):
+def test_a_kind_of_device_without_forecasts_is_reported(simulate, tmp_path):
     (tmp_path / "cluster.yaml").write_text(
         "nodes: [{name: n0, devices: 1, kind: mine, memory_gib: 8}]\n"
     )
     command = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml"]
-    told = CliRunner().invoke(app, [*command, "--policy", "packing", "--forecast", str(RELEASE)])
-    assert "packing: nothing is foretold of 1 jobs on 'mine'" in told.stderr
+    told = CliRunner().invoke(app, [*command, "--policy", "packing", "--predictor", str(RELEASE)])
+    assert "packing: no forecast is available for 1 jobs on 'mine'" in told.stderr
 
 
 def test_the_example_shows_what_forecasts_are_worth(simulate):
     examples = Path(__file__).parents[2] / "examples"
     told = simulate(
         "--trace", str(examples / "trace.csv"), "--cluster", str(examples / "cluster.yaml"),
-        "--measured", str(ZOO), "--forecast", str(RELEASE), "--policy", "fifo,sjf", "--json",
+        "--measured", str(ZOO), "--predictor", str(RELEASE), "--policy", "fifo,sjf", "--json",
     )  # fmt: skip
     fifo, sjf = json.loads(told)["policies"].values()
     assert sjf["average_jct_s"] < 0.7 * fifo["average_jct_s"]
@@ -236,17 +238,29 @@ def test_help_names_every_policy():
     ("more", "words"),
     [
         ((), "absent.yaml: cannot be read"),
-        (("--workers", "0"), "--workers 0, must be >= 1"),
-        (("--workers", "-2"), "--workers -2, must be >= 1"),
-        (("--policy", "fifo"), "--policy does nothing to a sweep; write policy: in its file"),
-        (("--report", "out.html"), "--report does nothing to a sweep"),
-        (("--keep-going",), "--keep-going does nothing to a sweep; write keep_going: in its"),
+        (("--workers", "0"), "--workers 0: must be at least 1"),
+        (("--workers", "-2"), "--workers -2: must be at least 1"),
     ],
 )
-def test_a_sweep_takes_its_options_from_its_file(more, words):
-    told = CliRunner().invoke(app, ["simulate", "--sweep", "absent.yaml", "--json", *more])
-    assert isinstance(told.exception, ConfigError)
-    assert re.search(words, str(told.exception))
+def test_a_sweep_without_a_file_or_workers_is_rejected(more, words):
+    result = CliRunner().invoke(app, ["sweep", "absent.yaml", "--json", *more])
+    assert isinstance(result.exception, ConfigError)
+    assert re.search(words, str(result.exception))
+
+
+@pytest.mark.parametrize("more", [("--policy", "fifo"), ("--report", "o.html"), ("--keep-going",)])
+def test_a_sweep_takes_the_options_of_simulations_from_its_file(more):
+    result = CliRunner().invoke(app, ["sweep", "absent.yaml", *more])
+    assert result.exit_code == 2
+    assert f"No such option: {more[0]}" in result.output
+
+
+@pytest.mark.parametrize("more", [("--sweep", "f.yaml"), ("--out", "."), ("--workers", "2")])
+def test_a_simulation_takes_no_option_of_sweeps(more):
+    words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", *more]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert f"No such option: {more[0]}" in result.output
 
 
 @pytest.mark.parametrize(
@@ -258,8 +272,8 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
         (("--parquet", "trace.csv"), "--parquet trace.csv: File exists; name a folder"),
         (("--report", "absent/out.html"), "--report absent/out.html: there is no folder absent"),
         (("--report", "."), "--report .: that is a folder; name a file in it"),
-        (("--forecast", "oracel"), "forecast 'oracel' is not known, nor .* did you mean 'oracle'"),
-        (("--forecast", "table"), "forecast 'table' needs a table; name its folder"),
+        (("--predictor", "oracel"), "predictor 'oracel' is unknown; did you mean 'oracle'"),
+        (("--predictor", "table"), "predictor 'table' needs tables; name their folder"),
         (
             ("--policy", "packing:most=2"),
             "policy 'packing': most is not known; known are most_slowdown, most_members",
@@ -281,27 +295,24 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
         (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
         (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
-        (("--from-day", "3"), "--from-day 3 is a day of a file of faults; name one, --faults FILE"),
-        (("--from-day", "3", "--faults", "30,0.5"), "--from-day 3 is a day of a file"),
+        (("--from-day", "3"), "--from-day 3 needs a file of failures; give --faults FILE"),
+        (("--from-day", "3", "--faults", "30,0.5"), "--from-day 3 needs a file of failures"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),
         (("--noise", "-1"), r"noise=-1\.0, must be within 0 and 10"),
         (("--faults", "one,two"), "faults 'one,two' is neither a file nor two numbers of days"),
         (("--measured", "absent"), "absent/jobs.parquet: no such table"),
         (("--seed", "-1"), "seed=-1, must be a whole number >= 0"),
         (("--risk", "0.6"), "risk=0.6, must be above 0 and at most 0.5"),
-        (("--draw-models",), "draw_models needs models to draw; name their folder"),
-        (("--shares", "caps"), "shares need what jobs do; name the folder of tables"),
+        (("--draw-models",), "draw_models needs measured models; name their folder"),
+        (("--shares", "caps"), "shares need measurements; name the folder of tables"),
         (("--shares", "some"), "must be one of none, caps, weights"),
-        (("--forecast", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
+        (("--predictor", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
         (
             ("--faults", "30"),
-            "'30' is neither a file nor .*; name a file, or MTBF,MTTR",
+            "'30' is neither a file nor .*; name a file, or give MTBF,MTTR",
         ),
         (("--faults", "1e-8,1e-8"), "about 1.5e.06 failures of 1 nodes in .* at most 1,000,000"),
         (("--faults", "1e-9,1e-9"), "failures of 1 nodes in .* at most 1,000,000 are drawn"),
-        (("--sweep", "absent.yaml"), "--trace does nothing to a sweep; write trace: in its file"),
-        (("--output", "."), "--output is of sweeps; name one, --sweep FILE"),
-        (("--workers", "2"), "--workers is of sweeps"),
     ],
 )
 def test_a_name_that_nobody_knows_is_refused(simulate, more, words):

@@ -106,8 +106,8 @@ def test_what_is_there_is_not_made_again_unless_it_is_of_other_files(folder):
 
 def test_a_sweep_that_was_killed_goes_on(folder):
     command = [
-        sys.executable, "-m", "presage", "simulate", "--sweep", str(folder / "sweep.yaml"),
-        "--output", str(folder / "out"), "--workers", "1", "--json",
+        sys.executable, "-m", "presage", "sweep", str(folder / "sweep.yaml"),
+        "--out", str(folder / "out"), "--workers", "1", "--json",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         while not list((folder / "out").glob("[!.]*.json")):
@@ -156,7 +156,7 @@ def test_a_sweep_on_ray_tells_the_same(folder):
         ),
         ("trace: t\ncluster: c\nload: fast\n", "load='fast' is not a number"),
         ("trace: t\ncluster: c\nload: -1\n", r"load=-1\.0, must be a finite number > 0"),
-        ("trace: t\ncluster: c\nforecast: table\n", "forecast 'table' needs a table"),
+        ("trace: t\ncluster: c\npredictor: table\n", "predictor 'table' needs tables"),
         *(
             (f"trace: t\ncluster: c\n{line}\n", said)
             for line, said in (
@@ -164,7 +164,7 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("policy: []", "policy is an empty list"),
                 ("trace: 3", "trace=3 is not the name of a file"),
                 ('trace: "a\\0b"', "is not the name of a file"),
-                ("forecast: null", "forecast=None is not text"),
+                ("predictor: null", "predictor=None is not text"),
                 ("faults: 3", "faults=3 is not text"),
                 ("seed: foo", "seed='foo' is not a whole number"),
                 ("seed: 1.5", r"seed=1\.5 is not a whole number"),
@@ -180,9 +180,9 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("bias: 1.0e+7", "bias=10000000.0, must be above 0 and at most 1,000,000"),
                 ("keep_going: 'no'", "keep_going='no' is not true or false"),
                 ("draw_models: 'false'", "draw_models='false' is not true or false"),
-                ("draw_models: true", "draw_models needs models to draw"),
-                ("from_day: [0, 3]", "from_day is of a file of faults; name one as `faults`"),
-                ("faults: '30,1'\nfrom_day: 3", "from_day is of a file of faults"),
+                ("draw_models: true", "draw_models needs measured models"),
+                ("from_day: [0, 3]", "from_day needs a file of failures; name it as `faults`"),
+                ("faults: '30,1'\nfrom_day: 3", "from_day needs a file of failures"),
                 ("from_day: -1", "from_day=-1.0, must be a finite number >= 0"),
                 ("checkpoint_interval_s: 0", "checkpoint_interval_s=0.0, must be a number > 0"),
                 ("checkpoint_cost_s: -1", "checkpoint_cost_s=-1.0, must be a finite"),
@@ -212,7 +212,7 @@ def test_equal_scenarios_are_one(tmp_path):
 def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(folder):
     (folder / "sweep.yaml").write_text(
         "trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, sjf]\n"
-        "forecast: [none, oracel, '127.0.0.1:1', 'there:99999']\n"
+        "predictor: [none, oracel, '127.0.0.1:1', 'there:99999']\n"
     )
     told = simulate(folder)
     assert told.returncode == 1
@@ -220,10 +220,10 @@ def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(fo
     assert pq.read_table(folder / "out" / "outcomes.parquet").num_rows == 2
     lines = told.stderr.splitlines()
     assert len(lines) == 7
-    assert lines[0].startswith("policy=fifo forecast=oracel: forecast 'oracel' is not known; near")
-    assert lines[1].startswith("policy=fifo forecast=127.0.0.1:1: ")
+    assert lines[0].startswith("policy=fifo predictor=oracel: predictor 'oracel' is unknown; near")
+    assert lines[1].startswith("policy=fifo predictor=127.0.0.1:1: ")
     assert "there:99999': port 99999 is out of range" in lines[2]
-    assert lines[-1] == "error: 6 of 8 simulations failed, as said above"
+    assert lines[-1] == "error: 6 of 8 simulations failed; see the lines above"
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_workers_at_once_and_keeps_what_was_done(slow):
         said = process.communicate(timeout=60)[1].decode()
     assert time.monotonic() - began_s < 10
     assert process.returncode == 130
-    assert said == "interrupted; files are whole\n"
+    assert said == "interrupted; files are complete\n"
     assert len(done_in(slow)) == 2
     assert not any(Path(f"/proc/{worker}").exists() for worker in working)
 
@@ -287,8 +287,8 @@ def workers_of(pid):
 
 def command(folder):
     return [
-        sys.executable, "-m", "presage", "simulate", "--sweep", str(folder / "sweep.yaml"),
-        "--output", str(folder / "out"), "--workers", "1", "--json",
+        sys.executable, "-m", "presage", "sweep", str(folder / "sweep.yaml"),
+        "--out", str(folder / "out"), "--workers", "1", "--json",
     ]  # fmt: skip
 
 
@@ -320,7 +320,7 @@ def test_an_outcome_that_is_damaged_is_made_anew(folder, content):
 def test_an_outcome_is_of_the_release_that_is_served(folder):
     release = make_release(folder / "release")
     with serving("--release", release.folder) as server:
-        scenario = replace(read_sweep(folder / "sweep.yaml")[0], forecast=server.target)
+        scenario = replace(read_sweep(folder / "sweep.yaml")[0], predictor=server.target)
         before = digest_of(scenario)
         other = make_release(folder / "other", data_digest="1" * 16)
         assert other.release_id != release.release_id

@@ -84,12 +84,12 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
     ("words", "said"),
     [
         (("--user", "rde"), "no job of user 'rde' in the trace; did you mean 'red'"),
-        (("--load", "0"), "--load 0.0: must be a number > 0"),
+        (("--load", "0"), "--load 0.0: must be a finite number above 0"),
         (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
-        (("--load", "nan"), "--load nan: must be a number > 0"),
+        (("--load", "nan"), "--load nan: must be a finite number above 0"),
         (("--from-s", "nan"), "--from-s nan: must be a number of seconds"),
         (("--to-s", "nan"), "--to-s nan: must be a number of seconds"),
-        (("--from-s", "1e9"), "out.csv: no job is left to write"),
+        (("--from-s", "1e9"), "out.csv: no job is selected"),
     ],
 )
 def test_a_part_that_cannot_be_is_refused(trace, tmp_path, words, said):
@@ -99,7 +99,7 @@ def test_a_part_that_cannot_be_is_refused(trace, tmp_path, words, said):
 
 
 def test_what_is_written_is_not_gzipped(trace):
-    with pytest.raises(ConfigError, match=r"--output out.csv.gz: written is plain csv"):
+    with pytest.raises(ConfigError, match=r"--output out.csv.gz: the file is plain CSV"):
         trace("convert", "philly.csv", "--output", "out.csv.gz")
 
 
@@ -118,7 +118,7 @@ def test_more_jobs_than_can_be_are_refused(trace, tmp_path, jobs, said):
 
 def test_what_is_written_is_a_file(trace):
     for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
-        with pytest.raises(ConfigError, match=r"--output \.: that is a folder; name a file in it"):
+        with pytest.raises(ConfigError, match=r"--output \.: is a folder; name a file in it"):
             trace(*words, "--output", ".")
 
 

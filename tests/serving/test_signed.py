@@ -274,7 +274,7 @@ def test_signing_and_verifying_by_command(folder, key, public, tmp_path):
     for words in (("verify", "--trusted-key", public), ("sign", "--key", key)):
         missing = presage("models", words[0], folder / "absent", *words[1:])
         assert missing.returncode == 1
-        assert "absent: no release folder" in missing.stderr
+        assert "absent: not a release folder" in missing.stderr
 
 
 def not_there(path: Path) -> None:
@@ -321,7 +321,8 @@ def test_a_damaged_release_is_not_signed(folder, key):
 
 def test_a_server_imports_cryptography_only_for_trusted_keys(folder, public):
     program = (
-        "import sys; from presage.serving.main import _source, parser;"
+        "import sys; from presage.serving.arguments import parser;"
+        "from presage.serving.main import _source;"
         "_source(parser().parse_args(sys.argv[1:])); print('cryptography' in sys.modules)"
     )
     command = [sys.executable, "-c", program, "--release", str(folder)]

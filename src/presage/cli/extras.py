@@ -1,8 +1,8 @@
-"""What to install when an optional package is not there; needs none of them itself."""
+"""Extras to install for optional packages; imports none of them."""
 
 from __future__ import annotations
 
-# By the names they are imported under; the extras are pyproject.toml's.
+# Names under which packages are imported, by the extra of pyproject.toml that has them.
 _PACKAGES = {
     "cli": "typer rich yaml",
     "cluster": "flask werkzeug",
@@ -20,7 +20,7 @@ EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in ro
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:
-    """A line for a package that one of our extras brings; None for any other."""
+    """Return how to install a package of one of the extras; None for another package."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(package)
     if extra is None:

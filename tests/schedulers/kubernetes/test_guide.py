@@ -22,7 +22,7 @@ pytest.importorskip(
 )
 
 from presage.cli.app import app
-from presage.cli.scheduling.kubernetes import app as kubernetes_app
+from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.schedulers.kubernetes.extender.extender_types import FilterArgs
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from tests.schedulers.kubernetes.gated import gated
@@ -33,7 +33,7 @@ from tests.schedulers.kubernetes.test_manifests import the
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
 SOURCES = "\n".join(
-    path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").glob("*.py"))
+    path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").rglob("*.py"))
 )
 
 

@@ -97,11 +97,11 @@ def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, t
     with KubeScheduler(server.url):
         for i in range(2):
             gang(server, f"g{i}", 4)
-        with presage(tmp_path, "gate", "--forecast", str(RELEASE)) as process:
+        with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
             until(lambda: server.seen("PATCH", "/pods/"), "no pod was released")
             process.send_signal(signal.SIGKILL)
             process.wait()
-        with presage(tmp_path, "gate", "--forecast", str(RELEASE)) as process:
+        with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
             until(lambda: bound(server, "g0") == ["n0"] * 4, "g0 was not bound")
             until(lambda: bound(server, "g1") == ["n1"] * 4, "g1 was not bound")
             process.send_signal(signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
     server.create("pods", pod("busy", gpus=1, nodeName="n0", annotations=annotations))
     new = pod("new", gpus=1, annotations=annotations)
     nobody = "127.0.0.1:9"
-    with presage(tmp_path, "extender", "--forecast", nobody, "--port", "0") as process:
+    with presage(tmp_path, "extender", "--predictor", nobody, "--port", "0") as process:
         url = process.said.split()[-1]
         body = json.dumps({"Pod": new, "NodeNames": ["n0", "n1"]}).encode()
         request = urllib.request.Request(url + "/filter", body)
@@ -144,7 +144,7 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
     options = Options(port=0, tls=tls, tokens=tmp_path / "tokens")
     body = {"Pod": pod("new", gpus=1, annotations={JOB: to_json(features())}), "NodeNames": ["n0"]}
     with start_server(load_release(RELEASE), options) as service:
-        ask = ("extender", "--forecast", service.target, "--port", "0", "--ca", str(authority[0]))
+        ask = ("extender", "--predictor", service.target, "--port", "0", "--ca", str(authority[0]))
         for more, told in (
             ((), "needs a token"),
             (("--token-file", str(tmp_path / "token")), "ok"),
@@ -167,9 +167,9 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
         ),
         (["gate", "--topology", "rack"], "--topology 'rack': write LEVEL=LABEL, each level once"),
         (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
-        (["gate", "--forecast", "nobody"], "'nobody' is not known"),
-        (["gate", "--risk", "0.7", "--forecast", str(RELEASE)], "risk=0.7"),
-        (["gate", "--kubeconfig", "/nowhere"], "name a kubeconfig by --kubeconfig"),
+        (["gate", "--predictor", "nobody"], "'nobody' is unknown"),
+        (["gate", "--risk", "0.7", "--predictor", str(RELEASE)], "risk=0.7"),
+        (["gate", "--kubeconfig", "/nowhere"], "give --kubeconfig FILE"),
         (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
     ],
 )

@@ -102,11 +102,11 @@ class Loop:
     def __init__(self, cluster: LiveCluster, checkout: Path, service: str) -> None:
         self.cluster, self.checkout = cluster, checkout
         self.client = PresageClient(service)
-        cluster.controller("--forecast", service, "--policy", "sjf")
+        cluster.controller("--predictor", service, "--policy", "sjf")
         cpu = min(os.sched_getaffinity(0))  # the agent's first device is that one, too
         more = [word for _ in range(DEVICES - 1) for word in ("--device", f"{KIND}={cpu}")]
         cluster.agent(
-            "n0", *more, "--memory-gib", 4, "--forecast", service, "--report", service, kind=KIND
+            "n0", *more, "--memory-gib", 4, "--predictor", service, "--report", service, kind=KIND
         )
         cluster.connected("n0")
 

@@ -47,7 +47,7 @@ def service(port, log):
 def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
     service_port, port, log = free_port(), free_port(), tmp_path / "outcomes.db"
     up = (
-        "up", "--port", str(port), "--state", str(tmp_path / "state"), "--forecast",
+        "up", "--port", str(port), "--state", str(tmp_path / "state"), "--predictor",
         f"127.0.0.1:{service_port}",
     )  # fmt: skip
     features = make_job("like this", iterations=400)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from presage.cli.job_source import read_job
+from presage.cli.options.job_source import read_job
 from presage.features.device.device import find_device
 from presage.models.release.release import load_release
 from presage.schedulers.core.job import Job
@@ -37,8 +37,8 @@ def test_n3_what_is_foretold_of_the_rest_is_the_models_answer_for_the_iterations
 
 @pytest.mark.timeout(200)
 def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foretold(cluster):
-    cluster.controller("--forecast", RELEASE)
-    cluster.agent("n0", "--memory-gib", GIB, "--forecast", RELEASE, kind=KIND)
+    cluster.controller("--predictor", RELEASE)
+    cluster.agent("n0", "--memory-gib", GIB, "--predictor", RELEASE, kind=KIND)
     cluster.connected("n0")
 
     def asked(command, *words):

@@ -1,14 +1,15 @@
-"""``presage devices``, and the option that adds kinds of devices to the catalogue."""
+"""``presage devices``: the device catalogue."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from presage.errors import UnknownDeviceError
-from presage.system.terminal import Table, show_whole
+from presage.cli.command import command
+from presage.cli.options.common import Json
+from presage.cli.options.devices import DevicesFile, device_named
+from presage.system.terminal import Table, box, print_table
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
@@ -16,68 +17,40 @@ if TYPE_CHECKING:
 _TERA, _GIGA, _GIB = 1e12, 1e9, 2**30
 
 
-def add_devices(path: Path | None) -> Path | None:
-    """Add the kinds in a file, before the command runs."""
-    if path is not None:
-        from presage.features.device.device import use_devices
+@command(
+    examples="""
+    # All kinds
+    presage devices
 
-        use_devices(path)
-    return path
-
-
-DevicesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--devices",
-        metavar="FILE",
-        callback=add_devices,
-        is_eager=True,
-        help="YAML file of further kinds of devices (docs/devices.md); or set PRESAGE_DEVICES.",
-    ),
-]
-
-
-def device_named(kind: str, option: str = "--device") -> Device:
-    """Return the device of a kind in the catalogue.
-
-    Raises
-    ------
-    UnknownDeviceError
-        There is none; names the option, the value and the nearest kinds.
+    # The kind of the GPU that nvidia-smi names
+    presage devices "Tesla V100-SXM2-16GB"
     """
-    from presage.features.device.device import find_device
-
-    try:
-        return find_device(kind)
-    except UnknownDeviceError as error:
-        raise UnknownDeviceError(f"{option}: {error}") from error
-
-
+)
 def devices(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME...]", help="These kinds alone, by any name, such as nvidia-smi's."
+            metavar="[NAME...]", help="Names of kinds to show, also as nvidia-smi prints them."
         ),
     ] = None,
     devices_file: DevicesFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """List the kinds of devices that predictions can be asked for, with their data sheets."""
-    from presage.cli.render import print_json
+    """List the kinds of devices that Presage can predict for, with their data sheets."""
+    from presage.cli.output.json_output import print_json
     from presage.features.device.device import catalogue
 
-    del devices_file  # added by its callback
+    del devices_file  # its callback has read it
     found = list(catalogue().values())
     if names:
         found = list({one.kind: one for one in (device_named(n, "NAME") for n in names)}.values())
     if as_json:
-        print_json([_row(one) for one in found])
+        print_json([_json_row(one) for one in found])
     else:
-        show_whole(_table(found))
+        print_table(_table(found))
 
 
-def _row(one: Device) -> dict[str, Any]:
+def _json_row(one: Device) -> dict[str, Any]:
     from presage.features.device.device import names_of
 
     return {
@@ -96,12 +69,12 @@ def _row(one: Device) -> dict[str, Any]:
 def _table(found: list[Device]) -> Table:
     from presage.features.device.device import names_of
 
-    table = Table(title="1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices")
-    numbers = ("memory GiB", "cores", "capability", "fp32 TFLOP/s", "fp16 TFLOP/s", "GB/s")
+    title = "1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("kind")
-    for name in numbers:
+    for name in ("memory GiB", "cores", "CC", "fp32 TFLOP/s", "fp16 TFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
-    table.add_column("also called", max_width=60, overflow="fold")
+    table.add_column("other names", max_width=60, overflow="fold")
     for one in found:
         fp16 = one.peak_flops_per_s.get("fp16")
         table.add_row(

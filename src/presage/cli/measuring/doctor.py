@@ -1,180 +1,31 @@
-"""`presage doctor`: what this machine has, and whether the services answer."""
+"""``presage doctor``: devices, drivers and packages of this machine, and services."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
-from presage.cli.render import print_json
-from presage.errors import PresageError
-from presage.features.device.local_device import detect
-from presage.features.device.nvml_gpu import torch_runs_on_nvidia
-from presage.system.terminal import Console, Table, styled
-from presage.system.units import quantity
+import typer
 
-if TYPE_CHECKING:
-    from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
-    from presage.serving.client.credentials import Credentials
-
-PACKAGES = (
-    "presage", "torch", "onnx", "onnxruntime", "numpy", "grpcio", "protobuf", "mlflow", "dvc",
-    "nvidia-ml-py",
-)  # fmt: skip
-
-_MARKS = {True: ("ok", "green"), False: ("no", "red"), None: ("", "")}
+from presage.cli.command import command
+from presage.cli.options.common import Json
+from presage.cli.options.server import ServerOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: ``ok`` is None when it was not asked for or is optional."""
-
-    what: str
-    found: str
-    ok: bool | None
-
-
-def diagnose(server: str, registry: str, credentials: Credentials | None = None) -> list[Finding]:
-    """Look at devices, drivers, packages and, where named, a server and a registry."""
-    findings = [Finding("python", platform.python_version(), ok=True), _device(), *nvidia()]
-    findings.append(_jobs_account())
-    findings += [_package(name) for name in PACKAGES]
-    if server:
-        findings.append(_server(server, credentials))
-    if registry:
-        findings.append(_registry(registry))
-    return findings
-
-
-def print_report(findings: list[Finding], *, as_json: bool) -> None:
-    """Findings as a table or as JSON."""
-    if as_json:
-        print_json([{"what": f.what, "found": f.found, "ok": f.ok} for f in findings])
-        return
-    table = Table("what", "found", "")
-    for finding in findings:
-        word, style = _MARKS[finding.ok]
-        table.add_row(finding.what, finding.found, styled(word, style))
-    Console().print(table)
-
-
-def _jobs_account() -> Finding:
-    """The account that jobs of a cluster agent, started by this user, would run as."""
-    if os.geteuid() == 0:
-        found = "an agent of root runs each as its submitter's account"
-        return Finding("cluster jobs", found, ok=None)
-    return Finding(
-        "cluster jobs",
-        f"an agent of this user (uid {os.geteuid()}) runs all as itself: any submitter can read "
-        "its files and token, and act as the agent; only an agent of root changes accounts",
-        ok=None,
-    )
-
-
-def _device() -> Finding:
-    try:
-        device = detect()
-    except PresageError as error:
-        return Finding("device", str(error), ok=False)
-    memory = quantity(device.memory_bytes, "bytes")
-    return Finding("device", f"{device.kind}: {device.cores} cores, {memory}", ok=True)
-
-
-def nvidia(driver: Any = None) -> list[Finding]:
-    """The driver and, where it has a GPU, what it tells of it and how jobs can share it.
-
-    ``driver`` is pynvml, or what has its functions.
+@command(
+    examples="""
+    presage doctor
+    presage doctor --server gpu-head:50051 --registry http://mlflow:5000
     """
-    if driver is None:
-        try:
-            import pynvml
-        except ImportError:
-            return [Finding("NVIDIA driver", "nvidia-ml-py is not installed", ok=None)]
-        driver = pynvml
-    try:
-        driver.nvmlInit()
-        gpus = driver.nvmlDeviceGetCount()
-        found = [_driver(driver, gpus)]
-    except driver.NVMLError as error:
-        return [Finding("NVIDIA driver", f"none answers ({error})", ok=None)]
-    try:
-        return [*found, *(_gpu(driver) if gpus else ())]
-    except PresageError as error:
-        return [*found, Finding("GPU", str(error), ok=False)]
+)
+def doctor(
+    server: ServerOptions,
+    registry: Annotated[
+        str, typer.Option(metavar="URI", help="Address of a model registry.")
+    ] = "",
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Check this machine's devices, drivers and packages, and whether services respond."""
+    from presage.cli.measuring import diagnosis
 
-
-def _driver(driver: Any, gpus: int) -> Finding:
-    cuda = driver.nvmlSystemGetCudaDriverVersion()  # 13020 is 13.2
-    found = f"{driver.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
-    if gpus and not torch_runs_on_nvidia():
-        return Finding("NVIDIA driver", f"{found}, {gpus} GPUs; torch is without CUDA", ok=False)
-    return Finding("NVIDIA driver", f"{found}, {gpus} GPUs", ok=True)
-
-
-def _gpu(driver: Any) -> Iterator[Finding]:
-    """The GPU that jobs would run on."""
-    from presage.pipelines.profiling.running.gpu_sharing import MPS_CONTROL, detect_sharing
-    from presage.pipelines.profiling.sampling.dcgm import dcgm_is_installed
-    from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
-
-    gpu = NvmlDevice(driver)
-    memory, sharing = gpu.ask("nvmlDeviceGetMemoryInfo"), detect_sharing(driver)
-    size = "memory unknown" if memory is None else quantity(memory.total, "bytes")
-    name = gpu.ask("nvmlDeviceGetName")
-    yield Finding("GPU", f"{name}, {size}, compute mode {sharing.compute_mode}", ok=True)
-    yield _counters(gpu)
-    slices = ", ".join(f"{part.uuid} ({part.fraction:.2f})" for part in sharing.slices)
-    yield Finding("MIG", f"on: {slices or 'no slices'}" if sharing.mig else "off", ok=None)
-    mps = "its daemon runs" if sharing.mps else f"no daemon; `{MPS_CONTROL} -d` starts one"
-    yield Finding("MPS", mps, ok=None)
-    dcgm = shutil.which("dcgmi") if dcgm_is_installed() else "not installed"
-    yield Finding("DCGM", str(dcgm), ok=None)
-
-
-def _counters(gpu: NvmlDevice) -> Finding:
-    """Whether this user may read what `presage profile` measures a GPU by."""
-    from presage.pipelines.profiling.sampling.nvml_errors import Verdict
-
-    gpu.ask("nvmlDeviceGetUtilizationRates")
-    gpu.ask("nvmlDeviceGetSamples", gpu.driver.NVML_GPU_UTILIZATION_SAMPLES, 0)
-    gpu.ask("nvmlDeviceGetComputeRunningProcesses")
-    gpu.ask("nvmlDeviceGetProcessUtilization", 0)
-    gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
-    forbidden = [name for name, why in gpu.never.items() if why is Verdict.FORBIDDEN]
-    if forbidden:
-        return Finding("GPU counters", f"no permission for {', '.join(forbidden)}", ok=False)
-    missing = f"all but {', '.join(gpu.never)}" if gpu.never else "all"
-    return Finding("GPU counters", missing, ok=True)
-
-
-def _package(name: str) -> Finding:
-    try:
-        return Finding(name, version(name), ok=True)
-    except PackageNotFoundError:
-        return Finding(name, "not installed", ok=None)
-
-
-def _server(target: str, credentials: Credentials | None) -> Finding:
-    from presage.serving.client.client import PresageClient
-
-    try:
-        with PresageClient(target, timeout_s=2.0, credentials=credentials) as client:
-            info = client.release()
-    except PresageError as error:
-        return Finding(f"server {target}", str(error), ok=False)
-    return Finding(f"server {target}", f"serves release {info.release_id}", ok=True)
-
-
-def _registry(uri: str) -> Finding:
-    from presage.models.registry.registry import Registry
-
-    try:
-        champion = Registry(uri).champion()
-    except PresageError as error:
-        return Finding(f"registry {uri}", str(error), ok=False)
-    found = "no champion yet" if champion is None else f"champion is {champion.release_id}"
-    return Finding(f"registry {uri}", found, ok=True)
+    findings = diagnosis.diagnose(server.server, registry, server.credentials())
+    diagnosis.print_report(findings, as_json=as_json)

@@ -1,4 +1,4 @@
-"""A campaign that was measured by hand, entered into DVC's lock."""
+"""Entry of a manually measured campaign in DVC's lock file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCAL, STAGE = Path("data/profiles/local"), "profile"
 
 @contextmanager
 def entered_into_lock(campaign: Path) -> Iterator[None]:
-    """Around what measures: whatever it left of a campaign, also where it failed, is entered."""
+    """Update the lock after the block has measured, also where it failed."""
     before = _files(campaign)
     try:
         yield
@@ -30,10 +30,10 @@ def _files(folder: Path) -> dict[Path, int]:
 
 
 def enter_into_lock(campaign: Path) -> None:
-    """Let `dvc commit` know a campaign, if a stage of this checkout makes it.
+    """Run `dvc commit` for a campaign, if it is the output of a stage of this checkout.
 
-    `dvc exp run` checks out what the lock says of every output before it runs anything, and what
-    the cache does not hold is gone then.
+    `dvc exp run` first restores every output from the lock file. Tables that are not in DVC's
+    cache would be lost.
     """
     is_ours = campaign.resolve() == LOCAL.resolve() and campaign.is_dir()
     if not (is_ours and Path("dvc.yaml").is_file() and Path(".dvc").is_dir() and find_spec("dvc")):
@@ -42,7 +42,7 @@ def enter_into_lock(campaign: Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     if done.returncode:
         print(  # noqa: T201
-            f"{campaign} is not in dvc.lock ({error_line(done.stderr)}): before `dvc exp "
-            f"run`, which would put back what was there, `dvc commit -f {STAGE}`",
+            f"{campaign} is not in dvc.lock ({error_line(done.stderr)}): run `dvc commit -f "
+            f"{STAGE}` before `dvc exp run`, which would restore the earlier tables",
             file=sys.stderr,
         )

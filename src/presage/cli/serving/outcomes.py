@@ -1,4 +1,4 @@
-"""``presage outcomes``: what jobs that were reported really did, as tables to learn from."""
+"""``presage outcomes``: outcomes of jobs that clients reported to servers."""
 
 from __future__ import annotations
 
@@ -7,54 +7,62 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="What really happened to jobs, as it was reported to servers.")
+from presage.cli.command import add_command, command, group
+from presage.cli.options.common import Json
+from presage.cli.serving.options import Logs
+
+_EXAMPLES = """
+    presage outcomes ingest
+    presage outcomes ingest /var/lib/presage/outcomes --to data/outcomes/tables
+    """
+app = group("Convert reported outcomes of jobs into training data.", examples=_EXAMPLES)
 
 
 @app.callback()
 def _outcomes() -> None:
-    """A group, even of one command."""
+    """Make a group of the only command."""
 
 
-@app.command()
+@command(examples=_EXAMPLES)
 def ingest(
-    logs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[LOG...]",
-            help="Outcome logs of servers, which may be running, or a folder of *.db.",
-            show_default="those of `presage serve`",
-        ),
-    ] = None,
+    logs: Logs = None,
     to: Annotated[
-        Path, typer.Option(help="Folder of tables to write; replaced as a whole.")
+        Path, typer.Option(metavar="DIR", help="Folder of tables to write. It is replaced.")
     ] = Path("data/outcomes/tables"),
     profiles: Annotated[
-        Path, typer.Option(help="Campaign folders, whose jobs and devices are known.")
+        Path, typer.Option(metavar="DIR", help="Campaign folders, for known jobs and devices.")
     ] = Path("data/profiles"),
     pretrained: Annotated[
-        Path | None, typer.Option(help="Networks to go on from, whose devices are known.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default="data/pretrained, if it exists",
+            help="Pretrained networks, for known devices.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Make tables of all outcomes so far, which the next `dvc repro` learns from.
+    """Convert all reported outcomes into tables that the next `dvc repro` trains on.
 
-    Reading them again changes nothing. What cannot be is in quarantine.jsonl there, with the
-    reason.
+    Repeating the command gives the same tables. Invalid outcomes are written to quarantine.jsonl
+    in the same folder, with reasons.
     """
-    from presage.cli.render import print_ingested
+    from presage.cli.output.tables_written import print_ingested
     from presage.pipelines.reported.recency import read_recency
     from presage.pipelines.reported.withdrawn import read_withdrawals
     from presage.pipelines.stages.ingest import PRETRAINED
     from presage.pipelines.stages.ingest import ingest as ingest_logs
     from presage.system.data_folder import data_folder
 
-    start = pretrained or (PRETRAINED if PRETRAINED.is_dir() else None)
     done = ingest_logs(
         logs or [data_folder() / "outcomes"],
         to,
         recency=read_recency(),
         withdrawals=read_withdrawals(),
         profiles=profiles,
-        pretrained=start,
+        pretrained=pretrained or (PRETRAINED if PRETRAINED.is_dir() else None),
     )
     print_ingested(done, to, as_json=as_json)
+
+
+add_command(app, ingest)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from presage.__main__ import main
-from presage.cli.scheduling.cluster import processes as cluster_processes
-from presage.cli.scheduling.cluster.jobs import _json
-from presage.cli.scheduling.cluster.processes import _nodes, _slots
+from presage.cli.output.json_output import message_content
+from presage.cli.scheduling.cluster.processes import node_devices
+from presage.cli.scheduling.cluster.processes.node_devices import NodeDevices, nodes_of, slots_of
 from presage.errors import ConfigError, ServiceError
 from presage.features.device.device import find_device
 from presage.schedulers.live.agent.slot import Slot
@@ -292,7 +292,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("submit",), "no command; write it behind the options"),
+        (("submit",), "no command; write it after the options"),
         (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
         (("submit", "--env", "A=b", "--", "true"), "--env 'A': other users can see a value on the"),
         (("submit", "--env-file", "/dev/zero", "--", "true"), "/dev/zero: not a regular file"),
@@ -300,23 +300,26 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         (("submit", "--name", "", "--", "true"), "the name must be 1 to 128"),
         (("submit", "--gpus", "2000", "--", "true"), "jobs[0].gpus=2000"),
         (("submit", "--features", "absent.json", "--", "true"), "absent.json"),
-        (("submit", "--batch-size", "4", "--", "true"), "are of --features"),
+        (("submit", "--batch-size", "4", "--", "true"), "need --features"),
         (("submit", "--priority", "3000000000", "--", "true"), "--priority 3000000000: must be"),
         (("submit", "--priority", "-3000000000", "--", "true"), "--priority -3000000000: must be"),
         (("submit", "--gpus", "3000000000", "--", "true"), "--gpus 3000000000: must be"),
         (("submit", "--retries", "3000000000", "--", "true"), "--retries 3000000000: must be"),
         (("submit", "--iterations", f"{2**63}", "--", "true"), f"--iterations {2**63}: must be"),
         (("submit", "--memory-gib", "1e12", "--", "true"), "--memory-gib 1000000000000.0: must be"),
-        (("submit", "--features", "net.onnx", "--", "true"), "net.onnx: how many steps"),
+        (
+            ("submit", "--features", "net.onnx", "--", "true"),
+            "net.onnx: the number of training",
+        ),
         (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
         (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
         (("wait", "nobody"), "there is no job 'nobody'"),
         (("ps", "nobody"), "there is no job 'nobody'"),
-        (("ps", "--nodes", "somebody"), "--nodes and names of jobs contradict each other"),
+        (("ps", "--nodes", "somebody"), "--nodes and names of jobs exclude each other"),
         (("explain", "nobody"), "there is no job 'nobody'"),
         (("logs", "nobody"), "there is no job 'nobody'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
-        (("drain", "n0", "--evict", "--undo"), "contradict each other"),
+        (("drain", "n0", "--evict", "--undo"), "exclude each other"),
         (("ps", "--cert", "a.pem"), "give both --cert and --key"),
         (("ps", "--token-file", "absent"), "absent: no such file"),
     ],
@@ -334,7 +337,7 @@ def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
     status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
     assert status == 1
-    assert "'\\udcff' is no UTF-8" in said
+    assert "'\\udcff' is not valid UTF-8" in said
     assert said.count("\n") == 1
 
 
@@ -372,7 +375,7 @@ def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(a
 
     status, out, said = run(*again)
     assert (status, out) == (1, "")
-    assert "is cancelled: nothing was started; give another --name" in said
+    assert "is cancelled: no new job was started; give another --name" in said
 
 
 def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run):
@@ -395,13 +398,13 @@ def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask,
 
 
 def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
-    device = _json(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
+    device = message_content(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
 
     assert device == {
         "kind": "cpu-1", "memory_bytes": str(2**40), "left_compute_milli": 0,
         "left_memory_bytes": "0", "job_ids": [],
     }  # fmt: skip
-    assert _json(pb.Told(runtime_s=float("inf")))["runtime_s"] == "Infinity"
+    assert message_content(pb.Told(runtime_s=float("inf")))["runtime_s"] == "Infinity"
     assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
 
 
@@ -418,25 +421,22 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "did you mean 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
-        (
-            ("controller", "--policy", "gan"),
-            "packing, sharing; or name a class, MODULE:CLASS\n",
-        ),
-        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
-        (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
-        (("controller", "--forecast-ca", "absent.pem"), "absent.pem: no such file"),
+        (("controller", "--policy", "gan"), "(a class is MODULE:CLASS)\n"),
+        (("controller", "--predictor", "oracle"), "--predictor 'oracle' is unknown; give none, "),
+        (("controller", "--predictor", "a:99999"), "--predictor 'a:99999': port 99999 is out of"),
+        (("controller", "--predictor-ca", "absent.pem"), "absent.pem: no such file"),
         (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
         (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
-        (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
-        (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is no HOST"),
-        (("ui", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
-        (("ps", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
-        (("up", "--forecast", "oracle"), "--forecast 'oracle' is not known"),
-        (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
-        (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
+        (("agent", "--report", "none"), "--report 'none' is unknown; give HOST:PORT"),
+        (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is not HOST"),
+        (("ui", "--controller", "head"), "'head' is not HOST:PORT; write it like 127.0.0.1:50061"),
+        (("ps", "--controller", "head"), "'head' is not HOST:PORT; write it like 127.0.0.1:50061"),
+        (("up", "--predictor", "oracle"), "--predictor 'oracle' is unknown"),
+        (("controller", "--tls-cert", "a.pem"), "give both --tls-cert and --tls-key, or neither"),
+        (("agent", "--device", "cpu-1"), "write KIND=0,1 for processors"),
         (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
         (("agent", "--device", "cpu-1=99999"), "may not use processor 99999"),
-        (("up", "--agents", "4096"), "give each one"),
+        (("up", "--agents", "4096"), "each agent needs a device"),
     ],
     ids=str,
 )
@@ -452,39 +452,39 @@ def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, 
 
 def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
-    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
+    monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
 
-    assert _nodes(1, None) == [([], {"CUDA_VISIBLE_DEVICES": "0,1,2"}, {"h100": 3})]
-    assert _nodes(2, 40.0) == [
-        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "0,2"}, {"h100": 2}),
-        (["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "1"}, {"h100": 1}),
+    assert nodes_of(1, None) == [NodeDevices([], {"CUDA_VISIBLE_DEVICES": "0,1,2"}, {"h100": 3})]
+    assert nodes_of(2, 40.0) == [
+        NodeDevices(["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "0,2"}, {"h100": 2}),
+        NodeDevices(["--memory-gib", "40.0"], {"CUDA_VISIBLE_DEVICES": "1"}, {"h100": 1}),
     ]
-    with pytest.raises(ConfigError, match="--agents 4: give each one of 3 GPUs, or processors"):
-        _nodes(4, None)
+    with pytest.raises(ConfigError, match=r"--agents 4: each agent needs .* 3 GPUs, or processors"):
+        nodes_of(4, None)
 
 
 def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_there_is(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'presage\[cluster\]'"):
-        _slots(None, None)
+        slots_of(None, None)
 
 
 def test_a_gpu_that_is_not_there_is_no_device():
     with pytest.raises(ConfigError, match="=gpu7: the driver shows no such GPU here"):
-        _slots(["h100=gpu7"], None)
+        slots_of(["h100=gpu7"], None)
 
 
 def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(2))
-    monkeypatch.setattr(cluster_processes, "_gpus", lambda _: gpus)
+    monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
     cpu = min(os.sched_getaffinity(0))
-    (all_of_it,) = _slots([f"cpu-1={cpu}"], None)
-    one, other, gpu = _slots([f"cpu-1={cpu}", f"half={cpu}", "h100=gpu1"], None)
+    (all_of_it,) = slots_of([f"cpu-1={cpu}"], None)
+    one, other, gpu = slots_of([f"cpu-1={cpu}", f"half={cpu}", "h100=gpu1"], None)
 
     assert one.memory_bytes == other.memory_bytes == all_of_it.memory_bytes // 2
     assert (gpu.cuda, gpu.memory_bytes) == (1, find_device("h100").memory_bytes)
-    assert {slot.memory_bytes for slot in _slots([f"a={cpu}", "h100=gpu0"], 2.0)} == {2 * 2**30}
+    assert {slot.memory_bytes for slot in slots_of([f"a={cpu}", "h100=gpu0"], 2.0)} == {2 * 2**30}
 
 
 @pytest.mark.parametrize(

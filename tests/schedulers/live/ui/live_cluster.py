@@ -33,7 +33,7 @@ class Cluster:
             self._process(
                 f"n{i}", "agent", "--node", f"n{i}", "--controller", self.target, "--device",
                 f"{kind}={cpu}", "--memory-gib", str(memory_gib), "--state",
-                str(folder / f"n{i}"), "--heartbeat-s", "0.5", "--forecast", str(forecast),
+                str(folder / f"n{i}"), "--heartbeat-s", "0.5", "--predictor", str(forecast),
                 *(["--allow-root-jobs"] if os.geteuid() == 0 else []),
             )
             for i in range(agents)
@@ -43,7 +43,7 @@ class Cluster:
     def start_controller(self):
         self._controller = self._process(
             "controller", "controller", "--journal", str(self._folder / "controller.db"),
-            "--port", str(self.port), "--lease-s", str(LEASE_S), "--forecast", str(self._forecast),
+            "--port", str(self.port), "--lease-s", str(LEASE_S), "--predictor", str(self._forecast),
         )  # fmt: skip
 
     def kill_controller(self):

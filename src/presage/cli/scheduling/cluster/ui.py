@@ -1,4 +1,4 @@
-"""``presage cluster ui``: the cluster as a page that is always of now."""
+"""``presage cluster ui``: a page with the current state of the cluster."""
 
 from __future__ import annotations
 
@@ -8,55 +8,39 @@ from typing import Annotated
 
 import typer
 
-from presage.cli.scheduling.cluster.options import (
-    HERE,
-    Authority,
-    Certificate,
-    Controller,
-    Key,
-    Token,
-    check_controller,
-)
-from presage.serving.client.credentials import read_credentials
+from presage.cli.command import command
+from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.system.terminal import say
 
-HOST, PORT = "127.0.0.1", 50062
 
-
+@command(examples="presage cluster ui --port 50062")
 def ui(
-    controller: Controller = HERE,
-    host: Annotated[str, typer.Option(help="To listen on.")] = HOST,
-    port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = PORT,
+    connection: ConnectionOptions,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free port.")] = 50062,
     allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Listen beyond loopback, unencrypted."),
+        bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
     ] = False,
-    token_file: Token = None,
-    ca: Authority = None,
-    cert: Certificate = None,
-    key: Key = None,
 ) -> None:
-    """Show nodes, shares, forecasts and the queue in a browser, until SIGTERM or Ctrl-C.
+    """Show nodes, allocations, forecasts and the queue in a browser.
 
-    It prints an address with a token, which is valid until the command ends: browsers that have not
-    opened it are refused.
+    The command prints an address with a token, which is valid until the command ends. Browsers
+    that have not opened that address are rejected. Runs until SIGTERM or Ctrl-C.
     """
-    from presage.schedulers.live.client.client import ClusterClient
     from presage.schedulers.live.ui.page_server import serve_pages
     from presage.serving.server.log import log_as_json
 
-    check_controller(controller)
-    credentials = read_credentials(token_file, ca, cert, key)
+    new_client = connection.client_factory(timeout_s=5.0)
     log_as_json()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     serve_pages(
-        lambda: ClusterClient(controller, credentials=credentials, timeout_s=5.0),
-        controller,
+        new_client,
+        connection.controller,
         host=host,
         port=port,
         allow_remote=allow_remote,
-        on_ready=lambda url: say(f"the cluster at {controller} is shown at {url}", err=True),
+        on_ready=lambda url: say(f"cluster {connection.controller}: {url}", err=True),
         stopped=stopped,
     )

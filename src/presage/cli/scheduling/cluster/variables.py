@@ -1,6 +1,6 @@
-"""Environment variables that ``presage cluster submit`` gives a job, which may be secret.
+"""Environment variables that ``presage cluster submit`` passes to a job, which may be secret.
 
-A value on the command line is seen by every user of the machine, in ``ps`` and in /proc.
+Every user of the machine can see a value on the command line, in ``ps`` and in /proc.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _MOST_BYTES = 1024 * 1024  # no job is larger
 
 
 def job_variables(names: Sequence[str], file: Path | None) -> Mapping[str, str]:
-    """Return the variables named by ``--env`` and those of ``--env-file``; the former win.
+    """Return the variables of ``--env`` and ``--env-file``; the former take precedence.
 
     Raises
     ------
     ConfigError
-        A variable is not set, a value stands on the command line, or the file cannot be read.
+        A variable is not set, a value is on the command line, or the file cannot be read.
     """
     found = {} if file is None else _read(file)
     for name in names:

@@ -1,0 +1,80 @@
+"""Features of the model that a user's ``module:function`` returns."""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import presage
+from presage.errors import GraphError
+from presage.features.job.job import JobFeatures
+from presage.serving.client import job_features
+from presage.system.user_function import call_user_function, importable_from_here
+
+
+def trace_function(
+    source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str
+) -> JobFeatures:
+    """Return the features of the model that ``module:function`` returns on the meta device.
+
+    The function, or class, takes the batch size if it has a parameter, and returns
+    ``(module, inputs)``.
+
+    Raises
+    ------
+    GraphError
+        The function cannot be imported, called or traced. The message names the user's line.
+    """
+    # Before the user's module, so that a missing torch is reported as such.
+    torch = importlib.import_module("torch")
+    name = source.partition(":")[2]
+    # Also while tracing, for tensors that the model's forward creates.
+    with _one_line(source), importable_from_here(), torch.device("meta"):
+        module, inputs = call_user_function(source, batch_size)
+        return job_features.from_module(
+            module,
+            inputs,
+            iterations=iterations,
+            optimizer=optimizer,
+            precision=precision,
+            name=name,
+            family=name,
+        )
+
+
+@contextmanager
+def _one_line(source: str) -> Iterator[None]:
+    """Raise errors of the user's code as a GraphError of one line."""
+    try:
+        yield
+    except GraphError as error:
+        place = _place(error.__cause__) if error.__cause__ else ""
+        raise GraphError(f"{source}: {error}{place}") from error
+    except (Exception, SystemExit) as error:
+        first = str(error).strip().partition("\n")[0]
+        said = f": {first}" if first else ""
+        raise GraphError(f"{source}: {type(error).__name__}{said}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line of an error outside of libraries, as the user's line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({_short(error.filename)}, line {error.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(("<", *_libraries())):
+            return f" ({_short(frame.filename)}, line {frame.lineno})"
+    return ""
+
+
+def _libraries() -> tuple[str, ...]:
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    return (*folders, str(Path(presage.__file__).parent))
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

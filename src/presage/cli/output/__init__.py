@@ -1,0 +1,1 @@
+"""Results of commands as tables for people and as JSON for programs."""

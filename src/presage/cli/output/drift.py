@@ -1,0 +1,105 @@
+"""Outcomes of jobs compared with the forecasts of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from presage.cli.output.json_output import print_json
+from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.system.terminal import Name, Table, box, print_table, say
+
+if TYPE_CHECKING:
+    from presage.models.drift.drift_test import Row
+    from presage.serving.outcomes.drift_watch import Answered
+
+
+def print_drift(answered: Answered, *, show_all: bool, as_json: bool) -> None:
+    """Print the errors of a release's forecasts, and where they have grown."""
+    rows = answered.drift.rows()
+    if as_json:
+        print_json(_document(answered, rows), allow_nan=False)
+    else:
+        print_rows(answered, rows, show_all=show_all)
+
+
+def print_rows(answered: Answered, rows: Sequence[Row], *, show_all: bool) -> None:
+    """Print a table of the rows, and counts of outcomes that do not count."""
+    if rows:
+        print_table(_table(rows, answered.predictor.release_id, show_all=show_all))
+    for line in _remarks(answered):
+        say(line)
+    drifted = [row for row in rows if row.drift]
+    if drifted:
+        say(f"drift: {len(drifted)} of {len(rows)}; `dvc repro` trains on the reported outcomes")
+
+
+def _table(rows: Sequence[Row], release_id: str, *, show_all: bool) -> Table:
+    title = f"outcomes and forecasts of release {release_id}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in ("jobs", "runs", "MAPE %", "in 80 %", "ratio", "change"):
+        table.add_column(name, justify="right")
+    table.add_column("drift")
+    known = (*job_quantities().values(), INTERFERENCE)
+    labels = {one.forecast_field: one.label for one in known} | {"in_domain": "in domain"}
+    quantity = ""
+    for row in rows:
+        if not (show_all or row.drift or not row.slice_name):
+            continue
+        if row.quantity != quantity:
+            quantity = row.quantity
+            table.add_section()
+            table.add_row(labels.get(quantity, quantity), style="bold")
+        table.add_row(
+            Name(f" {row.slice_name or 'all'}"), f"{row.jobs:,}", f"{row.runs:,}",
+            _with_expected(row.mape, row.promised_mape),
+            _with_expected(row.coverage, row.promised_coverage),
+            _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
+        )  # fmt: skip
+    return table
+
+
+def _remarks(answered: Answered) -> list[str]:
+    """Return the numbers of outcomes that count, and of those that do not."""
+    counted = answered.outcomes - answered.of_others - answered.of_none
+    lines = []
+    if answered.outcomes and not counted:
+        lines.append("this release cannot be checked yet: no outcome names it")
+    lines.append(f"{counted:,} of {answered.outcomes:,} outcomes name this release")
+    if answered.of_none:
+        lines.append(
+            f"{answered.of_none:,} outcomes name no release and do not count; report the "
+            "release_id of the forecast"
+        )
+    if answered.refused:
+        lines.append(f"{answered.refused:,} outcomes are invalid; see `presage outcomes ingest`")
+    if answered.missing:
+        lines.append(
+            f"{answered.missing:,} outcomes of co-located jobs give no slowdown: no solo run of "
+            "the job was reported before"
+        )
+    return lines
+
+
+def _document(answered: Answered, rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "release": answered.predictor.release_id,
+        "drift": any(row.drift for row in rows),
+        "outcomes": answered.outcomes,
+        "of_other_releases": answered.of_others,
+        "of_no_release": answered.of_none,
+        "refused": answered.refused,
+        "never_reported_alone": answered.missing,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def _with_expected(found: float | None, expected: float | None) -> str:
+    text = "-" if found is None else f"{found:.3g}"
+    return text if expected is None else f"{text} ({expected:.2g})"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"

@@ -1,0 +1,111 @@
+"""Forecasts of jobs, and of jobs that share a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from presage.cli.output.json_output import print_json
+from presage.features.device.device import Device
+from presage.features.forecast import Forecast
+from presage.features.job.job import JobFeatures
+from presage.features.quantities.registry import job_quantities
+from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.system.terminal import Name, Table, print_table, say
+from presage.system.units import quantity
+
+
+def interval(forecast: Forecast) -> str:
+    """Return a forecast as its median and interval."""
+    low, high = (quantity(value, forecast.unit) for value in (forecast.low, forecast.high))
+    return f"{quantity(forecast.median, forecast.unit)}  ({low} to {high})"
+
+
+def print_forecasts(
+    jobs: Sequence[JobFeatures],
+    answers: Sequence[JobForecast],
+    device: Device,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what each job does on the device without co-located jobs."""
+    if as_json:
+        rows = [_json_row(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        print_json(_header(answers[0].step_time_s, device) | {"jobs": rows})
+        return
+    first = answers[0].step_time_s
+    table = Table(title=f"Forecasts on {device.kind} by release {first.release_id}")
+    table.add_column("job")
+    table.add_column("quantity")
+    table.add_column("median", justify="right")
+    table.add_column(f"{first.coverage:.0%} interval")
+    table.add_column("in domain")
+    for job, answer in zip(jobs, answers, strict=True):
+        table.add_section()
+        for i, (field, forecast) in enumerate(answer.by_field().items()):
+            name = Name("" if i else _title(job))
+            table.add_row(name, _label(field), *_forecast_cells(forecast))
+    print_table(table)
+
+
+def print_colocation(
+    jobs: Sequence[JobFeatures], answer: ColocationForecast, device: Device, *, as_json: bool
+) -> None:
+    """Print the slowdown that jobs on one device cause each other."""
+    first = answer.slowdowns[0]
+    if as_json:
+        slowdowns = [
+            {"name": job.job.name} | _json_forecast(slowdown)
+            for job, slowdown in zip(jobs, answer.slowdowns, strict=True)
+        ]
+        fits = {"fits": answer.fits, "fit_probability": answer.fit_probability}
+        print_json(_header(first, device) | fits | {"slowdowns": slowdowns})
+        return
+    table = Table(title=f"Co-located on {device.kind}, by release {first.release_id}")
+    table.add_column("job")
+    table.add_column("slowdown", justify="right")
+    table.add_column(f"{first.coverage:.0%} interval")
+    table.add_column("in domain")
+    for job, slowdown in zip(jobs, answer.slowdowns, strict=True):
+        table.add_row(Name(_title(job)), *_forecast_cells(slowdown))
+    print_table(table)
+    verdict = "yes" if answer.fits else "no"
+    say(f"fits in memory: {verdict} (probability {answer.fit_probability:.2f})")
+
+
+def _title(job: JobFeatures) -> str:
+    return f"{job.job.name}, batch {job.job.batch_size}"
+
+
+def _label(forecast_field: str) -> str:
+    """Return the label of a quantity; that of a newer server's quantity is its field."""
+    known = job_quantities().get(forecast_field)
+    return forecast_field if known is None else known.label
+
+
+def _forecast_cells(forecast: Forecast) -> tuple[str, str, str]:
+    median, low, high = (
+        quantity(value, forecast.unit) for value in (forecast.median, forecast.low, forecast.high)
+    )
+    return median, f"{low} to {high}", "yes" if forecast.in_domain else "no"
+
+
+def _header(first: Forecast, device: Device) -> dict[str, Any]:
+    return {"release_id": first.release_id, "coverage": first.coverage, "device": device.kind}
+
+
+def _json_row(job: JobFeatures, answer: JobForecast) -> dict[str, Any]:
+    return {
+        "name": job.job.name,
+        "batch_size": job.job.batch_size,
+        "iterations": job.job.iterations,
+        **{field: _json_forecast(forecast) for field, forecast in answer.by_field().items()},
+    }
+
+
+def _json_forecast(forecast: Forecast) -> dict[str, Any]:
+    """Return a forecast without the facts that the document has once."""
+    content = asdict(forecast)
+    del content["release_id"], content["coverage"]
+    return content

@@ -1,0 +1,107 @@
+"""Metrics of simulated schedules, and remarks on simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from presage.cli.output.json_output import print_json
+from presage.cli.output.trace import say_left_out
+from presage.system.terminal import Name, Table, print_table, say, styled, table_width
+
+if TYPE_CHECKING:
+    from presage.schedulers.simulator.schedule_metrics import Metrics
+    from presage.schedulers.simulator.simulation import Simulation
+
+_TITLE_WIDTH = 24  # columns of the first column, with borders
+_MIN_POLICY_WIDTH, _MAX_POLICY_WIDTH = 8, 20  # columns; a longer name is shortened if needed
+
+
+def print_metrics(
+    found: Mapping[str, Metrics], left_out: Mapping[str, int], *, as_json: bool
+) -> None:
+    """Print the metrics of each policy, and how many rows of the trace are no jobs."""
+    if as_json:
+        document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
+        if left_out:
+            document["left_out"] = dict(left_out)
+        print_json(document, allow_nan=False)
+        return
+    for table in metric_tables(found):
+        print_table(table)
+    say_left_out(left_out)
+
+
+def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
+    """Yield tables with a row per metric and a column per policy; the best value is bold.
+
+    Policies that do not fit the terminal have further tables.
+    """
+    from presage.schedulers.report.figures import columns_of
+
+    columns = columns_of(found)
+    for part in _parts(found):
+        table = Table()
+        table.add_column("")
+        for name in part:
+            table.add_column(Name(name), justify="right")
+        for column in columns:
+            cells = [column.cells[name] for name in part]
+            unit = f" ({column.unit})" if column.unit else ""
+            shown = [styled(cell.text, "bold") if cell.best else cell.text for cell in cells]
+            table.add_row(f"{column.title}{unit}", *shown)
+        yield table
+
+
+def _parts(policies: Iterable[str]) -> Iterator[list[str]]:
+    """Yield groups of policies whose columns fit the terminal."""
+    part: list[str] = []
+    free = table_width() - _TITLE_WIDTH
+    for name in policies:
+        width = max(_MIN_POLICY_WIDTH, min(len(name), _MAX_POLICY_WIDTH)) + 3
+        if part and width > free:
+            yield part
+            part, free = [], table_width() - _TITLE_WIDTH
+        part.append(name)
+        free -= width
+    yield part
+
+
+def print_compared(rows: list[dict[str, str]]) -> None:
+    """Print the metrics of a sweep, a row per combination of settings."""
+    table = Table(title="means, with 95 % confidence intervals over seeds")
+    for title in rows[0]:
+        table.add_column(title)
+    for row in rows:
+        table.add_row(*(Name(text) if "/" in text else text for text in row.values()))
+    print_table(table)
+
+
+def say_remarks(name: str, run: Simulation, *, has_forecasts: bool) -> None:
+    """Print remarks on missing forecasts, jobs that did not run, and rejected actions."""
+    for remark in _remarks(run, has_forecasts=has_forecasts):
+        say(f"{name}: {remark}", err=True)
+
+
+def _remarks(run: Simulation, *, has_forecasts: bool) -> Iterator[str]:
+    from presage.schedulers.core.job_status import ENDED
+
+    for why, times in run.forecasts.failures.items():
+        yield f"the predictor failed {times:,} times: {why}"
+    for kind, jobs in run.forecasts.missing.items() if has_forecasts else ():
+        yield f"no forecast is available for {jobs:,} jobs on {kind!r}"
+    for kind, jobs in run.forecasts.out_of_domain.items():
+        yield (
+            f"{jobs:,} jobs on {kind!r} are out of domain: their memory bounds are not guaranteed"
+        )
+    rejected = [(job_id, why) for _, what, job_id, why in run.log.entries if what == "reject"]
+    if rejected:
+        job_id, why = rejected[0]
+        yield f"rejected jobs: {len(rejected):,}, first {job_id!r}: {why}"
+    starved = [job_id for job_id in run.ledger.jobs if run.ledger.status(job_id).phase not in ENDED]
+    if starved:
+        yield f"jobs that never started, or never restarted: {len(starved):,}, first {starved[0]!r}"
+    refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
+    if refused:
+        yield f"{len(refused):,} decisions were rejected, first: {refused[0]}"

@@ -1,0 +1,37 @@
+"""``presage cluster drain``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from presage.cli.command import command
+from presage.cli.scheduling.cluster.options import ConnectionOptions
+from presage.errors import ConfigError
+from presage.system.terminal import say
+
+
+@command(
+    examples="""
+    presage cluster drain node-1 --evict
+    presage cluster drain node-1 --undo
+    """
+)
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.")],
+    connection: ConnectionOptions,
+    evict: Annotated[
+        bool,
+        typer.Option(
+            "--evict", help="Preempt its jobs, which save their state and restart elsewhere."
+        ),
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Schedule jobs on the node again.")] = False,
+) -> None:
+    """Schedule no more jobs on a node, and print the jobs that still run on it."""
+    if evict and undo:
+        raise ConfigError("--evict and --undo exclude each other; give one of them")
+    with connection.connected() as client:
+        for job_id in client.drain(node, undo=undo, evict=evict):
+            say(job_id)

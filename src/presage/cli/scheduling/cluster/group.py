@@ -1,0 +1,41 @@
+"""``presage cluster``: its list of commands."""
+
+from __future__ import annotations
+
+from presage.cli.command import add_command, group
+from presage.cli.scheduling.cluster.cancel import cancel
+from presage.cli.scheduling.cluster.drain import drain
+from presage.cli.scheduling.cluster.explain import explain
+from presage.cli.scheduling.cluster.logs import logs
+from presage.cli.scheduling.cluster.processes.agent import agent
+from presage.cli.scheduling.cluster.processes.controller import controller
+from presage.cli.scheduling.cluster.processes.up import up
+from presage.cli.scheduling.cluster.ps import ps
+from presage.cli.scheduling.cluster.submit import submit
+from presage.cli.scheduling.cluster.ui import ui
+from presage.cli.scheduling.cluster.wait import wait
+from presage.cli.scheduling.cluster.watch import watch
+
+_RUN, _JOBS, _OBSERVE = "Run a cluster", "Submit and control jobs", "Observe"
+
+app = group(
+    "Run a live cluster, whose jobs share devices by forecasts, and submit jobs to it.",
+    examples="""
+    presage cluster up --agents 2
+    presage cluster submit -- python train.py
+    presage cluster ps
+    """,
+)
+for _function in (up, controller, agent, drain):
+    add_command(app, _function, panel=_RUN)
+add_command(
+    app,
+    submit,
+    panel=_JOBS,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--] COMMAND...",
+)
+for _function in (wait, cancel):
+    add_command(app, _function, panel=_JOBS)
+for _function in (ps, explain, logs, watch, ui):
+    add_command(app, _function, panel=_OBSERVE)

@@ -1,0 +1,1 @@
+"""``presage cluster up``, ``controller`` and ``agent``: the processes of a live cluster."""

@@ -1,0 +1,172 @@
+"""``presage cluster controller``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from presage.cli.command import command
+from presage.cli.options.tls import PANEL, TlsOptions
+from presage.cli.scheduling.cluster.options import HOST, PORT
+from presage.cli.scheduling.cluster.processes.options import (
+    Lease,
+    Policy,
+    PredictorOptions,
+    policy_named,
+)
+from presage.cli.scheduling.options import AccessLog
+from presage.system.data_folder import data_folder
+from presage.system.terminal import say
+
+if TYPE_CHECKING:
+    from presage.serving.server_options import Options
+
+CONTROLLING = "controlling at"  # what a controller prints once it listens
+_JOURNAL = "Journal"
+_FOLDER = "data/cluster of a checkout, else in ~/.local/state/presage/cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalOptions:
+    """The database of the controller."""
+
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PRESAGE_JOURNAL",
+            metavar="URL",
+            show_default=f"controller.db in {_FOLDER}",
+            help="Database: a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE. The "
+            "password is read from PGPASSWORD or ~/.pgpass.",
+            rich_help_panel=_JOURNAL,
+        ),
+    ] = None
+    journal_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PRESAGE_JOURNAL_KEY",
+            metavar="FILE",
+            show_default=f"FILE.key; for PostgreSQL journal.key in {_FOLDER}",
+            help="Key that authenticates records and encrypts environments. It is created if it is "
+            "missing.",
+            rich_help_panel=_JOURNAL,
+        ),
+    ] = None
+    keep_ended: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="JOBS",
+            help="Number of finished jobs to keep listed.",
+            rich_help_panel=_JOURNAL,
+        ),
+    ] = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """Where the controller listens, and what it logs."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = HOST
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free port.")] = PORT
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, metavar="PORT", help="Port for Prometheus metrics."),
+    ] = None
+    access_log: AccessLog = False
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Require a token from this file (see `presage token`). Without it and "
+            "--client-ca, only the user that starts the controller may do more than read.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+
+    def server_options(self, tls: TlsOptions) -> Options:
+        """Return the options of the gRPC server."""
+        from presage.serving.server_options import Options
+
+        return Options(
+            host=self.host,
+            port=self.port,
+            allow_remote=tls.allow_remote,
+            tls=tls.tls(),
+            tokens=self.tokens,
+            access_log=self.access_log,
+        )
+
+
+@command(
+    examples="""
+    presage cluster controller --predictor 127.0.0.1:50051
+
+    # For agents on other machines
+    presage cluster controller --host 0.0.0.0 --tokens tokens \\
+      --tls-cert head.pem --tls-key head.key
+    """
+)
+def controller(
+    *,
+    policy: Policy = "sharing",
+    lease_s: Lease = 120.0,
+    predictor: PredictorOptions,
+    journal: JournalOptions,
+    listen: ListenOptions,
+    tls: TlsOptions,
+) -> None:
+    """Accept jobs and schedule them on the nodes of a live cluster.
+
+    Runs until SIGTERM or Ctrl-C. Jobs keep running without it for as long as their lease.
+    """
+    import uvloop
+
+    from presage.schedulers.live.controller.controller import Controller, Leases
+    from presage.schedulers.live.controller.controller_server import run_controller
+    from presage.schedulers.live.controller.journal.journal import Journal
+    from presage.serving.server.log import log_as_json
+
+    options = listen.server_options(tls)
+    made, (chosen, sharing) = predictor.forecaster(), policy_named(policy)
+    log_as_json()
+    leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
+    path = journal.journal or str(data_folder() / "cluster" / "controller.db")
+    with _metrics(options, listen.metrics_port) as (metrics, counted):
+
+        async def serve() -> None:
+            working = Controller(
+                opened, chosen, made, leases, sharing=sharing, most_over=journal.keep_ended,
+                metrics=counted,
+            )  # fmt: skip
+            await run_controller(working, options, policy, _say_ready, metrics)
+
+        with Journal.open(path, journal.journal_key) as opened:
+            uvloop.run(serve())
+
+
+@contextmanager
+def _metrics(options: Options, port: int | None) -> Iterator[tuple[Any, Any]]:
+    """Yield the metrics of requests and, if they are served, those of the cluster."""
+    from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
+    from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+
+    metrics = Metrics()
+    if port is None:
+        yield metrics, None
+        return
+    counted = ClusterMetrics(metrics.registry)
+    stop_showing = show_metrics(metrics, options.metrics_host, port)
+    try:
+        yield metrics, counted
+    finally:
+        stop_showing()
+
+
+def _say_ready(target: str) -> None:
+    say(f"{CONTROLLING} {target}", err=True)

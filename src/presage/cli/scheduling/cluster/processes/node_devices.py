@@ -1,0 +1,177 @@
+"""Devices of this machine, as agents manage them: detected, or given by --device."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from presage.cli.options.devices import device_named
+from presage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from presage.schedulers.live.agent.slot import Slot
+
+T = TypeVar("T")
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # detected memory is rounded down to these
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """Devices of one of several agents on this machine.
+
+    Attributes
+    ----------
+    options : list of str
+        Options of `presage cluster agent`.
+    variables : dict of str to str
+        Environment variables of the agent.
+    count_by_kind : dict of str to int
+        How many devices of each kind it has.
+    """
+
+    options: list[str]
+    variables: dict[str, str]
+    count_by_kind: dict[str, int]
+
+
+def nodes_of(agents: int, memory_gib: float | None) -> list[NodeDevices]:
+    """Return the devices of several agents that share this machine.
+
+    Raises
+    ------
+    ConfigError
+        There are more agents than devices.
+    """
+    gpus = detected_gpus(None)
+    if gpus:  # an agent detects the kinds of its GPUs itself
+        memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
+        parts = _split(gpus, agents, f"GPUs, or processors with {VISIBLE_GPUS}=''")
+        return [_gpu_node(part, memory) for part in parts]
+    gib = memory_gib or _host_bytes() / 2**30 / agents
+    processors = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
+    return [_processor_node(part, gib) for part in processors]
+
+
+def _gpu_node(gpus: Sequence[Slot], memory: list[str]) -> NodeDevices:
+    visible = {VISIBLE_GPUS: ",".join(str(slot.cuda) for slot in gpus)}
+    return NodeDevices(memory, visible, dict(Counter(slot.kind for slot in gpus)))
+
+
+def _processor_node(processors: Sequence[int], memory_gib: float) -> NodeDevices:
+    kind = f"cpu-{len(processors)}"
+    device = f"{kind}={','.join(map(str, processors))}"
+    options = ["--device", device, "--memory-gib", f"{memory_gib:.3f}"]
+    return NodeDevices(options, {}, {kind: 1})
+
+
+def _split(devices: Sequence[T], parts: int, what: str) -> list[Sequence[T]]:
+    if parts > len(devices):
+        raise ConfigError(
+            f"--agents {parts}: each agent needs a device, and there are {len(devices)} {what}"
+        )
+    return [devices[i::parts] for i in range(parts)]
+
+
+def slots_of(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slot, ...]:
+    """Return the devices of one agent: those given by --device, else all of this machine.
+
+    Raises
+    ------
+    ConfigError
+        A device does not exist, or is not written as KIND=0,1 or KIND=gpu0.
+    """
+    from presage.schedulers.live.agent.slot import Slot
+
+    memory_bytes = None if memory_gib is None else round(memory_gib * 2**30)
+    if given:
+        return _given_slots(given, memory_bytes)
+    if gpus := detected_gpus(memory_bytes):
+        return gpus
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    return (Slot(f"cpu-{len(cpus)}", memory_bytes or _host_bytes(), cpus),)
+
+
+def _given_slots(given: Sequence[str], memory_bytes: int | None) -> tuple[Slot, ...]:
+    with_processors = sum("=gpu" not in text for text in given)
+    part_bytes = memory_bytes or _host_bytes() // max(1, with_processors)
+    slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
+    wanted = [slot.cuda for slot in slots if slot.cuda is not None]
+    absent = sorted({*wanted} - {slot.cuda for slot in detected_gpus(None)}) if wanted else []
+    if absent:
+        raise ConfigError(
+            f"--device ...=gpu{absent[0]}: the driver shows no such GPU here; see nvidia-smi -L"
+        )
+    return slots
+
+
+def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
+    from presage.schedulers.live.agent.slot import Slot
+
+    kind, equals, where = text.partition("=")
+    if where.startswith("gpu") and where[3:].isdecimal():
+        known = memory_bytes or device_named(kind, f"--device {text}").memory_bytes
+        return Slot(kind, known, cuda=int(where[3:]))
+    if not equals or not all(part.isdecimal() for part in where.split(",")):
+        raise ConfigError(f"--device {text!r}: write KIND=0,1 for processors, or KIND=gpu0")
+    cpus = tuple(int(part) for part in where.split(","))
+    absent = sorted(set(cpus) - os.sched_getaffinity(0))
+    if absent:
+        raise ConfigError(f"--device {text!r}: this process may not use processor {absent[0]}")
+    return Slot(kind, part_bytes, cpus)
+
+
+def detected_gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
+    """Return the GPUs that the driver shows and that this process may use.
+
+    Raises
+    ------
+    ConfigError
+        The package that asks the driver is not installed.
+    """
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "the package 'pynvml' is not installed, which detects GPUs; pip install "
+            "'presage[cluster]'"
+        ) from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver, or no GPU
+        return ()
+    try:
+        found = (_gpu(pynvml, i, memory_bytes) for i in range(pynvml.nvmlDeviceGetCount()))
+        return tuple(slot for slot in found if slot is not None)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(driver: Any, number: int, memory_bytes: int | None) -> Slot | None:
+    from presage.features.device.device import device_kind
+    from presage.schedulers.live.agent.slot import Slot
+
+    handle = driver.nvmlDeviceGetHandleByIndex(number)
+    if not _is_visible(number, str(driver.nvmlDeviceGetUUID(handle))):
+        return None
+    name = str(driver.nvmlDeviceGetName(handle))
+    total = _rounded(int(driver.nvmlDeviceGetMemoryInfo(handle).total), GPU_STEP_BYTES)
+    return Slot(device_kind(name) or name, memory_bytes or total, cuda=number)
+
+
+def _is_visible(number: int, uuid: str) -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES lets this process use a GPU."""
+    listed = os.environ.get(VISIBLE_GPUS)
+    return listed is None or not {str(number), uuid}.isdisjoint(listed.split(","))
+
+
+def _host_bytes() -> int:
+    return _rounded(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), HOST_STEP_BYTES)
+
+
+def _rounded(found_bytes: int, step_bytes: int) -> int:
+    """Round down, so that devices of a kind are equal: kernels and drivers reserve a little."""
+    return found_bytes // step_bytes * step_bytes or found_bytes

@@ -1,0 +1,89 @@
+"""``presage cluster submit``."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from presage.cli.command import command
+from presage.cli.options.job import ModelOptions
+from presage.cli.scheduling.cluster.options import ConnectionOptions
+from presage.cli.scheduling.cluster.submit_options import (
+    ForecastOptions,
+    ProcessOptions,
+    ResourceOptions,
+    check_command,
+    check_iterations,
+)
+from presage.errors import InvalidJobError
+from presage.system.terminal import say
+
+if TYPE_CHECKING:
+    from presage.schedulers.live.client.client import ClusterClient
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+
+@command(
+    examples="""
+    presage cluster submit -- python train.py
+
+    # Share a device by forecasts, and protect the run time
+    presage cluster submit --features model.onnx --iterations 5000 \\
+      --latency-sensitive -- python train.py
+    """
+)
+def submit(
+    context: typer.Context,
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", show_default="a new name", help="Name of the job."),
+    ] = None,
+    forecast: ForecastOptions,
+    model_options: ModelOptions,
+    resources: ResourceOptions,
+    process: ProcessOptions,
+    connection: ConnectionOptions,
+) -> None:
+    """Submit a job, and print its name when the controller has stored it.
+
+    Everything after the options is the command of the job. One `--` may precede it.
+    """
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    words = list(context.args)  # typer has removed the `--` before it
+    check_command(words)
+    check_iterations(forecast.iterations)
+    fields = resources.fields() | process.fields()
+    features = forecast.message(model_options)
+    try:
+        job = pb.Job(
+            job_id=name if name is not None else f"{Path(words[0]).name}-{secrets.token_hex(4)}",
+            command=words,
+            model=forecast.model or ("" if features is None else features.name),
+            iterations=forecast.iterations or 0,
+            features=features,
+            **fields,
+        )
+    except UnicodeEncodeError as error:
+        raise InvalidJobError(f"{error.object!r} is not valid UTF-8") from None
+    with connection.connected() as client:
+        _send(client, job)
+    say(job.job_id)
+
+
+def _send(client: ClusterClient, job: pb.Job) -> None:
+    """Submit a job; the same job may be submitted twice."""
+    from presage.cli.scheduling.cluster.tables import phase_of
+    from presage.schedulers.live.client.waiting import OVER
+
+    if not client.submit([job]):
+        return
+    (before,) = client.list([job.job_id]).jobs
+    already = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
+    if before.phase in OVER:
+        raise InvalidJobError(f"{already}: no new job was started; give another --name")
+    say(f"{already}: no new job was started", err=True)

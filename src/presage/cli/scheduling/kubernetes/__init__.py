@@ -1,0 +1,1 @@
+"""``presage kubernetes``: gang scheduling and forecasts for a Kubernetes cluster."""

@@ -1,0 +1,1 @@
+"""``presage simulate`` and ``presage sweep``."""

@@ -1,0 +1,98 @@
+"""Simulations of one trace under several policies, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presage.cli.output.simulation import print_metrics, say_remarks
+from presage.cli.scheduling.simulation.result_options import ResultOptions
+
+if TYPE_CHECKING:
+    from presage.schedulers.simulator.scenario import Scenario
+    from presage.schedulers.simulator.schedule_metrics import Metrics
+    from presage.schedulers.simulator.simulation import Simulation
+
+
+def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> None:
+    """Simulate scenarios that differ in their policy, write the files and print the metrics.
+
+    Raises
+    ------
+    PresageError
+        An input is invalid, or a policy took an invalid action.
+    """
+    from presage.schedulers.simulator.scenario import trace_of
+    from presage.schedulers.simulator.schedule_metrics import metrics_of
+
+    found: dict[str, Metrics] = {}
+    kept: dict[str, Simulation] = {}  # for the report and the tables
+    for name, scenario in scenarios.items():
+        run = _run(name, scenario)
+        found[name] = metrics_of(run)
+        say_remarks(name, run, has_forecasts=scenario.predictor != "none")
+        if result.report or result.parquet:
+            kept[name] = run
+        if result.log is not None:
+            _write_log(run, result.log / f"{name}.jsonl")
+    if result.report is not None:
+        _write_report(kept, scenario, result.report)
+    if result.parquet is not None:
+        _write_tables(kept, result.parquet)
+    print_metrics(found, trace_of(scenario).left_out, as_json=result.as_json)
+
+
+def _run(name: str, scenario: Scenario) -> Simulation:
+    from presage.schedulers.simulator.scenario import simulation_of, trace_of
+    from presage.system.progress import training_progress
+
+    run = simulation_of(scenario)
+    with training_progress(name) as move:
+        run.run(partial(_move, move, len(trace_of(scenario).jobs)))
+    return run
+
+
+def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:
+    move(ended, jobs)
+
+
+def _write_log(run: Simulation, path: Path) -> None:
+    from presage.system.atomic_file import write_atomically
+
+    text = "".join(f"{line}\n" for line in run.log.lines())
+    write_atomically(path, lambda partial_file: partial_file.write_text(text))
+
+
+def _write_report(runs: dict[str, Simulation], scenario: Scenario, path: Path) -> None:
+    from presage.pipelines.stages.stage import write_page
+    from presage.schedulers.report.page import render
+
+    title = f"{scenario.trace.stem} on {scenario.cluster.stem}"
+    write_page(render(runs, title=title, facts=_facts(scenario)), path)
+
+
+def _facts(scenario: Scenario) -> dict[str, str]:
+    """Return the settings that the report shows."""
+    settings = {
+        "trace": scenario.trace.name,
+        "predictor": scenario.predictor,
+        "seed": f"{scenario.seed}",
+        "load": f"{scenario.load:g}" if scenario.load != 1 else "",
+        "measured": scenario.measured.name if scenario.measured else "",
+        "shares": scenario.shares if scenario.shares != "none" else "",
+        "faults": scenario.faults,
+    }
+    return {name: text for name, text in settings.items() if text}
+
+
+def _write_tables(runs: dict[str, Simulation], folder: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from presage.schedulers.simulator.result_tables import intervals_table, jobs_table
+    from presage.system.atomic_file import write_atomically
+
+    for name, table in (("jobs", jobs_table), ("intervals", intervals_table)):
+        rows = table(runs)
+        write_atomically(folder / f"{name}.parquet", partial(pq.write_table, rows))

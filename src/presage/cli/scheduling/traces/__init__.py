@@ -1,0 +1,1 @@
+"""``presage trace``: traces of jobs."""

@@ -1,0 +1,101 @@
+"""``presage predict``: forecasts of jobs on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from presage.cli.command import command
+from presage.cli.options.common import Json
+from presage.cli.options.devices import DeviceKind, DevicesFile
+from presage.cli.options.job import JOB_FORMATS, Iterations, ModelOptions
+from presage.cli.options.server import ServerOptions
+
+if TYPE_CHECKING:
+    from presage.features.device.device import Device
+    from presage.features.job.job import JobFeatures
+    from presage.serving.predictor.forecasts import PredictionBackend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastOptions:
+    """Which forecast is made, and how it is printed."""
+
+    colocated: Annotated[
+        bool,
+        typer.Option(
+            "--colocated", help="Predict the slowdown of each job when all share the device."
+        ),
+    ] = False
+    coverage: Annotated[
+        float, typer.Option(help="Coverage of the prediction interval: 0.8 or 0.9.")
+    ] = 0.8
+
+    def print_from(
+        self,
+        backend: PredictionBackend,
+        jobs: list[JobFeatures],
+        device: Device,
+        *,
+        as_json: bool,
+    ) -> None:
+        """Predict jobs on a device, and print the forecasts."""
+        from presage.cli.output.forecasts import print_colocation, print_forecasts
+        from presage.features.colocation import Colocation
+        from presage.features.device.device import Share
+        from presage.features.placement import Placement
+
+        if self.colocated:
+            shares = (Share(mode="time-slice"),) * len(jobs)
+            colocation = Colocation(device, tuple(jobs), shares)
+            answer = backend.predict_interference([colocation], coverage=self.coverage)[0]
+            print_colocation(jobs, answer, device, as_json=as_json)
+        else:
+            placements = [Placement(job, device) for job in jobs]
+            answers = backend.predict(placements, coverage=self.coverage)
+            print_forecasts(jobs, answers, device, as_json=as_json)
+
+
+@command(
+    examples="""
+    # Utilization, memory, step time and run time of an ONNX model on an A100
+    presage predict --job model.onnx --batch-size 64 --device a100
+
+    # Slowdown of two jobs that share this machine's device
+    presage predict --job a.onnx --job b.onnx --colocated
+    """
+)
+def predict(
+    job: Annotated[
+        list[str], typer.Option(metavar="JOB", help=f"{JOB_FORMATS} Repeat for several jobs.")
+    ],
+    *,
+    device: DeviceKind = "",
+    model: ModelOptions,
+    iterations: Iterations = None,
+    forecast: ForecastOptions,
+    server: ServerOptions,
+    release: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default="the release that `presage serve` serves",
+            help="Release folder to predict with, without --server.",
+        ),
+    ] = None,
+    devices: DevicesFile = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the utilization, memory, step time and run time of jobs on a device.
+
+    With --colocated, predict how much the jobs slow each other down on one device. Without
+    --server the release is loaded into this process.
+    """
+    from presage.cli.serving.prediction_backend import device_of, open_backend
+
+    jobs = [model.read(source, iterations) for source in job]
+    with open_backend(server, release) as backend:
+        forecast.print_from(backend, jobs, device_of(backend, device), as_json=as_json)

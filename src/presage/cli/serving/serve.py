@@ -1,0 +1,16 @@
+"""``presage serve``: the prediction server."""
+
+from __future__ import annotations
+
+import typer
+
+from presage.cli.command import command
+
+
+@command(examples="presage serve --port 50051")
+def serve(context: typer.Context) -> None:
+    """Serve predictions over gRPC until SIGTERM or Ctrl-C."""
+    # It parses its own options: a serving image has neither typer nor rich.
+    from presage.serving.main import main as serve_main
+
+    serve_main(context.args)

@@ -1,0 +1,1 @@
+"""``presage models``: the releases in a model registry."""
